@@ -1,0 +1,3 @@
+-- Renews everything a worker holds, in one row. No row back means the worker was declared dead.
+-- Index: worker_pkey.
+update rowlock.worker set beat = coalesce($2::timestamptz, clock_timestamp()) where id = $1 and not dead returning id

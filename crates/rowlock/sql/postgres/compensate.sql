@@ -1,0 +1,23 @@
+-- Enqueues the compensating jobs of jobs that were just retired, in the commit that retired them, as the next link of their chain.
+-- Index: job_pkey; writes ready_order, ready_id.
+with input as materialized (
+  select
+    nextval('rowlock.job_id') as id, j.if_retired as c, coalesce(j.chain, j.id) as chain, j.position + 1 as position,
+    coalesce($2::timestamptz, clock_timestamp()) as now
+  from rowlock.job j
+  join rowlock.case_file f on f.id = j.id
+  where j.id = any ($1::bigint[]) and j.if_retired is not null
+), body as (
+  insert into rowlock.job (id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, created_at)
+  select
+    id, (c ->> 'uid')::uuid, c ->> 'kind', (c ->> 'version')::int, c ->> 'queue', (c ->> 'priority')::smallint,
+    (c ->> 'attempts_max')::int, c -> 'payload', (c -> 'tags')::jsonb, chain, position, now
+  from input
+), place as (
+  insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+  select
+    (c ->> 'queue_no')::bigint, (c ->> 'kind_no')::bigint, false, (c ->> 'priority')::smallint, now, id, 0, 0,
+    (c ->> 'attempts_max')::int
+  from input
+)
+select id, c ->> 'queue' as queue from input

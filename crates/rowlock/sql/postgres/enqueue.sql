@@ -1,0 +1,51 @@
+-- Inserts any number of jobs, body and place, in the caller's transaction; ids come back in input order.
+-- Index: none read; writes job_pkey, ready_order, ready_id.
+with input as materialized (
+  select
+    nextval('rowlock.job_id') as id,
+    u.ord,
+    u.uid,
+    u.kind,
+    u.kind_no,
+    u.version,
+    u.queue,
+    u.queue_no,
+    u.priority,
+    u.attempts_max,
+    u.payload,
+    u.tags,
+    u.chain,
+    u.position,
+    greatest(coalesce(u.due_at, t.now + u.delay_us * interval '1 microsecond'), t.now) as due_at,
+    u.expires_at,
+    u.if_retired,
+    t.now
+  from (select coalesce($16::timestamptz, clock_timestamp()) as now) t
+  cross join unnest(
+    $1::uuid[], $2::text[], $3::bigint[], $4::int[], $5::text[], $6::bigint[], $7::smallint[], $8::int[],
+    $9::text[], $10::text[], $11::bigint[], $12::int[], $13::timestamptz[], $14::bigint[], $15::timestamptz[], $17::text[]
+  ) with ordinality as u (
+    uid, kind, kind_no, version, queue, queue_no, priority, attempts_max,
+    payload, tags, chain, position, due_at, delay_us, expires_at, if_retired, ord
+  )
+), body as (
+  insert into rowlock.job (
+    id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired, created_at
+  )
+  select
+    id, uid, kind, version, queue, priority, attempts_max, payload::json, tags::jsonb, chain, position, expires_at,
+    if_retired::json, now
+  from input
+), place as (
+  insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+  select queue_no, kind_no, false, priority, due_at, id, 0, 0, attempts_max
+  from input
+)
+select
+  i.id,
+  (
+    select count(pg_notify($18, d.queue_no::text))
+    from (select distinct queue_no from input where due_at <= now) d
+    where $18::text is not null
+  ) as hints
+from input i order by i.ord

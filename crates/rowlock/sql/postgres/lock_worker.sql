@@ -1,0 +1,3 @@
+-- Waits for any claim of this worker still in flight; a claim holds its worker row for key share.
+-- Index: worker_pkey.
+select id from rowlock.worker where id = $1 for update

@@ -1,0 +1,218 @@
+-- The whole schema as it stands today; proven equal to the sum of the migrations by a test.
+-- A job is in exactly one place (ready, lease, case_file), and moving it is the transition.
+
+-- Which migrations have run, and the oldest schema number a binary may speak and still work here.
+create table rowlock.migration (
+  version int primary key,
+  name text not null,
+  oldest int not null,
+  applied_at timestamptz not null default clock_timestamp()
+);
+
+create sequence rowlock.job_id;
+
+-- The body: written once at enqueue, never updated, so it never leaves a dead row.
+create table rowlock.job (
+  id bigint not null,
+  uid uuid not null,
+  kind text not null,
+  version int not null,
+  queue text not null,
+  priority smallint not null,
+  attempts_max int not null,
+  payload json not null,
+  tags jsonb,
+  chain bigint,
+  position int not null,
+  expires_at timestamptz,
+  if_retired json,
+  trace text,
+  created_at timestamptz not null,
+  primary key (id)
+) partition by range (id);
+
+create table rowlock.job_rest partition of rowlock.job default;
+
+-- A chain's root has no chain of its own; its links carry the root's id.
+create index job_chain on rowlock.job (chain, position) where chain is not null;
+
+-- Due or scheduled. Narrow: it is written and removed once per attempt.
+create table rowlock.ready (
+  queue_no bigint not null,
+  kind_no bigint not null,
+  alone boolean not null,
+  priority smallint not null,
+  due_at timestamptz not null,
+  id bigint not null,
+  epoch bigint not null,
+  attempt int not null,
+  attempts_max int not null
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+
+create unique index ready_order on rowlock.ready (queue_no, kind_no, alone, priority, due_at, id);
+create unique index ready_id on rowlock.ready (id);
+
+-- A worker has it. The token is (id, epoch, worker).
+create table rowlock.lease (
+  id bigint primary key,
+  epoch bigint not null,
+  worker bigint not null,
+  attempt int not null,
+  attempts_max int not null,
+  queue_no bigint not null,
+  kind_no bigint not null,
+  alone boolean not null,
+  priority smallint not null,
+  claimed_at timestamptz not null
+) with (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+
+-- One row per ended attempt, whatever the end. Append-only.
+create table rowlock.outcome (
+  id bigint not null,
+  epoch bigint not null,
+  worker bigint not null,
+  attempt int not null,
+  outcome text not null check (outcome in ('done', 'retried', 'deferred', 'released', 'retired', 'cancelled', 'lost')),
+  started_at timestamptz not null,
+  ended_at timestamptz not null,
+  error text,
+  result json
+) partition by range (ended_at);
+
+create table rowlock.outcome_rest partition of rowlock.outcome default;
+
+create index outcome_id on rowlock.outcome (id, epoch);
+
+-- Retired, open for triage; the history is copied in, so that it outlives the outcome log.
+create table rowlock.case_file (
+  id bigint primary key,
+  epoch bigint not null,
+  attempt int not null,
+  attempts_max int not null,
+  queue_no bigint not null,
+  kind_no bigint not null,
+  priority smallint not null,
+  reason text not null,
+  retired_at timestamptz not null,
+  history jsonb not null
+);
+
+-- One row per worker process, beaten as one whatever it holds.
+create table rowlock.worker (
+  id bigint primary key,
+  name text not null,
+  lease_ms bigint not null,
+  beat timestamptz not null,
+  dead boolean not null default false,
+  started_at timestamptz not null
+) with (fillfactor = 50);
+
+-- What people did to jobs.
+create table rowlock.audit (
+  no bigint generated always as identity primary key,
+  at timestamptz not null default clock_timestamp(),
+  actor text not null,
+  verb text not null,
+  id bigint not null,
+  detail text
+);
+
+create index audit_id on rowlock.audit (id);
+
+-- Every job with its state, owner, attempts, last error and next due time.
+create view rowlock.jobs as
+select
+  j.id,
+  j.uid,
+  j.kind,
+  j.version,
+  j.queue,
+  j.priority,
+  case
+    when l.id is not null then 'leased'
+    when r.id is not null then 'ready'
+    when c.id is not null then 'case'
+    else 'finished'
+  end as state,
+  coalesce(l.attempt, r.attempt, c.attempt, o.attempt, 0) as attempt,
+  coalesce(l.attempts_max, r.attempts_max, c.attempts_max, j.attempts_max) as attempts_max,
+  coalesce(l.epoch, r.epoch, c.epoch, o.epoch, 0) as epoch,
+  r.due_at,
+  l.worker,
+  l.claimed_at,
+  o.outcome as last_outcome,
+  o.ended_at as last_ended_at,
+  coalesce(o.error, c.reason) as last_error,
+  o.result,
+  j.payload,
+  j.tags,
+  j.chain,
+  j.position,
+  j.expires_at,
+  j.created_at
+from rowlock.job j
+left join rowlock.lease l on l.id = j.id
+left join rowlock.ready r on r.id = j.id
+left join rowlock.case_file c on c.id = j.id
+left join lateral (
+  select x.attempt, x.epoch, x.outcome, x.ended_at, x.error, x.result
+  from rowlock.outcome x where x.id = j.id order by x.epoch desc limit 1
+) o on true;
+
+-- Makes the partitions that the coming days and ids need. Runs with the owner's rights, so that a worker's role needs none.
+create function rowlock.make_partitions(days_ahead int, ids_ahead bigint) returns int
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
+declare
+  width constant bigint := 10000000;
+  made int := 0;
+  day date;
+  start bigint;
+  part text;
+begin
+  perform pg_advisory_xact_lock(hashtextextended('rowlock partitions', 0));
+  for i in 0..days_ahead loop
+    day := (clock_timestamp() at time zone 'utc')::date + i;
+    part := 'outcome_' || to_char(day, 'YYYYMMDD');
+    if to_regclass('rowlock.' || part) is null then
+      execute format(
+        'create table rowlock.%I partition of rowlock.outcome for values from (%L) to (%L)',
+        part, day::text || ' 00:00:00+00', (day + 1)::text || ' 00:00:00+00');
+      made := made + 1;
+    end if;
+  end loop;
+  select last_value / width * width into start from rowlock.job_id;
+  loop
+    part := 'job_' || start / width;
+    if to_regclass('rowlock.' || part) is null then
+      execute format('create table rowlock.%I partition of rowlock.job for values from (%s) to (%s)', part, start, start + width);
+      made := made + 1;
+    end if;
+    start := start + width;
+    exit when start > (select last_value from rowlock.job_id) + ids_ahead;
+  end loop;
+  return made;
+end
+$body$;
+
+-- Drops the outcome partitions whose every row ended before the given time, and says how many.
+create function rowlock.drop_history(before timestamptz) returns int
+language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
+declare
+  dropped int := 0;
+  part text;
+begin
+  for part in
+    select c.relname from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'rowlock.outcome'::regclass
+      and c.relname ~ '^outcome_[0-9]{8}$'
+      and (substr(c.relname, 9)::date + 1)::timestamp at time zone 'utc' <= before
+  loop
+    execute format('drop table rowlock.%I', part);
+    dropped := dropped + 1;
+  end loop;
+  return dropped;
+end
+$body$;
+
+revoke all on function rowlock.make_partitions(int, bigint) from public;
+revoke all on function rowlock.drop_history(timestamptz) from public;

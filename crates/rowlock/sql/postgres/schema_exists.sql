@@ -1,0 +1,3 @@
+-- Whether a migration was ever run here.
+-- Index: none.
+select to_regclass('rowlock.migration') is not null

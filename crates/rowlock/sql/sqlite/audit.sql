@@ -1,0 +1,3 @@
+-- Notes what somebody did to a job.
+-- Index: none read; writes rowlock_audit_id.
+insert into rowlock_audit (at, actor, verb, id) values (?1, ?2, ?3, ?4)

@@ -1,0 +1,6 @@
+-- Renews everything a worker holds, in one row, and clears a suspicion. No row back means the worker was declared dead.
+-- Index: rowlock_worker by id.
+update rowlock_worker
+set beat = ?2, suspect_at = null
+where id = ?1 and dead = 0
+returning id

@@ -1,0 +1,15 @@
+-- Takes up to a queue's limit of due jobs out of ready, probe by probe in the order given.
+-- Index: rowlock_ready_order, one contiguous range per probe; the join order is fixed, so the limit stops the walk.
+delete from rowlock_ready where id in (
+  select r.id
+  from json_each(?1) p
+  cross join rowlock_ready r indexed by rowlock_ready_order
+  where r.queue_no = ?2
+    and r.kind_no = p.value ->> 'kind_no'
+    and r.alone = ?3
+    and r.priority = p.value ->> 'priority'
+    and (r.due_at, r.id) >= (p.value ->> 'from_due', p.value ->> 'from_id')
+    and r.due_at <= ?4
+  limit ?5
+)
+returning id, epoch, attempt, attempts_max, queue_no, kind_no, alone, priority, due_at

@@ -1,0 +1,10 @@
+-- Removes the bodies of jobs whose last row in the log was just pruned and that are in no place any more.
+-- Index: rowlock_job, rowlock_ready, rowlock_lease and rowlock_case_file by id, rowlock_outcome_id.
+delete from rowlock_job where id in (
+  select p.value
+  from json_each(?1) p
+  where not exists (select 1 from rowlock_outcome o where o.id = p.value)
+    and not exists (select 1 from rowlock_ready r where r.id = p.value)
+    and not exists (select 1 from rowlock_lease l where l.id = p.value)
+    and not exists (select 1 from rowlock_case_file c where c.id = p.value)
+)

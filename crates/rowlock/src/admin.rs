@@ -1,0 +1,146 @@
+//! One door for tools: either database by its URL, without types.
+
+use std::sync::Arc;
+
+use crate::{
+    enqueue::Enqueued,
+    error::{Error, Result},
+    job::{Draft, Due, Limits, check_payload},
+    observe::Observe,
+    operate::Operate,
+    root::{self, Backend},
+    store::{Clock, Store},
+};
+
+/// A database's jobs as a tool sees them: migrate, look, operate, enqueue by kind and JSON. Cheap to clone.
+#[derive(Clone)]
+pub struct Admin {
+    store: Arc<dyn Store>,
+    speaks: i32,
+    sql: String,
+}
+
+impl Admin {
+    /// Names the database by its URL: `postgres://…` or `sqlite:…`; the schema counts for PostgreSQL only. No I/O yet.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when the URL cannot be read or names a database this build was made without.
+    pub fn open(url: &str, schema: &str) -> Result<Admin> {
+        #[cfg(feature = "postgres")]
+        if url.starts_with("postgres") {
+            return Ok(Admin {
+                store: Arc::new(<sqlx::Postgres as Backend>::open(url, schema, Clock::default())?),
+                speaks: <sqlx::Postgres as Backend>::SCHEMA,
+                sql: crate::store::postgres::migration_sql(schema),
+            });
+        }
+        #[cfg(feature = "sqlite")]
+        if url.starts_with("sqlite:") {
+            return Ok(Admin {
+                store: Arc::new(<sqlx::Sqlite as Backend>::open(url, schema, Clock::default())?),
+                speaks: <sqlx::Sqlite as Backend>::SCHEMA,
+                sql: crate::store::sqlite::migration_sql(),
+            });
+        }
+        let scheme = url.split(':').next().unwrap_or_default();
+        Err(Error::Config(format!("cannot use {scheme:?} urls; give postgres://… or sqlite:path")))
+    }
+
+    /// The reading verbs.
+    pub fn observe(&self) -> Observe {
+        Observe {
+            store: self.store.clone(),
+        }
+    }
+
+    /// The operator's verbs.
+    pub fn operate(&self) -> Operate {
+        Operate {
+            store: self.store.clone(),
+        }
+    }
+
+    /// Applies the missing migrations; returns the names of those it applied.
+    ///
+    /// # Errors
+    /// [`Error::Database`]. Cancel-safe: each migration is one transaction.
+    pub async fn migrate(&self) -> Result<Vec<String>> {
+        self.store.migrate().await
+    }
+
+    /// Every migration as SQL, for people who run their own.
+    pub fn migration_sql(&self) -> &str {
+        &self.sql
+    }
+
+    /// Refuses with one sentence when this binary and the database's schema do not fit.
+    ///
+    /// # Errors
+    /// [`Error::SchemaBehind`], [`Error::SchemaAhead`], or [`Error::Database`]. Cancel-safe.
+    pub async fn check_schema(&self) -> Result<()> {
+        root::check(self.store.schema().await?, self.speaks)
+    }
+
+    /// Enqueues a job by its kind and JSON payload, at version 1 unless said otherwise, in a commit of its own.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the JSON or a name is refused. After a database error the job may or may not exist.
+    /// Cancel safety: dropped half-way, the job may or may not exist.
+    pub async fn enqueue(&self, job: NamedJob) -> Result<Enqueued> {
+        let limits = Limits::default();
+        check_payload(&job.payload, &limits)?;
+        serde_json::from_str::<serde_json::Value>(&job.payload)
+            .map_err(|e| Error::invalid("payload", format!("not json: {e}")))?;
+        let draft = Draft {
+            uid: uuid::Uuid::now_v7(),
+            kind: job.kind,
+            version: job.version,
+            queue: job.queue,
+            priority: job.priority,
+            attempts_max: job.attempts_max,
+            payload: job.payload,
+            tags: None,
+            due: Due::In(job.delay),
+            expires_at: None,
+            chain: None,
+            position: 0,
+            if_retired: None,
+        };
+        let ids = self.store.enqueue(&[draft.checked(&limits)?]).await?;
+        Ok(Enqueued::New(ids.first().copied().unwrap_or_default()))
+    }
+}
+
+/// A job named by its kind, for producers that do not have its type.
+#[derive(Clone, Debug)]
+pub struct NamedJob {
+    /// Which handler runs it.
+    pub kind: String,
+    /// The payload's version.
+    pub version: i32,
+    /// JSON.
+    pub payload: String,
+    /// Its queue.
+    pub queue: String,
+    /// 1 runs first, 5 last.
+    pub priority: i16,
+    /// How many attempts it gets.
+    pub attempts_max: i32,
+    /// Due this long from now.
+    pub delay: std::time::Duration,
+}
+
+impl NamedJob {
+    /// A job with every default.
+    pub fn new(kind: impl Into<String>, payload: impl Into<String>) -> NamedJob {
+        NamedJob {
+            kind: kind.into(),
+            version: 1,
+            payload: payload.into(),
+            queue: "default".into(),
+            priority: 3,
+            attempts_max: 10,
+            delay: std::time::Duration::ZERO,
+        }
+    }
+}

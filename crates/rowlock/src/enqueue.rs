@@ -1,0 +1,270 @@
+//! Put a job in, inside the caller's transaction.
+//!
+//! `enqueue` takes a transaction or a connection, never a pool, so that "not in my transaction" cannot happen by
+//! accident. `enqueue_now` is the explicit stand-alone form. Everything is checked before SQL: a bad job leaves the
+//! caller's transaction as it was.
+
+use std::{
+    future::{Future, IntoFuture},
+    pin::Pin,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+
+use crate::{
+    error::Result,
+    job::{Draft, Due, Job, Limits, Options},
+    root::{Backend, Rowlock},
+    store::Store,
+};
+
+/// What an enqueue did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub enum Enqueued {
+    /// A new job, under this id. It exists if and only if the caller's transaction commits.
+    New(i64),
+}
+
+impl Enqueued {
+    /// The job's id, new or not.
+    pub fn id(self) -> i64 {
+        match self {
+            Enqueued::New(id) => id,
+        }
+    }
+}
+
+/// What may be chosen for one job; every unset option takes the kind's default.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct JobOptions {
+    options: Options,
+    limits: Limits,
+    /// The first thing that was wrong, told when the job is enqueued.
+    error: Option<std::sync::Arc<crate::Error>>,
+}
+
+macro_rules! option_setters {
+    ($self:ident => $target:expr) => {
+        /// Sends it to this queue.
+        pub fn queue(mut $self, queue: impl Into<String>) -> Self {
+            $target.set_queue(queue.into());
+            $self
+        }
+
+        /// 1 runs first, strictly: while there is due work of priority 1, nothing of priority 2 is claimed. A steady
+        /// stream of urgent jobs starves the rest; keep 1 for what is rare.
+        pub fn priority(mut $self, priority: i16) -> Self {
+            $target.options.priority = Some(priority);
+            $self
+        }
+
+        /// Due this long from now, by the database's clock.
+        pub fn after(mut $self, delay: Duration) -> Self {
+            $target.options.due = Some(Due::In(delay));
+            $self
+        }
+
+        /// Due at this time; a time in the past means now.
+        pub fn at(mut $self, at: Timestamp) -> Self {
+            $target.options.due = Some(Due::At(at));
+            $self
+        }
+
+        /// Cancelled instead of run if it has not started by then.
+        pub fn expires(mut $self, at: Timestamp) -> Self {
+            $target.options.expires_at = Some(at);
+            $self
+        }
+
+        /// How many attempts it gets before it becomes a case.
+        pub fn attempts(mut $self, attempts_max: i32) -> Self {
+            $target.options.attempts_max = Some(attempts_max);
+            $self
+        }
+
+        /// A word to find it by.
+        pub fn tag(mut $self, tag: impl Into<String>) -> Self {
+            $target.options.tags.push(tag.into());
+            $self
+        }
+
+        /// A job that is enqueued in the commit that retires this one, by recovery too.
+        pub fn if_retired<C: Job>(mut $self, job: C) -> Self {
+            $target.set_compensation(&job);
+            $self
+        }
+    };
+}
+
+impl JobOptions {
+    /// The kind's defaults.
+    pub fn new() -> JobOptions {
+        JobOptions::default()
+    }
+
+    option_setters!(self => self);
+
+    fn set_queue(&mut self, queue: String) {
+        self.options.queue = Some(queue);
+    }
+
+    fn set_compensation<C: Job>(&mut self, job: &C) {
+        match Draft::of(job, Options::default(), &self.limits) {
+            Ok(draft) => self.options.if_retired = Some(Box::new(draft)),
+            Err(error) => self.error = Some(std::sync::Arc::new(error)),
+        }
+    }
+
+    pub(crate) fn draft<J: Job>(&self, job: &J, limits: &Limits) -> Result<Draft> {
+        if let Some(error) = &self.error {
+            return Err(crate::Error::invalid("if_retired", error.to_string()));
+        }
+        Draft::of(job, self.options.clone(), limits)
+    }
+}
+
+enum Door<'c, DB: Backend> {
+    Caller(&'c mut DB::Connection),
+    Own,
+}
+
+/// An enqueue about to happen; set options, then `.await` it.
+#[must_use = "nothing is enqueued until this is awaited"]
+pub struct Enqueue<'c, DB: Backend, J: Job> {
+    rowlock: &'c Rowlock<DB>,
+    door: Door<'c, DB>,
+    job: J,
+    chosen: JobOptions,
+}
+
+impl<'c, DB: Backend, J: Job> Enqueue<'c, DB, J> {
+    option_setters!(self => self.chosen);
+}
+
+impl<'c, DB: Backend, J: Job> IntoFuture for Enqueue<'c, DB, J> {
+    type Output = Result<Enqueued>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let draft = self.chosen.draft(&self.job, self.rowlock.limits());
+        let (rowlock, door) = (self.rowlock, self.door);
+        Box::pin(async move {
+            let ids = put(rowlock, door, vec![draft?]).await?;
+            Ok(Enqueued::New(ids.first().copied().unwrap_or_default()))
+        })
+    }
+}
+
+/// An enqueue of many about to happen; options apply to each of them.
+#[must_use = "nothing is enqueued until this is awaited"]
+pub struct EnqueueAll<'c, DB: Backend, J: Job> {
+    rowlock: &'c Rowlock<DB>,
+    door: Door<'c, DB>,
+    jobs: Vec<J>,
+    chosen: JobOptions,
+}
+
+impl<'c, DB: Backend, J: Job> EnqueueAll<'c, DB, J> {
+    option_setters!(self => self.chosen);
+}
+
+impl<'c, DB: Backend, J: Job> IntoFuture for EnqueueAll<'c, DB, J> {
+    type Output = Result<Vec<i64>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let limits = self.rowlock.limits();
+        let named = |(i, job)| self.chosen.draft(job, limits).map_err(|e| within_batch(i, e));
+        let drafts: Result<Vec<Draft>> = self.jobs.iter().enumerate().map(named).collect();
+        let (rowlock, door) = (self.rowlock, self.door);
+        Box::pin(async move { put(rowlock, door, drafts?).await })
+    }
+}
+
+/// Says which job of the batch was refused.
+fn within_batch(index: usize, error: crate::Error) -> crate::Error {
+    match error {
+        crate::Error::Invalid { field, problem } => crate::Error::invalid(format!("jobs[{index}].{field}"), problem),
+        other => other,
+    }
+}
+
+async fn put<DB: Backend>(rowlock: &Rowlock<DB>, door: Door<'_, DB>, drafts: Vec<Draft>) -> Result<Vec<i64>> {
+    match door {
+        Door::Caller(conn) => DB::enqueue_in(rowlock.store(), conn, &drafts).await,
+        Door::Own => rowlock.store().enqueue(&drafts).await,
+    }
+}
+
+impl<DB: Backend> Rowlock<DB> {
+    /// Enqueues in the caller's transaction: `rowlock.enqueue(&mut *tx, job).after(delay).await?`. The job exists if
+    /// and only if that transaction commits. On a bare connection it is a commit of its own.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) and [`Error::Encode`](crate::Error::Encode) before any SQL, so the
+    /// transaction stays good; [`Error::Database`](crate::Error::Database) otherwise.
+    ///
+    /// Cancel safety: dropped half-way, the caller's connection is in the middle of a statement; roll back and drop it,
+    /// as after any cancelled query.
+    pub fn enqueue<'c, J: Job>(&'c self, conn: &'c mut DB::Connection, job: J) -> Enqueue<'c, DB, J> {
+        Enqueue {
+            rowlock: self,
+            door: Door::Caller(conn),
+            job,
+            chosen: JobOptions::new(),
+        }
+    }
+
+    /// Enqueues in a commit of its own.
+    ///
+    /// # Errors
+    /// As [`Rowlock::enqueue`]. After a database error the job may or may not exist.
+    ///
+    /// Cancel safety: dropped half-way, the job may or may not exist; the connection is not used again.
+    pub fn enqueue_now<J: Job>(&self, job: J) -> Enqueue<'_, DB, J> {
+        Enqueue {
+            rowlock: self,
+            door: Door::Own,
+            job,
+            chosen: JobOptions::new(),
+        }
+    }
+
+    /// Enqueues many in the caller's transaction, a thousand per statement, all or none; ids in input order.
+    ///
+    /// # Errors
+    /// As [`Rowlock::enqueue`], with the index of the refused job in the field's name.
+    ///
+    /// Cancel safety: as [`Rowlock::enqueue`].
+    pub fn enqueue_all<'c, J: Job>(
+        &'c self,
+        conn: &'c mut DB::Connection,
+        jobs: impl IntoIterator<Item = J>,
+    ) -> EnqueueAll<'c, DB, J> {
+        EnqueueAll {
+            rowlock: self,
+            door: Door::Caller(conn),
+            jobs: jobs.into_iter().collect(),
+            chosen: JobOptions::new(),
+        }
+    }
+
+    /// Enqueues many in a commit of their own.
+    ///
+    /// # Errors
+    /// As [`Rowlock::enqueue_all`]; after a database error all or none of them exist.
+    ///
+    /// Cancel safety: as [`Rowlock::enqueue_now`].
+    pub fn enqueue_all_now<J: Job>(&self, jobs: impl IntoIterator<Item = J>) -> EnqueueAll<'_, DB, J> {
+        EnqueueAll {
+            rowlock: self,
+            door: Door::Own,
+            jobs: jobs.into_iter().collect(),
+            chosen: JobOptions::new(),
+        }
+    }
+}

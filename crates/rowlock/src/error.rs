@@ -1,0 +1,112 @@
+//! The error enum of the library's doors, and the typed answers that travel through a handler's `?`.
+//!
+//! Lost races are values (`Enqueued::Existing`, `Settled::LeaseLost`); what is here is what a caller can do
+//! something about. Sources are kept, never printed inside our own message.
+
+use thiserror::Error;
+
+/// What can go wrong at Rowlock's doors.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The job or an option of it was refused before any SQL ran; the caller's transaction is untouched.
+    #[error("{field}: {problem}")]
+    Invalid {
+        /// The field or option, such as `payload` or `tags[2]`.
+        field: String,
+        /// What is wrong with it and what would be right.
+        problem: String,
+    },
+    /// The job's payload could not be written as JSON.
+    #[error("payload of kind {kind} cannot be written as json")]
+    Encode {
+        /// The job's kind.
+        kind: String,
+        /// What the serialiser said.
+        source: serde_json::Error,
+    },
+    /// The database holds no Rowlock schema, or an older one than this binary needs.
+    #[error("{found}, this binary needs schema {needed}; run `rowlock migrate`")]
+    SchemaBehind {
+        /// What was found.
+        found: String,
+        /// The number this binary needs.
+        needed: i32,
+    },
+    /// The database's schema no longer allows binaries as old as this one.
+    #[error(
+        "schema {found} allows binaries from schema {oldest} on, this binary speaks {speaks}; deploy a newer binary"
+    )]
+    SchemaAhead {
+        /// The schema's number.
+        found: i32,
+        /// The oldest number it allows.
+        oldest: i32,
+        /// The number this binary speaks.
+        speaks: i32,
+    },
+    /// A setting contradicts another one or a limit.
+    #[error("{0}")]
+    Config(String),
+    /// No such job, or not where the verb needs it.
+    #[error("{0}")]
+    NotFound(String),
+    /// The database refused or could not be reached.
+    #[error("{doing} failed")]
+    Database {
+        /// The verb that was under way.
+        doing: &'static str,
+        /// What the driver said.
+        source: sqlx::Error,
+    },
+}
+
+impl Error {
+    pub(crate) fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Error {
+        Error::Invalid {
+            field: field.into(),
+            problem: problem.into(),
+        }
+    }
+
+    /// The SQLSTATE or SQLite code, if a database gave one.
+    pub fn code(&self) -> Option<String> {
+        match self {
+            Error::Database { source, .. } => sqlstate(source),
+            _ => None,
+        }
+    }
+}
+
+/// The SQLSTATE or SQLite result code of a driver error.
+pub(crate) fn sqlstate(error: &sqlx::Error) -> Option<String> {
+    error
+        .as_database_error()
+        .and_then(|e| e.code())
+        .map(|c| c.into_owned())
+}
+
+/// Short form for the verbs: `.doing("claim")`.
+pub(crate) trait Doing<T> {
+    fn doing(self, doing: &'static str) -> Result<T>;
+}
+
+impl<T> Doing<T> for std::result::Result<T, sqlx::Error> {
+    fn doing(self, doing: &'static str) -> Result<T> {
+        self.map_err(|source| Error::Database { doing, source })
+    }
+}
+
+/// The library's result.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Zero rows matched a guarded write: somebody did this already. Through a handler's `?` it settles the job as
+/// done, quietly, and is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("already handled: no row matched")]
+pub struct AlreadyHandled;
+
+/// The lease was lost: the job belongs to a later attempt, and what this one did is rolled back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("lease lost: the job belongs to a later attempt")]
+pub struct LeaseLost;

@@ -1,0 +1,209 @@
+//! What happened: one event per verb, emitted after its commit, and the counters that add them up.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use crate::{lease::WorkerId, state::Ended};
+
+/// One thing that happened in this worker process, after the commit that made it so.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// Jobs were claimed.
+    Claimed {
+        /// How many.
+        jobs: usize,
+    },
+    /// An attempt ended and its outcome committed.
+    Settled {
+        /// The job.
+        id: i64,
+        /// Its kind.
+        kind: String,
+        /// Which attempt.
+        attempt: i32,
+        /// How it ended.
+        ended: Ended,
+        /// The handler found the work done already ([`AlreadyHandled`](crate::AlreadyHandled)).
+        already: bool,
+        /// From the handler's start to the commit.
+        took: Duration,
+        /// What went wrong, if anything did.
+        error: Option<String>,
+    },
+    /// An attempt's result was dropped, because its lease was lost.
+    LeaseLost {
+        /// The job.
+        id: i64,
+        /// Its kind.
+        kind: String,
+        /// Which attempt.
+        attempt: i32,
+    },
+    /// A commit's reply was lost, and what happened was looked up.
+    CommitResolved {
+        /// The job.
+        id: i64,
+        /// Whether it had committed.
+        committed: bool,
+    },
+    /// Recovery ended the lease of a dead worker.
+    Expired {
+        /// The job.
+        id: i64,
+        /// Its kind.
+        kind: String,
+        /// The worker that was lost.
+        worker: WorkerId,
+        /// Out of attempts: it became a case.
+        retired: bool,
+    },
+    /// A claim's reply had been lost, and its jobs were handed back.
+    ClaimReplyLost {
+        /// How many.
+        jobs: usize,
+    },
+    /// This worker could not renew in time and stopped its handlers.
+    CutOff,
+    /// This worker was declared dead by another and goes on under a new id.
+    DeclaredDead,
+}
+
+/// Running totals of one worker. Reading them is cheap and never blocks the worker.
+#[derive(Debug, Default)]
+pub struct Counters {
+    claimed: AtomicU64,
+    settled: [AtomicU64; Ended::ALL.len()],
+    already_handled: AtomicU64,
+    lease_lost: AtomicU64,
+    commits_resolved: AtomicU64,
+    expired: AtomicU64,
+    claim_replies_lost: AtomicU64,
+    cut_off: AtomicU64,
+    declared_dead: AtomicU64,
+    by_kind: Mutex<HashMap<(String, Ended), u64>>,
+}
+
+impl Counters {
+    pub(crate) fn add(&self, event: &Event) {
+        let one = |c: &AtomicU64| c.fetch_add(1, Ordering::Relaxed);
+        match event {
+            Event::Claimed { jobs } => {
+                self.claimed.fetch_add(*jobs as u64, Ordering::Relaxed);
+            }
+            Event::Settled {
+                kind, ended, already, ..
+            } => {
+                one(&self.settled[*ended as usize]);
+                if *already {
+                    one(&self.already_handled);
+                }
+                let mut by_kind = self.by_kind.lock().unwrap_or_else(PoisonError::into_inner);
+                match by_kind.get_mut(&(kind.clone(), *ended)) {
+                    Some(n) => *n += 1,
+                    None => {
+                        by_kind.insert((kind.clone(), *ended), 1);
+                    }
+                }
+            }
+            Event::LeaseLost { .. } => {
+                one(&self.lease_lost);
+            }
+            Event::CommitResolved { .. } => {
+                one(&self.commits_resolved);
+            }
+            Event::Expired { .. } => {
+                one(&self.expired);
+            }
+            Event::ClaimReplyLost { jobs } => {
+                self.claim_replies_lost.fetch_add(*jobs as u64, Ordering::Relaxed);
+            }
+            Event::CutOff => {
+                one(&self.cut_off);
+            }
+            Event::DeclaredDead => {
+                one(&self.declared_dead);
+            }
+        }
+    }
+
+    /// Jobs claimed.
+    pub fn claimed(&self) -> u64 {
+        self.claimed.load(Ordering::Relaxed)
+    }
+
+    /// Attempts that ended like this and committed.
+    pub fn settled(&self, ended: Ended) -> u64 {
+        self.settled[ended as usize].load(Ordering::Relaxed)
+    }
+
+    /// Attempts of one kind that ended like this and committed.
+    pub fn settled_of(&self, kind: &str, ended: Ended) -> u64 {
+        let by_kind = self.by_kind.lock().unwrap_or_else(PoisonError::into_inner);
+        by_kind.get(&(kind.to_owned(), ended)).copied().unwrap_or(0)
+    }
+
+    /// Suppressed duplicates: handlers that found the work done already.
+    pub fn already_handled(&self) -> u64 {
+        self.already_handled.load(Ordering::Relaxed)
+    }
+
+    /// Fenced-off writes: attempts whose result was dropped, because their lease was lost.
+    pub fn lease_lost(&self) -> u64 {
+        self.lease_lost.load(Ordering::Relaxed)
+    }
+
+    /// Commits whose reply was lost and whose outcome was looked up.
+    pub fn commits_resolved(&self) -> u64 {
+        self.commits_resolved.load(Ordering::Relaxed)
+    }
+
+    /// Leases of dead workers that this worker ended.
+    pub fn expired(&self) -> u64 {
+        self.expired.load(Ordering::Relaxed)
+    }
+
+    /// Jobs handed back, because the reply of the claim that took them was lost.
+    pub fn claim_replies_lost(&self) -> u64 {
+        self.claim_replies_lost.load(Ordering::Relaxed)
+    }
+
+    /// How often this worker could not renew in time and stopped its handlers.
+    pub fn cut_off(&self) -> u64 {
+        self.cut_off.load(Ordering::Relaxed)
+    }
+
+    /// How often this worker was declared dead.
+    pub fn declared_dead(&self) -> u64 {
+        self.declared_dead.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_settled_event_counts_once_per_outcome_and_kind() {
+        let counters = Counters::default();
+        for ended in Ended::ALL {
+            assert_eq!(counters.settled(ended), 0);
+            counters.add(&Event::Settled {
+                id: 1,
+                kind: "k".into(),
+                attempt: 1,
+                ended,
+                already: false,
+                took: Duration::ZERO,
+                error: None,
+            });
+            assert_eq!((counters.settled(ended), counters.settled_of("k", ended)), (1, 1));
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Run user code: what a handler is given, and what it gives back.
+//!
+//! The transaction is owned by the handler and handed back through the return value. [`Done`] can only be made from a
+//! [`Tx`] (or from a staged context that needs none), so an atomic handler cannot report success without handing its
+//! transaction back. Dropped on the way (an error, a panic), a `Tx` leaves its connection in a slot that the engine
+//! holds; the engine rolls back to its savepoint there and records the failure.
+
+pub(crate) mod atomic;
+mod effect;
+mod fail;
+pub(crate) mod staged;
+
+use std::{
+    ops::{Deref, DerefMut},
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use jiff::Timestamp;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+pub(crate) use self::fail::{How, clean};
+pub use self::{
+    effect::EffectKey,
+    fail::Fail,
+    staged::{Prepare, Staged},
+};
+use crate::{
+    enqueue::JobOptions,
+    error::{AlreadyHandled, Error},
+    job::{Draft, Job, Limits},
+    lease::{Claimed, Token},
+    root::{Backend, Rowlock},
+};
+
+/// What a handler returns.
+pub type Outcome<DB> = std::result::Result<Done<DB>, Fail>;
+
+/// What every handler may know about the job in its hands.
+#[derive(Clone, Debug)]
+pub struct Attempt {
+    pub(crate) token: Token,
+    pub(crate) uid: Uuid,
+    pub(crate) attempt: i32,
+    pub(crate) attempts_max: i32,
+    pub(crate) chain: i64,
+    pub(crate) position: i32,
+    pub(crate) queue: String,
+    pub(crate) created_at: Timestamp,
+    pub(crate) recovered: bool,
+    pub(crate) stopping: CancellationToken,
+}
+
+impl Attempt {
+    pub(crate) fn of(claimed: &Claimed, stopping: CancellationToken) -> Attempt {
+        let body = claimed.body.as_ref();
+        Attempt {
+            token: claimed.token,
+            uid: body.map(|b| b.uid).unwrap_or_default(),
+            attempt: claimed.attempt,
+            attempts_max: claimed.attempts_max,
+            chain: body.and_then(|b| b.chain).unwrap_or(claimed.token.id),
+            position: body.map(|b| b.position).unwrap_or_default(),
+            queue: body.map(|b| b.queue.clone()).unwrap_or_default(),
+            created_at: body.map(|b| b.created_at).unwrap_or_default(),
+            recovered: claimed.alone,
+            stopping,
+        }
+    }
+
+    /// The job's id.
+    pub fn id(&self) -> i64 {
+        self.token.id
+    }
+
+    /// The job's name for the world outside; effect keys derive from it.
+    pub fn uid(&self) -> Uuid {
+        self.uid
+    }
+
+    /// Which attempt this is, from 1. Never build an outside key from it: it changes with every retry.
+    pub fn attempt(&self) -> i32 {
+        self.attempt
+    }
+
+    /// How many attempts the job has.
+    pub fn attempts_max(&self) -> i32 {
+        self.attempts_max
+    }
+
+    /// A number that rises with every claim of the job, for ever: a fencing token for outside systems.
+    pub fn epoch(&self) -> i64 {
+        self.token.epoch
+    }
+
+    /// The first job of this chain.
+    pub fn chain(&self) -> i64 {
+        self.chain
+    }
+
+    /// The queue it came from.
+    pub fn queue(&self) -> &str {
+        &self.queue
+    }
+
+    /// When it was enqueued, by the database's clock.
+    pub fn created_at(&self) -> Timestamp {
+        self.created_at
+    }
+
+    /// Whether the worker that had it before was lost; it runs with nothing beside it until it is settled once.
+    pub fn is_recovered(&self) -> bool {
+        self.recovered
+    }
+
+    /// Whether the worker is stopping; a long handler should come to an end.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.is_cancelled()
+    }
+
+    /// Resolves when the worker begins to stop. Cancel-safe.
+    pub async fn stopping(&self) {
+        self.stopping.cancelled().await;
+    }
+}
+
+/// The context of an atomic handler: typed state, the attempt, and a handle for enqueuing.
+pub struct Ctx<A, DB: Backend> {
+    pub(crate) state: Arc<A>,
+    pub(crate) rowlock: Rowlock<DB>,
+    pub(crate) attempt: Attempt,
+}
+
+impl<A, DB: Backend> Ctx<A, DB> {
+    /// What the worker was given with `state`.
+    pub fn state(&self) -> &A {
+        &self.state
+    }
+
+    /// For enqueuing in the handler's transaction: `cx.rowlock().enqueue(&mut *tx, job)`.
+    pub fn rowlock(&self) -> &Rowlock<DB> {
+        &self.rowlock
+    }
+}
+
+impl<A, DB: Backend> Deref for Ctx<A, DB> {
+    type Target = Attempt;
+
+    fn deref(&self) -> &Attempt {
+        &self.attempt
+    }
+}
+
+/// Where a dropped transaction leaves its connection for the engine.
+pub(crate) struct Slot<DB: Backend>(Arc<Mutex<Option<DB::Held>>>);
+
+impl<DB: Backend> Slot<DB> {
+    pub(crate) fn new() -> Self {
+        Slot(Arc::default())
+    }
+
+    pub(crate) fn take(&self) -> Option<DB::Held> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn put(&self, held: DB::Held) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
+    }
+}
+
+impl<DB: Backend> Clone for Slot<DB> {
+    fn clone(&self) -> Self {
+        Slot(self.0.clone())
+    }
+}
+
+/// A handler's transaction: everything written through it commits with the outcome, or not at all.
+///
+/// It derefs to sqlx's connection, so any query runs on `&mut *tx`. A nested `begin` is a savepoint. Ending the
+/// transaction by hand (a raw `commit`) makes the job a case, because its writes could no longer be undone.
+pub struct Tx<DB: Backend> {
+    // Taken only by `done` and by drop, which both consume the value.
+    held: Option<DB::Held>,
+    slot: Slot<DB>,
+    pub(crate) attempt: Attempt,
+    limits: Limits,
+}
+
+impl<DB: Backend> Tx<DB> {
+    pub(crate) fn new(held: DB::Held, slot: Slot<DB>, attempt: Attempt, limits: Limits) -> Self {
+        Tx {
+            held: Some(held),
+            slot,
+            attempt,
+            limits,
+        }
+    }
+
+    /// The job is done. Only this keeps what the handler wrote.
+    pub fn done(mut self) -> Done<DB> {
+        let held = self.held.take();
+        Done {
+            token: self.attempt.token,
+            link: Link::after(&self.attempt, self.limits),
+            held: held.map(|held| Handed {
+                held: Some(held),
+                slot: self.slot.clone(),
+            }),
+            result: None,
+            next: Vec::new(),
+            error: None,
+        }
+    }
+}
+
+impl<DB: Backend> Drop for Tx<DB> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.slot.put(held);
+        }
+    }
+}
+
+impl<DB: Backend> Deref for Tx<DB> {
+    type Target = DB::Connection;
+
+    fn deref(&self) -> &DB::Connection {
+        match &self.held {
+            Some(held) => DB::conn_ref(held),
+            None => unreachable!("a transaction gives its connection up only when consumed"),
+        }
+    }
+}
+
+impl<DB: Backend> DerefMut for Tx<DB> {
+    fn deref_mut(&mut self) -> &mut DB::Connection {
+        match &mut self.held {
+            Some(held) => DB::conn(held),
+            None => unreachable!("a transaction gives its connection up only when consumed"),
+        }
+    }
+}
+
+/// A connection on its way back to the engine; dropped before it arrives, it waits in the slot.
+pub(crate) struct Handed<DB: Backend> {
+    held: Option<DB::Held>,
+    slot: Slot<DB>,
+}
+
+impl<DB: Backend> Handed<DB> {
+    pub(crate) fn arrive(mut self) -> Option<DB::Held> {
+        self.held.take()
+    }
+}
+
+impl<DB: Backend> Drop for Handed<DB> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.slot.put(held);
+        }
+    }
+}
+
+/// Where the next link of a chain goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Link {
+    chain: i64,
+    position: i32,
+    limits: Limits,
+}
+
+impl Link {
+    pub(crate) fn after(attempt: &Attempt, limits: Limits) -> Link {
+        Link {
+            chain: attempt.chain,
+            position: attempt.position.saturating_add(1),
+            limits,
+        }
+    }
+}
+
+/// Success on its way to the commit: the transaction, the result, and the next links.
+#[must_use = "return it from the handler with `.ok()`"]
+pub struct Done<DB: Backend> {
+    pub(crate) token: Token,
+    pub(crate) link: Link,
+    pub(crate) held: Option<Handed<DB>>,
+    pub(crate) result: Option<String>,
+    pub(crate) next: Vec<Draft>,
+    pub(crate) error: Option<Error>,
+}
+
+impl<DB: Backend> Done<DB> {
+    /// Enqueues the next link of this chain in the same commit. Call it again for several next jobs.
+    pub fn then<J: Job>(self, job: J) -> Self {
+        self.then_with(job, JobOptions::new())
+    }
+
+    /// [`Done::then`] with options for the next job.
+    pub fn then_with<J: Job>(mut self, job: J, options: JobOptions) -> Self {
+        match options.draft(&job, &self.link.limits) {
+            Ok(draft) => self.next.push(Draft {
+                chain: Some(self.link.chain),
+                position: self.link.position,
+                ..draft
+            }),
+            Err(error) => self.error = self.error.or(Some(error)),
+        }
+        self
+    }
+
+    /// Stores what the handler found, beside the outcome, in the same commit.
+    pub fn result<T: Serialize>(mut self, result: &T) -> Self {
+        match serde_json::to_string(result) {
+            Ok(json) => match crate::job::check_payload(&json, &self.link.limits) {
+                Ok(()) => self.result = Some(json),
+                Err(Error::Invalid { problem, .. }) => {
+                    self.error = self.error.or(Some(Error::invalid("result", problem)));
+                }
+                Err(other) => self.error = self.error.or(Some(other)),
+            },
+            Err(source) => {
+                self.error = self.error.or(Some(Error::Encode {
+                    kind: "the result".into(),
+                    source,
+                }));
+            }
+        }
+        self
+    }
+
+    /// Ends the handler: `tx.done().then(next).ok()`.
+    ///
+    /// # Errors
+    /// A next job or result that was refused fails the attempt; nothing is written.
+    pub fn ok(mut self) -> Outcome<DB> {
+        match self.error.take() {
+            Some(error) => Err(error.into()),
+            None => Ok(self),
+        }
+    }
+}
+
+/// Zero rows matched means that somebody did this already.
+pub trait Applied: Sized {
+    /// Turns zero affected rows into [`AlreadyHandled`], which settles the job as done, quietly, and is counted.
+    ///
+    /// # Errors
+    /// [`AlreadyHandled`] when no row was affected.
+    fn applied(self) -> std::result::Result<Self, AlreadyHandled>;
+}
+
+macro_rules! applied {
+    ($result:ty) => {
+        impl Applied for $result {
+            fn applied(self) -> std::result::Result<Self, AlreadyHandled> {
+                if self.rows_affected() == 0 {
+                    return Err(AlreadyHandled);
+                }
+                Ok(self)
+            }
+        }
+    };
+}
+
+#[cfg(feature = "postgres")]
+applied!(sqlx::postgres::PgQueryResult);
+#[cfg(feature = "sqlite")]
+applied!(sqlx::sqlite::SqliteQueryResult);

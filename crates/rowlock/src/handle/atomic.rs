@@ -1,0 +1,92 @@
+//! The two shapes of handler, told apart by their signature and stored without their types.
+
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+
+use super::{Attempt, Ctx, Outcome, Slot, Staged, Tx, staged::Outside};
+use crate::{
+    backoff::Backoff,
+    job::Job,
+    lease::Body,
+    root::{Backend, Rowlock},
+};
+
+/// A handler's future.
+pub(crate) type Running<DB> = Pin<Box<dyn Future<Output = Outcome<DB>> + Send>>;
+
+/// An atomic handler with its job decoded, waiting for its transaction.
+pub(crate) type Decoded<DB> = Box<dyn FnOnce(Tx<DB>) -> Running<DB> + Send>;
+
+/// Decoding fails with the text that the case will show.
+type Decode<DB, T> = Arc<dyn Fn(&Body, Attempt, &Rowlock<DB>) -> Result<T, String> + Send + Sync>;
+
+/// One handler, without its job's type.
+pub(crate) struct Handler<DB: Backend> {
+    pub(crate) kind: &'static str,
+    pub(crate) version: i32,
+    pub(crate) time_limit: Duration,
+    pub(crate) backoff: Backoff,
+    pub(crate) shape: Shape<DB>,
+}
+
+pub(crate) enum Shape<DB: Backend> {
+    /// Handed its transaction, settled in it.
+    Atomic(Decode<DB, Decoded<DB>>),
+    /// Opens transactions of its own, never across an effect.
+    Staged(Decode<DB, Box<dyn FnOnce(Outside<DB>) -> Running<DB> + Send>>),
+}
+
+impl<DB: Backend> Handler<DB> {
+    pub(crate) fn atomic<A, J, F, Fut>(state: Arc<A>, f: F) -> Handler<DB>
+    where
+        A: Send + Sync + 'static,
+        J: Job,
+        F: Fn(Ctx<A, DB>, J, Tx<DB>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Outcome<DB>> + Send + 'static,
+    {
+        let f = Arc::new(f);
+        Handler::of::<J>(Shape::Atomic(Arc::new(move |body, attempt, rowlock| {
+            let job = J::decode(body.version, &body.payload)?;
+            let cx = Ctx {
+                state: state.clone(),
+                rowlock: rowlock.clone(),
+                attempt,
+            };
+            let f = f.clone();
+            Ok(Box::new(move |tx| Box::pin(f(cx, job, tx)) as Running<DB>))
+        })))
+    }
+
+    pub(crate) fn staged<A, J, F, Fut>(state: Arc<A>, f: F) -> Handler<DB>
+    where
+        A: Send + Sync + 'static,
+        J: Job,
+        F: Fn(Staged<A, DB>, J) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Outcome<DB>> + Send + 'static,
+    {
+        let f = Arc::new(f);
+        Handler::of::<J>(Shape::Staged(Arc::new(move |body, attempt, rowlock| {
+            let job = J::decode(body.version, &body.payload)?;
+            let (state, rowlock, f) = (state.clone(), rowlock.clone(), f.clone());
+            Ok(Box::new(move |outside| {
+                Box::pin(f(Staged::new(state, rowlock, attempt, outside), job)) as Running<DB>
+            }))
+        })))
+    }
+
+    fn of<J: Job>(shape: Shape<DB>) -> Handler<DB> {
+        Handler {
+            kind: J::KIND,
+            version: J::VERSION,
+            time_limit: J::TIME_LIMIT,
+            backoff: Backoff::DEFAULT,
+            shape,
+        }
+    }
+}
+
+/// The slot and the transaction for one atomic attempt.
+pub(crate) fn open<DB: Backend>(held: DB::Held, attempt: Attempt, rowlock: &Rowlock<DB>) -> (Slot<DB>, Tx<DB>) {
+    let slot = Slot::new();
+    let tx = Tx::new(held, slot.clone(), attempt, *rowlock.limits());
+    (slot, tx)
+}

@@ -1,0 +1,153 @@
+//! How a handler says that it did not succeed, and what any error turns into.
+
+use std::{error::Error as StdError, time::Duration};
+
+use crate::error::{AlreadyHandled, LeaseLost, sqlstate};
+
+/// The longest error text that is stored.
+const TEXT_MAX: usize = 8 * 1024;
+
+/// Why an attempt did not succeed, and what should follow. Nothing that the handler wrote is kept.
+///
+/// Any error converts into a retry through `?`. The conversion looks through the error's sources for what the engine
+/// knows: [`AlreadyHandled`] settles as done, a serialisation failure or deadlock retries soon, a lost lease is lost.
+#[derive(Debug)]
+pub struct Fail {
+    pub(crate) how: How,
+    pub(crate) text: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum How {
+    /// Another attempt, after the kind's backoff.
+    Retry,
+    /// Another attempt, after this.
+    RetryAfter(Duration),
+    /// Another attempt almost at once: the database asked for it.
+    RetrySoon,
+    Retire,
+    Defer(Duration),
+    Cancel,
+    Already,
+    LeaseLost,
+}
+
+impl Fail {
+    /// Try again after the kind's backoff.
+    pub fn retry(reason: impl Into<String>) -> Fail {
+        Fail::new(How::Retry, reason)
+    }
+
+    /// Try again after this delay.
+    pub fn retry_after(delay: Duration, reason: impl Into<String>) -> Fail {
+        Fail::new(How::RetryAfter(delay), reason)
+    }
+
+    /// Give up on it now: it becomes a case, whatever attempts are left.
+    pub fn retire(reason: impl Into<String>) -> Fail {
+        Fail::new(How::Retire, reason)
+    }
+
+    /// Not yet: look again after this delay. The attempt is given back.
+    pub fn defer(delay: Duration) -> Fail {
+        Fail::new(How::Defer(delay), "")
+    }
+
+    /// It is not to be done any more; the job is over without its effect.
+    pub fn cancel(reason: impl Into<String>) -> Fail {
+        Fail::new(How::Cancel, reason)
+    }
+
+    pub(crate) fn new(how: How, reason: impl Into<String>) -> Fail {
+        Fail {
+            how,
+            text: clean(reason.into()),
+        }
+    }
+}
+
+impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for Fail {
+    fn from(error: E) -> Fail {
+        let error: Box<dyn StdError + Send + Sync> = error.into();
+        let mut texts: Vec<String> = Vec::new();
+        let mut how = How::Retry;
+        let mut next: Option<&(dyn StdError + 'static)> = Some(&*error);
+        while let Some(link) = next {
+            let text = link.to_string();
+            // Many errors print their source themselves; say it once.
+            if !texts.last().is_some_and(|last| last.ends_with(&text)) {
+                texts.push(text);
+            }
+            if how == How::Retry {
+                how = known(link);
+            }
+            if wrote_in_prepare(link) {
+                texts.push("prepare is read-only; write after `settle`".into());
+            }
+            next = link.source();
+        }
+        Fail::new(how, texts.join(": "))
+    }
+}
+
+fn known(error: &(dyn StdError + 'static)) -> How {
+    if error.is::<AlreadyHandled>() {
+        return How::Already;
+    }
+    if error.is::<LeaseLost>() {
+        return How::LeaseLost;
+    }
+    let code = error.downcast_ref::<sqlx::Error>().and_then(sqlstate);
+    match code.as_deref() {
+        Some("40001" | "40P01") => How::RetrySoon,
+        _ => How::Retry,
+    }
+}
+
+fn wrote_in_prepare(error: &(dyn StdError + 'static)) -> bool {
+    let code = error.downcast_ref::<sqlx::Error>().and_then(sqlstate);
+    matches!(code.as_deref(), Some("25006" | "8"))
+}
+
+/// Error text that every database can store: no NUL, bounded, cut at a character.
+pub(crate) fn clean(text: String) -> String {
+    let mut text = if text.contains('\0') { text.replace('\0', "\u{2400}") } else { text };
+    if text.len() > TEXT_MAX {
+        let mut end = TEXT_MAX;
+        while !text.is_char_boundary(end) {
+            end -= 1;
+        }
+        text.truncate(end);
+        text.push_str(" … (cut)");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("outer")]
+    struct Outer(#[source] AlreadyHandled);
+
+    #[test]
+    fn a_known_answer_is_found_behind_any_wrapping() {
+        assert_eq!(Fail::from(AlreadyHandled).how, How::Already);
+        assert_eq!(Fail::from(Outer(AlreadyHandled)).how, How::Already);
+        assert_eq!(Fail::from(LeaseLost).how, How::LeaseLost);
+        assert_eq!(Fail::from("plain text").how, How::Retry);
+    }
+
+    #[test]
+    fn the_text_names_every_source_once() {
+        assert_eq!(Fail::from(Outer(AlreadyHandled)).text, "outer: already handled: no row matched");
+    }
+
+    #[test]
+    fn stored_text_is_bounded_and_free_of_nul() {
+        assert_eq!(clean("a\0b".into()), "a\u{2400}b");
+        let long = clean("é".repeat(TEXT_MAX));
+        assert!(long.len() < TEXT_MAX + 20 && long.ends_with("(cut)"));
+    }
+}

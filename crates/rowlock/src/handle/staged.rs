@@ -1,0 +1,193 @@
+//! Staged handlers: prepare, go outside, settle. No transaction can be open across an effect.
+//!
+//! `prepare` borrows the context until it is committed and `effect` needs the context, so the borrow checker refuses
+//! an effect inside a transaction. `settle` consumes the context, so no effect can follow it.
+
+use std::{
+    collections::HashSet,
+    future::Future,
+    marker::PhantomData,
+    ops::{Deref, DerefMut},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+};
+
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::{Attempt, Done, EffectKey, Fail, Link, Slot, Tx};
+use crate::{
+    error::{Doing, Error, Result},
+    fault::point,
+    job::check_name,
+    root::{Backend, Rowlock},
+    store::Timing,
+};
+
+/// What the engine lends a staged attempt: where its transaction's connection goes back to, and who holds it.
+pub(crate) struct Outside<DB: Backend> {
+    pub(crate) slot: Slot<DB>,
+    pub(crate) timing: Timing,
+    /// What `Store::cut` needs, once there is a connection.
+    pub(crate) holder: Arc<AtomicI64>,
+}
+
+/// The context of a staged handler.
+pub struct Staged<A, DB: Backend> {
+    state: Arc<A>,
+    rowlock: Rowlock<DB>,
+    attempt: Attempt,
+    outside: Outside<DB>,
+    effects: Mutex<HashSet<String>>,
+}
+
+impl<A, DB: Backend> Deref for Staged<A, DB> {
+    type Target = Attempt;
+
+    fn deref(&self) -> &Attempt {
+        &self.attempt
+    }
+}
+
+impl<A, DB: Backend> Staged<A, DB> {
+    pub(crate) fn new(state: Arc<A>, rowlock: Rowlock<DB>, attempt: Attempt, outside: Outside<DB>) -> Self {
+        Staged {
+            state,
+            rowlock,
+            attempt,
+            outside,
+            effects: Mutex::default(),
+        }
+    }
+
+    /// What the worker was given with `state`.
+    pub fn state(&self) -> &A {
+        &self.state
+    }
+
+    /// For enqueuing inside the transaction that `settle` gives.
+    pub fn rowlock(&self) -> &Rowlock<DB> {
+        &self.rowlock
+    }
+
+    /// Opens a read-only transaction, to look before going outside. A write in it is an error: it would commit on
+    /// every attempt, unfenced; write after [`Staged::settle`].
+    ///
+    /// # Errors
+    /// The database could not be reached. Cancel-safe: a connection dropped half-way is closed.
+    pub async fn prepare(&mut self) -> Result<Prepare<'_, DB>, Fail> {
+        let store = self.rowlock.store().clone();
+        let timing = self.outside.timing;
+        let held = detached(async move { DB::begin_read(&store, timing).await }).await?;
+        Ok(Prepare {
+            held: Some(held),
+            rowlock: self.rowlock.clone(),
+            _context: PhantomData,
+        })
+    }
+
+    /// Goes outside under a key that is the same on every attempt of this job. The outside system must honour the key;
+    /// then the effect happens once, however often the call is repeated.
+    ///
+    /// Effects may run in parallel. A name may be used once per attempt; in a loop, name each by its index or item.
+    ///
+    /// # Errors
+    /// Whatever `f` returns, as a [`Fail`]; a case when the name is used twice or is no plain name.
+    ///
+    /// Cancel safety: dropped half-way, the call may have happened; the next attempt repeats it under the same key.
+    pub async fn effect<T, F, Fut, E>(&self, name: &str, f: F) -> std::result::Result<T, Fail>
+    where
+        T: Serialize + DeserializeOwned,
+        F: FnOnce(EffectKey) -> Fut,
+        Fut: Future<Output = std::result::Result<T, E>> + Send,
+        E: Into<Fail>,
+    {
+        if let Err(error) = check_name("effect", name) {
+            return Err(Fail::retire(error.to_string()));
+        }
+        let fresh = self.effects.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+        if !fresh {
+            return Err(Fail::retire(format!(
+                "effect {name:?} was used twice in one attempt; name each by its index or item"
+            )));
+        }
+        point!("before-effect");
+        let reply = f(EffectKey::new(self.attempt.uid, name)).await.map_err(Into::into)?;
+        point!("after-effect");
+        Ok(reply)
+    }
+
+    /// Opens the transaction in which the reply, the outcome and the next link commit together.
+    ///
+    /// # Errors
+    /// The database could not be reached. Cancel-safe: a connection dropped half-way is closed.
+    pub async fn settle(self) -> std::result::Result<Tx<DB>, Fail> {
+        let store = self.rowlock.store().clone();
+        let (timing, token) = (self.outside.timing, self.attempt.token);
+        let held = detached(async move { DB::begin(&store, &token, timing).await }).await?;
+        self.outside.holder.store(DB::holder(&held), Ordering::Relaxed);
+        Ok(Tx::new(held, self.outside.slot, self.attempt, *self.rowlock.limits()))
+    }
+
+    /// Done, with nothing of its own to write: the engine settles it in a batch.
+    pub fn done(self) -> Done<DB> {
+        Done {
+            token: self.attempt.token,
+            link: Link::after(&self.attempt, *self.rowlock.limits()),
+            held: None,
+            result: None,
+            next: Vec::new(),
+            error: None,
+        }
+    }
+}
+
+/// Runs on a task of its own, so that a caller dropped half-way cannot leave a transaction half-opened; the connection
+/// that nobody waits for any more is closed.
+async fn detached<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+    match tokio::spawn(work).await {
+        Ok(result) => result,
+        Err(_) => Err(sqlx::Error::WorkerCrashed).doing("begin"),
+    }
+}
+
+/// A read-only transaction of a staged handler. Dropped without `commit`, its connection is closed.
+pub struct Prepare<'a, DB: Backend> {
+    held: Option<DB::Held>,
+    rowlock: Rowlock<DB>,
+    _context: PhantomData<&'a mut ()>,
+}
+
+impl<DB: Backend> Prepare<'_, DB> {
+    /// Ends the look; after this the context may go outside.
+    ///
+    /// # Errors
+    /// The connection broke. Cancel-safe: a connection dropped half-way is closed.
+    pub async fn commit(mut self) -> Result<()> {
+        match self.held.take() {
+            Some(held) => DB::end_read(self.rowlock.store(), held).await,
+            None => Err(Error::Config("this read has ended already".into())),
+        }
+    }
+}
+
+impl<DB: Backend> Deref for Prepare<'_, DB> {
+    type Target = DB::Connection;
+
+    fn deref(&self) -> &DB::Connection {
+        match &self.held {
+            Some(held) => DB::conn_ref(held),
+            None => unreachable!("a read gives its connection up only when consumed"),
+        }
+    }
+}
+
+impl<DB: Backend> DerefMut for Prepare<'_, DB> {
+    fn deref_mut(&mut self) -> &mut DB::Connection {
+        match &mut self.held {
+            Some(held) => DB::conn(held),
+            None => unreachable!("a read gives its connection up only when consumed"),
+        }
+    }
+}

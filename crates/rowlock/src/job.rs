@@ -1,0 +1,310 @@
+//! A job: the typed unit of work, the options it is enqueued with, and the checks made before any SQL.
+//!
+//! A bad job must never poison the caller's transaction, so sizes, names and content are checked here, with the
+//! field named, before a statement is sent.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Serialize, de::DeserializeOwned};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::error::{Error, Result};
+
+/// A unit of work. `#[derive(Job)]` fills this in; a plain `impl` works as well.
+///
+/// The type is the payload: it is written as JSON beside your data, and read back by the handler. Fields may be
+/// added with `#[serde(default)]`; for any other change raise [`Job::VERSION`] and override [`Job::decode`].
+pub trait Job: Serialize + DeserializeOwned + Send + 'static {
+    /// Which handler runs it.
+    const KIND: &'static str;
+    /// The payload's version. A worker leaves jobs of a newer version than its own untouched.
+    const VERSION: i32 = 1;
+    /// The queue it goes to unless told otherwise.
+    const QUEUE: &'static str = "default";
+    /// How many attempts it gets unless told otherwise.
+    const ATTEMPTS_MAX: i32 = 10;
+    /// Its priority unless told otherwise: 1 runs before 2, strictly, up to 5.
+    const PRIORITY: i16 = 3;
+    /// A handler that runs longer is cut off and the attempt fails.
+    const TIME_LIMIT: Duration = Duration::from_secs(600);
+
+    /// Reads a payload of any version up to [`Job::VERSION`].
+    ///
+    /// # Errors
+    /// Whatever it returns makes the job a case, with this text as its reason.
+    fn decode(version: i32, payload: &str) -> std::result::Result<Self, String> {
+        let _ = version;
+        let mut reader = serde_json::Deserializer::from_str(payload);
+        serde_path_to_error::deserialize(&mut reader).map_err(|e| format!("payload at {}: {}", e.path(), e.inner()))
+    }
+}
+
+/// When a job is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// This long from now, by the database's clock.
+    In(Duration),
+    At(Timestamp),
+}
+
+/// What may be chosen for one job when it is enqueued; `None` takes the kind's default.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Options {
+    pub(crate) queue: Option<String>,
+    pub(crate) priority: Option<i16>,
+    pub(crate) due: Option<Due>,
+    pub(crate) expires_at: Option<Timestamp>,
+    pub(crate) attempts_max: Option<i32>,
+    pub(crate) tags: Vec<String>,
+    pub(crate) if_retired: Option<Box<Draft>>,
+}
+
+/// What is accepted at enqueue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The largest payload, in bytes of JSON.
+    pub payload_bytes_max: usize,
+    /// How deep a payload may nest.
+    pub depth_max: usize,
+    /// How many tags a job may have.
+    pub tags_max: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits {
+            payload_bytes_max: 1 << 20,
+            depth_max: 100,
+            tags_max: 32,
+        }
+    }
+}
+
+/// A job ready to be inserted: checked, encoded, with everything a statement needs.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    pub uid: Uuid,
+    pub kind: String,
+    pub version: i32,
+    pub queue: String,
+    pub priority: i16,
+    pub attempts_max: i32,
+    pub payload: String,
+    /// A JSON array of strings.
+    pub tags: Option<String>,
+    pub due: Due,
+    pub expires_at: Option<Timestamp>,
+    pub chain: Option<i64>,
+    pub position: i32,
+    /// JSON, as `compensate.sql` reads it.
+    pub if_retired: Option<String>,
+}
+
+impl Draft {
+    pub(crate) fn of<J: Job>(job: &J, options: Options, limits: &Limits) -> Result<Draft> {
+        let payload = serde_json::to_string(job).map_err(|source| Error::Encode {
+            kind: J::KIND.to_owned(),
+            source,
+        })?;
+        Draft {
+            uid: Uuid::now_v7(),
+            kind: J::KIND.to_owned(),
+            version: J::VERSION,
+            queue: options.queue.unwrap_or_else(|| J::QUEUE.to_owned()),
+            priority: options.priority.unwrap_or(J::PRIORITY),
+            attempts_max: options.attempts_max.unwrap_or(J::ATTEMPTS_MAX),
+            payload,
+            tags: tags_json(&options.tags, limits)?,
+            due: options.due.unwrap_or(Due::In(Duration::ZERO)),
+            expires_at: options.expires_at,
+            chain: None,
+            position: 0,
+            if_retired: options.if_retired.map(|d| d.as_compensation()),
+        }
+        .checked(limits)
+    }
+
+    /// Refuses what SQL would refuse, or what no worker could run.
+    pub(crate) fn checked(self, limits: &Limits) -> Result<Draft> {
+        check_name("kind", &self.kind)?;
+        check_name("queue", &self.queue)?;
+        if self.version < 1 {
+            return Err(Error::invalid("version", format!("{} is below 1", self.version)));
+        }
+        if !(1..=5).contains(&self.priority) {
+            let problem = format!("{} is not in 1..=5 (1 runs first, 3 is the default)", self.priority);
+            return Err(Error::invalid("priority", problem));
+        }
+        if !(1..=10_000).contains(&self.attempts_max) {
+            return Err(Error::invalid("attempts", format!("{} is not in 1..=10000", self.attempts_max)));
+        }
+        check_payload(&self.payload, limits)?;
+        if let Due::In(delay) = self.due
+            && delay > Duration::from_secs(3600 * 24 * 366 * 10)
+        {
+            return Err(Error::invalid("after", "a delay of more than ten years; give a nearer time"));
+        }
+        Ok(self)
+    }
+
+    pub(crate) fn queue_no(&self) -> i64 {
+        queue_no(&self.queue)
+    }
+
+    pub(crate) fn kind_no(&self) -> i64 {
+        kind_no(&self.kind, self.version)
+    }
+
+    pub(crate) fn delay_us(&self) -> i64 {
+        match self.due {
+            Due::In(delay) => i64::try_from(delay.as_micros()).unwrap_or(i64::MAX),
+            Due::At(_) => 0,
+        }
+    }
+
+    pub(crate) fn due_at(&self) -> Option<Timestamp> {
+        match self.due {
+            Due::In(_) => None,
+            Due::At(at) => Some(at),
+        }
+    }
+
+    /// The form stored in the body of the job this one compensates; `compensate.sql` enqueues from it.
+    fn as_compensation(&self) -> String {
+        let payload = serde_json::value::RawValue::from_string(self.payload.clone());
+        let tags = self.tags.clone().map(serde_json::value::RawValue::from_string);
+        serde_json::json!({
+            "uid": self.uid,
+            "kind": self.kind,
+            "kind_no": self.kind_no(),
+            "version": self.version,
+            "queue": self.queue,
+            "queue_no": self.queue_no(),
+            "priority": self.priority,
+            "attempts_max": self.attempts_max,
+            "payload": payload.ok(),
+            "tags": tags.and_then(std::result::Result::ok),
+        })
+        .to_string()
+    }
+}
+
+/// The number a queue's name is stored under in the claim index: the first eight bytes of its SHA-256.
+pub(crate) fn queue_no(queue: &str) -> i64 {
+    number(queue)
+}
+
+/// The number of a kind at a payload version. The version is part of it, so that a worker's probes never even see
+/// jobs that are newer than its code.
+pub(crate) fn kind_no(kind: &str, version: i32) -> i64 {
+    number(&format!("{kind}@{version}"))
+}
+
+fn number(name: &str) -> i64 {
+    let hash = Sha256::digest(name.as_bytes());
+    let mut first = [0u8; 8];
+    first.copy_from_slice(&hash[..8]);
+    i64::from_be_bytes(first)
+}
+
+/// Names are what people type and read: 1 to 100 letters, digits, and `-_.:/`.
+pub(crate) fn check_name(field: &str, name: &str) -> Result<()> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
+    if name.is_empty() || name.len() > 100 || !name.chars().all(fits) {
+        let shown: String = name.chars().take(40).collect();
+        let problem = format!("{shown:?} is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/");
+        return Err(Error::invalid(field, problem));
+    }
+    Ok(())
+}
+
+fn tags_json(tags: &[String], limits: &Limits) -> Result<Option<String>> {
+    if tags.len() > limits.tags_max {
+        let problem = format!("{} given, at most {}", tags.len(), limits.tags_max);
+        return Err(Error::invalid("tags", problem));
+    }
+    for (i, tag) in tags.iter().enumerate() {
+        check_name(&format!("tags[{i}]"), tag)?;
+    }
+    Ok((!tags.is_empty()).then(|| serde_json::json!(tags).to_string()))
+}
+
+/// Size, depth and NUL, in one walk over the text. The text is JSON already: a serialiser or a parser made it.
+pub(crate) fn check_payload(payload: &str, limits: &Limits) -> Result<()> {
+    if payload.len() > limits.payload_bytes_max {
+        let problem = format!(
+            "{} bytes, at most {}; store large data elsewhere and enqueue its name",
+            payload.len(),
+            limits.payload_bytes_max
+        );
+        return Err(Error::invalid("payload", problem));
+    }
+    let bytes = payload.as_bytes();
+    let (mut depth, mut i, mut in_string) = (0usize, 0usize, false);
+    while i < bytes.len() {
+        match bytes[i] {
+            b'\\' if in_string => {
+                if bytes[i..].starts_with(b"\\u0000") {
+                    return Err(Error::invalid(
+                        "payload",
+                        format!("a string holds a NUL character at byte {i}; postgresql cannot store it"),
+                    ));
+                }
+                i += 1;
+            }
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                depth += 1;
+                if depth > limits.depth_max {
+                    return Err(Error::invalid(
+                        "payload",
+                        format!("nested deeper than {} at byte {i}", limits.depth_max),
+                    ));
+                }
+            }
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        i += 1;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(payload: &str) -> Option<String> {
+        let limits = Limits {
+            payload_bytes_max: 100,
+            depth_max: 3,
+            tags_max: 2,
+        };
+        check_payload(payload, &limits).err().map(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_payload_is_checked_for_size_depth_and_nul() {
+        assert_eq!(problem(r#"{"a":[1,{"b":"[[[["}]}"#), None);
+        assert!(problem("[[[[]]]]").is_some_and(|p| p.contains("deeper than 3")));
+        assert!(problem(r#"["a\u0000b"]"#).is_some_and(|p| p.contains("NUL")));
+        assert_eq!(problem(r#"["a\\u0000b"]"#), None, "an escaped backslash is no NUL");
+        assert!(problem(&"1".repeat(101)).is_some_and(|p| p.contains("at most 100")));
+    }
+
+    #[test]
+    fn names_are_plain_words() {
+        assert!(check_name("queue", "orders/eu-1").is_ok());
+        for bad in ["", "a b", "a\0", "é", &"x".repeat(101), "a';drop"] {
+            assert!(check_name("queue", bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_kinds_number_depends_on_its_version() {
+        assert_ne!(kind_no("charge", 1), kind_no("charge", 2));
+        assert_eq!(kind_no("charge", 1), kind_no("charge", 1));
+    }
+}

@@ -1,0 +1,74 @@
+//! A lease: ownership of a job for one attempt, and the token that proves it.
+//!
+//! Every write to a claimed job carries the token. A token that no longer matches a row means that the lease is
+//! lost: a value, never an error.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+/// A worker process, by a random number it made itself. Never a host name, a process id or a sequence: those come
+/// back after a restart or a failover, and an old token must not fit a new owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WorkerId(pub(crate) i64);
+
+impl WorkerId {
+    pub(crate) fn random() -> WorkerId {
+        WorkerId(fastrand::i64(1..=i64::MAX))
+    }
+}
+
+impl fmt::Display for WorkerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "w{:016x}", self.0)
+    }
+}
+
+/// The proof of a lease. The epoch rises with every claim of the job, for ever.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Token {
+    /// The job.
+    pub id: i64,
+    /// Which claim of it; a fencing number that may be handed to outside systems.
+    pub epoch: i64,
+    /// Who claimed it.
+    pub worker: WorkerId,
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.id, self.epoch, self.worker)
+    }
+}
+
+/// A job in a worker's hands: the token, the attempt, and the body.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    pub token: Token,
+    pub attempt: i32,
+    pub attempts_max: i32,
+    pub queue_no: i64,
+    pub kind_no: i64,
+    pub priority: i16,
+    pub due_at: Timestamp,
+    /// Its last worker was lost; it runs with nothing beside it.
+    pub alone: bool,
+    /// Past its expiry when claimed, by the database's clock.
+    pub expired: bool,
+    /// `None` when the body is missing, which makes a case of it.
+    pub body: Option<Body>,
+}
+
+/// What was enqueued.
+#[derive(Clone, Debug)]
+pub struct Body {
+    pub uid: Uuid,
+    pub kind: String,
+    pub version: i32,
+    pub queue: String,
+    pub payload: String,
+    pub chain: Option<i64>,
+    pub position: i32,
+    pub created_at: Timestamp,
+}

@@ -1,0 +1,234 @@
+//! Reads only: what is where, who has it, how often it failed and why. No verb here changes anything.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Serialize;
+use uuid::Uuid;
+
+use crate::{
+    case::CaseView,
+    error::Result,
+    state::{Ended, State},
+    store::Store,
+};
+
+/// One job as the `jobs` view shows it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct JobView {
+    /// The job's number in this database.
+    pub id: i64,
+    /// The name that effect keys derive from.
+    pub uid: Uuid,
+    /// Which handler runs it.
+    pub kind: String,
+    /// The payload's version.
+    pub version: i32,
+    /// Its queue.
+    pub queue: String,
+    /// 1 runs first.
+    pub priority: i16,
+    /// Where it stands.
+    #[serde(serialize_with = "state_word")]
+    pub state: State,
+    /// Attempts used, the running one included.
+    pub attempt: i32,
+    /// Attempts it may use.
+    pub attempts_max: i32,
+    /// How often it was claimed.
+    pub epoch: i64,
+    /// When it is due, if ready.
+    pub due_at: Option<Timestamp>,
+    /// The number of the worker that has it, if leased.
+    pub worker: Option<i64>,
+    /// Since when, if leased.
+    pub claimed_at: Option<Timestamp>,
+    /// How its last attempt ended.
+    #[serde(serialize_with = "ended_word")]
+    pub last_outcome: Option<Ended>,
+    /// When.
+    pub last_ended_at: Option<Timestamp>,
+    /// What the last failure said.
+    pub last_error: Option<String>,
+    /// What the handler returned, if done.
+    pub result: Option<serde_json::Value>,
+    /// The payload.
+    pub payload: serde_json::Value,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// The first job of its chain, if it is a later link.
+    pub chain: Option<i64>,
+    /// Its place in the chain, from 0.
+    pub position: i32,
+    /// After this it is cancelled instead of run.
+    pub expires_at: Option<Timestamp>,
+    /// When it was enqueued.
+    pub created_at: Timestamp,
+}
+
+fn state_word<S: serde::Serializer>(state: &State, s: S) -> std::result::Result<S::Ok, S::Error> {
+    s.serialize_str(state.as_str())
+}
+
+fn ended_word<S: serde::Serializer>(ended: &Option<Ended>, s: S) -> std::result::Result<S::Ok, S::Error> {
+    ended.map(Ended::as_str).serialize(s)
+}
+
+/// One ended attempt, a row of the outcome log.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct AttemptView {
+    /// Which claim.
+    pub epoch: i64,
+    /// Which attempt.
+    pub attempt: i32,
+    /// Who ran it.
+    pub worker: i64,
+    /// How it ended.
+    #[serde(serialize_with = "one_ended_word")]
+    pub outcome: Ended,
+    /// When it was claimed.
+    pub started_at: Timestamp,
+    /// When it ended.
+    pub ended_at: Timestamp,
+    /// Why it failed.
+    pub error: Option<String>,
+    /// What it returned.
+    pub result: Option<serde_json::Value>,
+}
+
+fn one_ended_word<S: serde::Serializer>(ended: &Ended, s: S) -> std::result::Result<S::Ok, S::Error> {
+    s.serialize_str(ended.as_str())
+}
+
+/// Which jobs to list; every set field narrows.
+#[derive(Clone, Debug, Default)]
+pub struct JobFilter {
+    /// Only this queue.
+    pub queue: Option<String>,
+    /// Only this kind.
+    pub kind: Option<String>,
+    /// Only this state.
+    pub state: Option<State>,
+    /// Only jobs with this tag.
+    pub tag: Option<String>,
+    /// Only ids below this one: the next page.
+    pub below: Option<i64>,
+    /// At most this many, newest first; 0 means 100.
+    pub max: i64,
+}
+
+/// Counts per queue and kind, and the workers.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct Status {
+    /// One row per queue and kind that has a job somewhere.
+    pub lanes: Vec<LaneStatus>,
+    /// The worker processes known to the database.
+    pub workers: Vec<WorkerStatus>,
+}
+
+/// What one queue holds of one kind.
+#[derive(Clone, Debug, Default, Serialize)]
+#[non_exhaustive]
+pub struct LaneStatus {
+    /// The queue.
+    pub queue: String,
+    /// The kind.
+    pub kind: String,
+    /// Due now.
+    pub due: i64,
+    /// Scheduled for later, retries included.
+    pub scheduled: i64,
+    /// In workers' hands.
+    pub leased: i64,
+    /// Retired, waiting for triage.
+    pub cases: i64,
+    /// How long the oldest due job has been waiting, in milliseconds.
+    pub oldest_due_ms: Option<i64>,
+}
+
+/// One worker process.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct WorkerStatus {
+    /// Its random number.
+    pub id: i64,
+    /// The name it gave itself.
+    pub name: String,
+    /// Its lease.
+    pub lease_ms: i64,
+    /// How long ago it beat, in milliseconds.
+    pub beat_age_ms: i64,
+    /// Declared dead; its jobs are being recovered.
+    pub dead: bool,
+    /// What it holds.
+    pub leases: i64,
+    /// When it started.
+    pub started_at: Timestamp,
+}
+
+/// The reading verbs, on either database. Cheap to clone.
+#[derive(Clone)]
+pub struct Observe {
+    pub(crate) store: Arc<dyn Store>,
+}
+
+impl Observe {
+    /// Counts per queue and kind, and the workers.
+    ///
+    /// # Errors
+    /// The database could not be read. Cancel-safe.
+    pub async fn status(&self) -> Result<Status> {
+        self.store.status().await
+    }
+
+    /// Lists jobs, newest first.
+    ///
+    /// # Errors
+    /// The database could not be read. Cancel-safe.
+    pub async fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobView>> {
+        self.store.jobs(filter).await
+    }
+
+    /// One job, or `None` when there is no such job or its retention is over.
+    ///
+    /// # Errors
+    /// The database could not be read. Cancel-safe.
+    pub async fn job(&self, id: i64) -> Result<Option<JobView>> {
+        self.store.job(id).await
+    }
+
+    /// A job's ended attempts, oldest first.
+    ///
+    /// # Errors
+    /// The database could not be read. Cancel-safe.
+    pub async fn attempts(&self, id: i64) -> Result<Vec<AttemptView>> {
+        self.store.attempts(id).await
+    }
+
+    /// Open cases, newest first.
+    ///
+    /// # Errors
+    /// The database could not be read. Cancel-safe.
+    pub async fn cases(&self, max: i64) -> Result<Vec<CaseView>> {
+        self.store.cases(max).await
+    }
+
+    /// One open case.
+    ///
+    /// # Errors
+    /// The database could not be read. Cancel-safe.
+    pub async fn case(&self, id: i64) -> Result<Option<CaseView>> {
+        self.store.case(id).await
+    }
+
+    /// Every link of the chain that this job belongs to, first link first; a job without links is a chain of one.
+    ///
+    /// # Errors
+    /// The database could not be read. Cancel-safe.
+    pub async fn chain(&self, id: i64) -> Result<Vec<JobView>> {
+        self.store.chain(id).await
+    }
+}

@@ -1,0 +1,47 @@
+//! PostgreSQL: the short names, so that using the wrong database is a type error.
+
+use std::str::FromStr;
+
+use sqlx::{Postgres, postgres::PgConnectOptions};
+
+pub use crate::Applied;
+use crate::{
+    error::{Error, Result},
+    root::Backend,
+    store::{
+        Clock, Timing,
+        postgres::{PgStore, SCHEMA},
+    },
+};
+
+/// A handle on the jobs of a PostgreSQL database.
+pub type Rowlock = crate::Rowlock<Postgres>;
+/// A worker on a PostgreSQL database.
+pub type Worker<A = ()> = crate::Worker<A, Postgres>;
+/// A handler's transaction.
+pub type Tx = crate::Tx<Postgres>;
+/// An atomic handler's context.
+pub type Ctx<A = ()> = crate::Ctx<A, Postgres>;
+/// A staged handler's context.
+pub type Staged<A = ()> = crate::Staged<A, Postgres>;
+/// What a handler returns.
+pub type Outcome = crate::Outcome<Postgres>;
+
+impl Backend for Postgres {
+    const SCHEMA: i32 = SCHEMA;
+
+    fn open(url: &str, schema: &str, clock: Clock) -> Result<PgStore> {
+        if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
+            return Err(Error::Config("a postgresql url starts with postgres://".into()));
+        }
+        // The driver's message may quote the url with its password, so it is not passed on.
+        let options = PgConnectOptions::from_str(url)
+            .map_err(|_| Error::Config("the postgresql url cannot be read; check its form and port".into()))?;
+        let timing = Timing::of_lease(std::time::Duration::from_secs(15));
+        PgStore::new(options, schema, timing, 4, clock)
+    }
+
+    fn with(store: &PgStore, timing: Timing, handlers_max: usize) -> Result<PgStore> {
+        store.with(timing, handlers_max)
+    }
+}

@@ -1,0 +1,173 @@
+//! The handle: one database, its limits, and the doors to every verb.
+
+use std::sync::Arc;
+
+use crate::{
+    error::{Error, Result},
+    job::Limits,
+    observe::Observe,
+    operate::Operate,
+    store::{Clock, Room, SchemaFound, Store, Timing},
+};
+
+/// A database that Rowlock runs on: [`sqlx::Postgres`] or [`sqlx::Sqlite`]. Sealed.
+pub trait Backend: Room {
+    /// Whether `url` names this kind of database, and the store for it; no I/O.
+    #[doc(hidden)]
+    fn open(url: &str, schema: &str, clock: Clock) -> Result<Self::Store>;
+    /// The same database with another lease and number of connections for handlers.
+    #[doc(hidden)]
+    fn with(store: &Self::Store, timing: Timing, handlers_max: usize) -> Result<Self::Store>;
+    /// The schema number this binary speaks.
+    #[doc(hidden)]
+    const SCHEMA: i32;
+}
+
+/// A handle on one database's jobs. Cheap to clone; holds no connection until it needs one.
+pub struct Rowlock<DB: Backend> {
+    store: DB::Store,
+    limits: Limits,
+}
+
+impl<DB: Backend> Clone for Rowlock<DB> {
+    fn clone(&self) -> Self {
+        Rowlock {
+            store: self.store.clone(),
+            limits: self.limits,
+        }
+    }
+}
+
+impl<DB: Backend> Rowlock<DB> {
+    /// Names the database by its URL (`postgres://…`, `sqlite:jobs.db`), in the schema `rowlock`. No I/O yet.
+    ///
+    /// # Errors
+    /// [`Error::Config`] when the URL cannot be read or names another kind of database.
+    pub fn open(url: &str) -> Result<Rowlock<DB>> {
+        Rowlock::open_in(url, "rowlock")
+    }
+
+    /// The same in a schema of another name (PostgreSQL; SQLite has none and ignores it).
+    ///
+    /// # Errors
+    /// As [`Rowlock::open`], and [`Error::Invalid`] when the name is not a plain lower-case identifier.
+    pub fn open_in(url: &str, schema: &str) -> Result<Rowlock<DB>> {
+        Rowlock::with_clock(url, schema, Clock::default())
+    }
+
+    pub(crate) fn with_clock(url: &str, schema: &str, clock: Clock) -> Result<Rowlock<DB>> {
+        Ok(Rowlock {
+            store: DB::open(url, schema, clock)?,
+            limits: Limits::default(),
+        })
+    }
+
+    /// [`Rowlock::open`], and checks the schema.
+    ///
+    /// # Errors
+    /// As [`Rowlock::open`] and [`Rowlock::check_schema`]. Cancel-safe.
+    pub async fn connect(url: &str) -> Result<Rowlock<DB>> {
+        let rowlock = Rowlock::open(url)?;
+        rowlock.check_schema().await?;
+        Ok(rowlock)
+    }
+
+    /// Other limits on what is accepted at enqueue.
+    pub fn limits_set(mut self, limits: Limits) -> Rowlock<DB> {
+        self.limits = limits;
+        self
+    }
+
+    /// The limits on what is accepted at enqueue.
+    pub fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// Applies the missing migrations; safe when many processes start at once. Returns the names of those it applied.
+    ///
+    /// # Errors
+    /// [`Error::Database`]; what was applied before it stays. Cancel-safe: each migration is one transaction.
+    pub async fn migrate(&self) -> Result<Vec<String>> {
+        self.store.migrate().await
+    }
+
+    /// Refuses with one sentence when this binary and the database's schema do not fit; warns when the schema is newer
+    /// but still allows this binary.
+    ///
+    /// # Errors
+    /// [`Error::SchemaBehind`], [`Error::SchemaAhead`], or [`Error::Database`]. Cancel-safe.
+    pub async fn check_schema(&self) -> Result<()> {
+        check(self.store.schema().await?, DB::SCHEMA)
+    }
+
+    /// The reading verbs.
+    pub fn observe(&self) -> Observe {
+        Observe {
+            store: Arc::new(self.store.clone()),
+        }
+    }
+
+    /// The operator's verbs.
+    pub fn operate(&self) -> Operate {
+        Operate {
+            store: Arc::new(self.store.clone()),
+        }
+    }
+
+    pub(crate) fn store(&self) -> &DB::Store {
+        &self.store
+    }
+
+    pub(crate) fn for_worker(&self, timing: Timing, handlers_max: usize) -> Result<Rowlock<DB>> {
+        Ok(Rowlock {
+            store: DB::with(&self.store, timing, handlers_max)?,
+            limits: self.limits,
+        })
+    }
+}
+
+/// The rule for one binary and one schema.
+pub(crate) fn check(found: SchemaFound, speaks: i32) -> Result<()> {
+    match found {
+        SchemaFound::Missing => Err(Error::SchemaBehind {
+            found: "no rowlock schema here".into(),
+            needed: speaks,
+        }),
+        SchemaFound::At { version, .. } if version < speaks => Err(Error::SchemaBehind {
+            found: format!("schema is at {version}"),
+            needed: speaks,
+        }),
+        SchemaFound::At { version, oldest } if speaks < oldest => Err(Error::SchemaAhead {
+            found: version,
+            oldest,
+            speaks,
+        }),
+        SchemaFound::At { version, .. } => {
+            if version > speaks {
+                tracing::warn!("schema {version} is newer than this binary ({speaks}) but allows it; deploy the newer one soon");
+            }
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_binary_refuses_a_schema_it_does_not_fit() {
+        let at = |version, oldest| check(SchemaFound::At { version, oldest }, 2).map_err(|e| e.to_string());
+        assert!(at(2, 1).is_ok());
+        assert!(at(3, 2).is_ok(), "newer, but allows us");
+        assert_eq!(
+            at(1, 1).unwrap_err(),
+            "schema is at 1, this binary needs schema 2; run `rowlock migrate`"
+        );
+        assert_eq!(
+            at(4, 3).unwrap_err(),
+            "schema 4 allows binaries from schema 3 on, this binary speaks 2; deploy a newer binary"
+        );
+        assert!(check(SchemaFound::Missing, 2).is_err());
+    }
+}

@@ -1,0 +1,145 @@
+//! Where a job can stand and where each outcome moves it: the only place that decides.
+//!
+//! SQL applies what this table says. Where a bulk statement must repeat it (recovery, which settles
+//! jobs whose worker is gone), a proof case checks that the two agree.
+//!
+//! A job has no status column. It is in exactly one place, and moving it *is* the transition.
+
+/// The place a job is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum State {
+    /// Due, or scheduled for later.
+    Ready,
+    /// A worker has it.
+    Leased,
+    /// Retired: out of attempts or given up on, open for triage.
+    Case,
+    /// Done or cancelled: in no place, with a closing row in the outcome log.
+    Finished,
+}
+
+/// How one attempt ended. Every attempt ends in exactly one of these, and leaves one row in the outcome log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Ended {
+    /// The handler succeeded and its writes committed with this outcome.
+    Done,
+    /// The attempt failed and another will follow.
+    Retried,
+    /// The handler asked for a later time; the attempt is given back.
+    Deferred,
+    /// Handed back unrun; the attempt is given back.
+    Released,
+    /// The job became a case.
+    Retired,
+    /// The job is over without its effect, on purpose.
+    Cancelled,
+    /// The worker died, froze or was cut off; the attempt stays counted.
+    Lost,
+}
+
+impl Ended {
+    /// Every way to end, in the order of the outcome log's check constraint.
+    pub const ALL: [Ended; 7] = [
+        Ended::Done,
+        Ended::Retried,
+        Ended::Deferred,
+        Ended::Released,
+        Ended::Retired,
+        Ended::Cancelled,
+        Ended::Lost,
+    ];
+
+    /// The word stored in the outcome log.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Ended::Done => "done",
+            Ended::Retried => "retried",
+            Ended::Deferred => "deferred",
+            Ended::Released => "released",
+            Ended::Retired => "retired",
+            Ended::Cancelled => "cancelled",
+            Ended::Lost => "lost",
+        }
+    }
+
+    /// Reads the word stored in the outcome log.
+    pub fn parse(word: &str) -> Option<Ended> {
+        Ended::ALL.into_iter().find(|e| e.as_str() == word)
+    }
+
+    /// Whether the attempt is given back, so that it does not count against `attempts_max`.
+    pub fn gives_attempt_back(self) -> bool {
+        matches!(self, Ended::Deferred | Ended::Released)
+    }
+}
+
+impl State {
+    /// The word shown by the `jobs` view, the command line and the logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Ready => "ready",
+            State::Leased => "leased",
+            State::Case => "case",
+            State::Finished => "finished",
+        }
+    }
+
+    /// Reads the word shown by the `jobs` view.
+    pub fn parse(word: &str) -> Option<State> {
+        [State::Ready, State::Leased, State::Case, State::Finished]
+            .into_iter()
+            .find(|s| s.as_str() == word)
+    }
+}
+
+/// Where a leased job stands after an attempt ended like this. `attempt` is the number of the attempt that
+/// ended. Only a lease can be settled, so the state before is always [`State::Leased`].
+pub fn after(ended: Ended, attempt: i32, attempts_max: i32) -> State {
+    match ended {
+        Ended::Done | Ended::Cancelled => State::Finished,
+        Ended::Retried | Ended::Deferred | Ended::Released => State::Ready,
+        Ended::Retired => State::Case,
+        Ended::Lost if attempt < attempts_max => State::Ready,
+        Ended::Lost => State::Case,
+    }
+}
+
+/// What a failed attempt becomes: another try while there are attempts left, else a case.
+pub fn failed(attempt: i32, attempts_max: i32) -> Ended {
+    if attempt < attempts_max {
+        Ended::Retried
+    } else {
+        Ended::Retired
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_reads_back() {
+        for ended in Ended::ALL {
+            assert_eq!(Ended::parse(ended.as_str()), Some(ended));
+        }
+        assert_eq!(Ended::parse("acked"), None);
+        assert_eq!(State::parse("case"), Some(State::Case));
+    }
+
+    #[test]
+    fn the_last_attempt_retires_and_the_one_before_retries() {
+        assert_eq!(failed(2, 3), Ended::Retried);
+        assert_eq!(failed(3, 3), Ended::Retired);
+        assert_eq!(after(Ended::Lost, 2, 3), State::Ready);
+        assert_eq!(after(Ended::Lost, 3, 3), State::Case);
+    }
+
+    #[test]
+    fn only_unrun_and_deferred_attempts_are_given_back() {
+        let back: Vec<_> = Ended::ALL.into_iter().filter(|e| e.gives_attempt_back()).collect();
+        assert_eq!(back, [Ended::Deferred, Ended::Released]);
+        assert!(back.iter().all(|e| after(*e, 1, 1) == State::Ready));
+    }
+}

@@ -1,0 +1,381 @@
+//! The PostgreSQL room.
+//!
+//! Engine verbs run on a few connections of their own, with planner settings fit for the queue's statements; handlers
+//! get plain connections. Each verb is bounded in time: past the limit its future is dropped, and with it the
+//! connection, so a silent network cannot hold a worker for ever.
+
+mod conns;
+mod flow;
+mod migrate;
+mod recover;
+mod rows;
+mod sql;
+mod views;
+mod wake;
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use jiff_sqlx::ToSqlx;
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, SqlSafeStr, postgres::PgConnectOptions};
+use sqlx_core::transaction::TransactionManager;
+use tokio::sync::mpsc::UnboundedSender;
+
+pub use self::migrate::{SCHEMA, migration_sql};
+use self::{
+    conns::{Conns, Lent, timed_out},
+    sql::Sql,
+};
+use crate::{
+    case::CaseView,
+    error::{Doing, Result},
+    job::Draft,
+    lease::{Token, WorkerId},
+    observe::{AttemptView, JobFilter, JobView, Status},
+    store::{
+        ClaimAsk, ClaimReply, Clock, Expired, Fut, Probe, Resolved, Room, SchemaFound, SettledIn, Settlement, Store,
+        Timing, Wakes,
+    },
+};
+
+type Pm = sqlx::postgres::PgTransactionManager;
+
+/// The application name of connections given to handlers; `cut` ends only these.
+const HANDLER_NAME: &str = "rowlock handler";
+
+/// Connections for claim, settle, wake and reads.
+const ENGINE_CONNECTIONS: usize = 4;
+
+/// A store on one schema of one PostgreSQL database.
+#[derive(Clone)]
+pub struct PgStore(Arc<Inner>);
+
+pub struct Inner {
+    options: PgConnectOptions,
+    sql: Sql,
+    channel: String,
+    timing: Timing,
+    handlers_max: usize,
+    clock: Clock,
+    engine: Arc<Conns>,
+    handlers: Arc<Conns>,
+    heard: Arc<wake::Heard>,
+    wakes: OnceLock<UnboundedSender<i64>>,
+}
+
+impl Inner {
+    fn now(&self) -> Option<jiff_sqlx::Timestamp> {
+        self.clock.now().map(ToSqlx::to_sqlx)
+    }
+}
+
+impl PgStore {
+    /// Opens nothing yet.
+    pub fn new(
+        options: PgConnectOptions,
+        schema: &str,
+        timing: Timing,
+        handlers_max: usize,
+        clock: Clock,
+    ) -> Result<PgStore> {
+        let sql = Sql::new(schema)?;
+        let engine = options.clone().application_name("rowlock engine");
+        let handlers = options.clone().application_name(HANDLER_NAME);
+        Ok(PgStore(Arc::new(Inner {
+            channel: format!("{schema}_wake"),
+            sql,
+            timing,
+            handlers_max,
+            clock,
+            engine: Conns::new(engine, engine_setup(timing), ENGINE_CONNECTIONS),
+            handlers: Conns::new(handlers, ISOLATION.to_owned(), handlers_max.max(1)),
+            heard: Arc::default(),
+            wakes: OnceLock::new(),
+            options,
+        })))
+    }
+
+    /// The same with another lease or another number of connections for handlers.
+    pub fn with(&self, timing: Timing, handlers_max: usize) -> Result<PgStore> {
+        let inner = &self.0;
+        PgStore::new(inner.options.clone(), &inner.sql.schema, timing, handlers_max, inner.clock.clone())
+    }
+
+    /// Bounds a verb: a silent network must not hold its caller for ever.
+    fn bounded<'a, T>(&self, doing: &'static str, verb: impl Future<Output = Result<T>> + Send + 'a) -> Fut<'a, T> {
+        self.within(self.0.timing.lease.max(Duration::from_secs(10)), doing, verb)
+    }
+
+    fn within<'a, T>(
+        &self,
+        limit: Duration,
+        doing: &'static str,
+        verb: impl Future<Output = Result<T>> + Send + 'a,
+    ) -> Fut<'a, T> {
+        Box::pin(async move {
+            match tokio::time::timeout(limit, verb).await {
+                Ok(result) => result,
+                Err(_) => Err(timed_out(doing)).doing(doing),
+            }
+        })
+    }
+}
+
+/// A role may default to a stricter level, under which two statements of one transaction would share a snapshot.
+const ISOLATION: &str = "set session characteristics as transaction isolation level read committed";
+
+fn engine_setup(timing: Timing) -> String {
+    let ms = timing.lock.as_millis();
+    format!(
+        "{ISOLATION}; set lock_timeout = {ms}; set idle_in_transaction_session_timeout = {ms}; \
+         set tcp_user_timeout = {ms}; set plan_cache_mode = force_generic_plan; set enable_seqscan = off; \
+         set enable_hashjoin = off; set enable_mergejoin = off; set jit = off"
+    )
+}
+
+impl Store for PgStore {
+    fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    fn twin(&self) -> Box<dyn Store> {
+        let inner = &self.0;
+        let twin = Inner {
+            options: inner.options.clone(),
+            sql: inner.sql.clone(),
+            channel: inner.channel.clone(),
+            timing: inner.timing,
+            handlers_max: inner.handlers_max,
+            clock: inner.clock.clone(),
+            engine: Conns::new(
+                inner.options.clone().application_name("rowlock watch"),
+                engine_setup(inner.timing),
+                2,
+            ),
+            handlers: Conns::new(inner.options.clone(), ISOLATION.to_owned(), 1),
+            heard: inner.heard.clone(),
+            wakes: OnceLock::new(),
+        };
+        Box::new(PgStore(Arc::new(twin)))
+    }
+
+    fn schema(&self) -> Fut<'_, SchemaFound> {
+        self.bounded("schema check", migrate::found(&self.0))
+    }
+
+    fn migrate(&self) -> Fut<'_, Vec<String>> {
+        self.within(Duration::from_secs(600), "migrate", migrate::run(&self.0))
+    }
+
+    fn enqueue<'a>(&'a self, drafts: &'a [Draft]) -> Fut<'a, Vec<i64>> {
+        self.within(Duration::from_secs(60), "enqueue", async {
+            let mut lent = self.0.engine.acquire().await.doing("enqueue")?;
+            let ids = flow::enqueue(&self.0, lent.pg(), drafts, false).await?;
+            lent.give_back();
+            self.wake(&drafts.iter().map(Draft::queue_no).collect::<Vec<_>>());
+            Ok(ids)
+        })
+    }
+
+    fn register<'a>(&'a self, worker: WorkerId, name: &'a str, lease: Duration) -> Fut<'a, ()> {
+        self.bounded("register", recover::register(&self.0, worker, name, lease))
+    }
+
+    fn claim<'a>(&'a self, ask: &'a ClaimAsk) -> Fut<'a, ClaimReply> {
+        self.bounded("claim", flow::claim(&self.0, ask))
+    }
+
+    fn settle<'a>(&'a self, batch: &'a [Settlement]) -> Fut<'a, Vec<bool>> {
+        self.bounded("settle", async {
+            let (applied, woken) = flow::settle(&self.0, batch).await?;
+            self.wake(&woken);
+            Ok(applied)
+        })
+    }
+
+    fn resolve(&self, token: Token) -> Fut<'_, Resolved> {
+        self.bounded("resolve", flow::resolve(&self.0, token))
+    }
+
+    fn beat(&self, worker: WorkerId) -> Fut<'_, bool> {
+        self.within(self.0.timing.lock, "beat", recover::beat(&self.0, worker))
+    }
+
+    fn mark_dead(&self) -> Fut<'_, Vec<WorkerId>> {
+        self.bounded("mark dead", recover::mark_dead(&self.0))
+    }
+
+    fn expire(&self, max: i32) -> Fut<'_, Vec<Expired>> {
+        self.bounded("expire", async move {
+            let (expired, woken) = recover::expire(&self.0, max).await?;
+            self.wake(&woken);
+            Ok(expired)
+        })
+    }
+
+    fn forget_dead(&self) -> Fut<'_, i64> {
+        self.bounded("forget dead", recover::forget_dead(&self.0))
+    }
+
+    fn leave(&self, worker: WorkerId) -> Fut<'_, ()> {
+        self.bounded("leave", recover::leave(&self.0, worker))
+    }
+
+    fn own_leases(&self, worker: WorkerId) -> Fut<'_, Vec<Token>> {
+        self.bounded("own leases", recover::own_leases(&self.0, worker))
+    }
+
+    fn alone_due<'a>(&'a self, probes: &'a [Probe], longer_than: Duration) -> Fut<'a, bool> {
+        self.bounded("claim", recover::alone_due(&self.0, probes, longer_than))
+    }
+
+    fn cut(&self, holder: i64) -> Fut<'_, ()> {
+        self.bounded("cut", recover::cut(&self.0, holder))
+    }
+
+    fn wake(&self, queues: &[i64]) {
+        if queues.is_empty() {
+            return;
+        }
+        let sender = self.0.wakes.get_or_init(|| wake::sender(&self.0));
+        for queue in queues {
+            // The task ends only with the store; a hint that finds it gone is not needed any more.
+            let _ = sender.send(*queue);
+        }
+    }
+
+    fn wakes(&self) -> Fut<'_, Box<dyn Wakes>> {
+        let options = self.0.options.clone().application_name("rowlock listen");
+        self.bounded("listen", async move {
+            let listening = wake::Listening::start(options, &self.0.channel, self.0.heard.clone()).await?;
+            Ok(Box::new(listening) as Box<dyn Wakes>)
+        })
+    }
+
+    fn maintain(&self, retention: Duration) -> Fut<'_, ()> {
+        self.within(Duration::from_secs(60), "maintain", recover::maintain(&self.0, retention))
+    }
+
+    fn status(&self) -> Fut<'_, Status> {
+        self.within(Duration::from_secs(60), "status", views::status(&self.0))
+    }
+
+    fn jobs<'a>(&'a self, filter: &'a JobFilter) -> Fut<'a, Vec<JobView>> {
+        self.within(Duration::from_secs(60), "list jobs", views::jobs(&self.0, filter))
+    }
+
+    fn job(&self, id: i64) -> Fut<'_, Option<JobView>> {
+        self.bounded("read job", views::job(&self.0, id))
+    }
+
+    fn attempts(&self, id: i64) -> Fut<'_, Vec<AttemptView>> {
+        self.bounded("read attempts", views::attempts(&self.0, id))
+    }
+
+    fn cases(&self, max: i64) -> Fut<'_, Vec<CaseView>> {
+        self.bounded("list cases", views::cases(&self.0, None, max))
+    }
+
+    fn case(&self, id: i64) -> Fut<'_, Option<CaseView>> {
+        self.bounded("read case", async move { Ok(views::cases(&self.0, Some(id), 1).await?.pop()) })
+    }
+
+    fn chain(&self, id: i64) -> Fut<'_, Vec<JobView>> {
+        self.bounded("read chain", views::chain(&self.0, id))
+    }
+
+    fn reopen<'a>(&'a self, id: i64, actor: &'a str) -> Fut<'a, bool> {
+        self.bounded("reopen", async move {
+            let queue = views::reopen(&self.0, id, actor).await?;
+            self.wake(queue.as_slice());
+            Ok(queue.is_some())
+        })
+    }
+}
+
+impl Room for Postgres {
+    type Store = PgStore;
+    type Held = Lent;
+
+    fn conn_ref(held: &Lent) -> &PgConnection {
+        held.pg_ref()
+    }
+
+    fn conn(held: &mut Lent) -> &mut PgConnection {
+        held.pg()
+    }
+
+    fn holder(held: &Lent) -> i64 {
+        held.pid().into()
+    }
+
+    fn enqueue_in<'a>(store: &'a PgStore, conn: &'a mut PgConnection, drafts: &'a [Draft]) -> Fut<'a, Vec<i64>> {
+        Box::pin(flow::enqueue(&store.0, conn, drafts, true))
+    }
+
+    fn begin<'a>(store: &'a PgStore, token: &'a Token, timing: Timing) -> Fut<'a, Lent> {
+        let ms = timing.lock.as_millis();
+        let begin = format!(
+            "begin isolation level read committed; set local lock_timeout = {ms}; \
+             set local idle_in_transaction_session_timeout = {ms}; set local rowlock_tx.marker = '{token}'; \
+             savepoint rowlock"
+        );
+        Box::pin(begin_with(&store.0.handlers, begin))
+    }
+
+    fn begin_read<'a>(store: &'a PgStore, timing: Timing) -> Fut<'a, Lent> {
+        let ms = timing.lock.as_millis();
+        let begin = format!(
+            "begin isolation level read committed read only; set local lock_timeout = {ms}; \
+             set local idle_in_transaction_session_timeout = {ms}"
+        );
+        Box::pin(begin_with(&store.0.handlers, begin))
+    }
+
+    fn end_read(_store: &PgStore, mut held: Lent) -> Fut<'_, ()> {
+        Box::pin(async move {
+            Pm::commit(held.pg()).await.doing("end read")?;
+            held.give_back();
+            Ok(())
+        })
+    }
+
+    fn back<'a>(store: &'a PgStore, held: &'a mut Lent) -> Fut<'a, ()> {
+        store.within(store.0.timing.lock, "roll back", async {
+            sqlx::raw_sql("rollback to savepoint rowlock").execute(held.pg()).await.doing("roll back")?;
+            Ok(())
+        })
+    }
+
+    fn settle_in<'a>(store: &'a PgStore, held: &'a mut Lent, settlement: &'a Settlement) -> Fut<'a, SettledIn> {
+        Box::pin(async move {
+            if Pm::get_transaction_depth(held.pg()) != 1 {
+                return Ok(SettledIn::NotOurs);
+            }
+            flow::settle_in(&store.0, held.pg(), settlement).await
+        })
+    }
+
+    fn commit(_store: &PgStore, mut held: Lent) -> Fut<'_, ()> {
+        Box::pin(async move {
+            Pm::commit(held.pg()).await.doing("commit")?;
+            held.give_back();
+            Ok(())
+        })
+    }
+}
+
+/// Begins on an idle connection, and on a new one when that turns out to be dead: nothing has happened yet, so trying
+/// again is safe.
+async fn begin_with(conns: &Arc<Conns>, begin: String) -> Result<Lent> {
+    loop {
+        let mut lent = conns.acquire().await.doing("begin")?;
+        match Pm::begin(lent.pg(), Some(AssertSqlSafe(begin.clone()).into_sql_str())).await {
+            Ok(()) => return Ok(lent),
+            Err(_) if !lent.fresh() => lent.home().forget_idle(),
+            Err(error) => return Err(error).doing("begin"),
+        }
+    }
+}

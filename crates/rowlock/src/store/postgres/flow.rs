@@ -1,0 +1,242 @@
+//! The flow verbs: enqueue, claim, settle, resolve. Statements are under `sql/postgres`.
+
+use jiff_sqlx::ToSqlx;
+use sqlx::{Connection, PgConnection, Row};
+
+use super::{Inner, rows};
+use crate::{
+    error::{Doing, Result},
+    job::{Draft, queue_no},
+    lease::Token,
+    state::State,
+    store::{ClaimAsk, ClaimReply, Probe, Resolved, SettledIn, Settlement},
+};
+
+/// How many jobs one enqueue statement carries; more are sent as several statements of one transaction.
+const ENQUEUE_CHUNK: usize = 1000;
+
+/// Inserts on the given connection. The hint, if wanted, travels with whatever commit follows.
+pub async fn enqueue(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<i64>> {
+    if drafts.len() <= ENQUEUE_CHUNK {
+        return enqueue_chunk(inner, pg, drafts, hint).await;
+    }
+    // A savepoint when the caller has a transaction, else a transaction: all or nothing either way.
+    let mut tx = pg.begin().await.doing("enqueue")?;
+    let mut ids = Vec::with_capacity(drafts.len());
+    for chunk in drafts.chunks(ENQUEUE_CHUNK) {
+        ids.extend(enqueue_chunk(inner, &mut tx, chunk, hint).await?);
+    }
+    tx.commit().await.doing("enqueue")?;
+    Ok(ids)
+}
+
+async fn enqueue_chunk(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<i64>> {
+    if drafts.is_empty() {
+        return Ok(Vec::new());
+    }
+    fn column<'a, T>(drafts: &'a [Draft], f: impl Fn(&'a Draft) -> T) -> Vec<T> {
+        drafts.iter().map(f).collect()
+    }
+    let hint = hint && !inner.heard.lately(drafts.iter().map(Draft::queue_no));
+    let rows = sqlx::query(inner.sql.enqueue.clone())
+        .bind(column(drafts, |d| d.uid))
+        .bind(column(drafts, |d| d.kind.as_str()))
+        .bind(column(drafts, Draft::kind_no))
+        .bind(column(drafts, |d| d.version))
+        .bind(column(drafts, |d| d.queue.as_str()))
+        .bind(column(drafts, Draft::queue_no))
+        .bind(column(drafts, |d| d.priority))
+        .bind(column(drafts, |d| d.attempts_max))
+        .bind(column(drafts, |d| d.payload.as_str()))
+        .bind(column(drafts, |d| d.tags.as_deref()))
+        .bind(column(drafts, |d| d.chain))
+        .bind(column(drafts, |d| d.position))
+        .bind(column(drafts, |d| d.due_at().map(ToSqlx::to_sqlx)))
+        .bind(column(drafts, Draft::delay_us))
+        .bind(column(drafts, |d| d.expires_at.map(ToSqlx::to_sqlx)))
+        .bind(inner.now())
+        .bind(column(drafts, |d| d.if_retired.as_deref()))
+        .bind(hint.then_some(&*inner.channel))
+        .fetch_all(pg)
+        .await
+        .doing("enqueue")?;
+    rows.iter().map(|r| r.try_get("id").doing("enqueue")).collect()
+}
+
+pub async fn claim(inner: &Inner, ask: &ClaimAsk) -> Result<ClaimReply> {
+    let mut lent = inner.engine.acquire().await.doing("claim")?;
+    let (queues, places): (Vec<i64>, Vec<i32>) = ask.queues.iter().copied().unzip();
+    let asked: i32 = places.iter().sum();
+    let [queue_nos, kind_nos] = lanes(&ask.probes);
+    let rows = sqlx::query(inner.sql.claim.clone())
+        .bind(ask.worker.0)
+        .bind(queues)
+        .bind(places)
+        .bind(queue_nos)
+        .bind(kind_nos)
+        .bind(ask.probes.iter().map(|p| p.priority).collect::<Vec<_>>())
+        .bind(ask.probes.iter().map(|p| p.from.due_at.to_sqlx()).collect::<Vec<_>>())
+        .bind(ask.probes.iter().map(|p| p.from.id).collect::<Vec<_>>())
+        .bind(inner.now())
+        .bind(ask.alone)
+        .fetch_all(lent.pg())
+        .await
+        .doing("claim")?;
+    lent.give_back();
+    if rows.is_empty() {
+        return Ok(ClaimReply::Dead);
+    }
+    let mut jobs = Vec::with_capacity(rows.len() - 1);
+    for row in &rows {
+        jobs.extend(rows::claimed(row, ask.worker).doing("claim")?);
+    }
+    debug_assert!(jobs.len() <= asked as usize, "claimed {} of {asked} asked for", jobs.len());
+    Ok(ClaimReply::Jobs(jobs))
+}
+
+pub fn lanes(probes: &[Probe]) -> [Vec<i64>; 2] {
+    [
+        probes.iter().map(|p| p.queue_no).collect(),
+        probes.iter().map(|p| p.kind_no).collect(),
+    ]
+}
+
+/// An engine batch: one commit, the lost ones leave the others standing.
+pub async fn settle(inner: &Inner, batch: &[Settlement]) -> Result<(Vec<bool>, Vec<i64>)> {
+    let mut lent = inner.engine.acquire().await.doing("settle")?;
+    let follows = |s: &Settlement| !s.next.is_empty() || s.to == State::Case;
+    if !batch.iter().any(follows) {
+        let applied = write_outcomes(inner, lent.pg(), batch, None).await?;
+        lent.give_back();
+        return Ok((applied.into_iter().map(|w| w.applied).collect(), Vec::new()));
+    }
+    let mut tx = lent.pg().begin().await.doing("settle")?;
+    let written = write_outcomes(inner, &mut tx, batch, None).await?;
+    let stand = batch.iter().zip(&written).filter(|(_, w)| w.applied).map(|(s, _)| s);
+    let woken = write_what_follows(inner, &mut tx, stand).await?;
+    tx.commit().await.doing("settle")?;
+    lent.give_back();
+    Ok((written.into_iter().map(|w| w.applied).collect(), woken))
+}
+
+/// One settlement as the last statements of a handler's transaction.
+pub async fn settle_in(inner: &Inner, pg: &mut PgConnection, settlement: &Settlement) -> Result<SettledIn> {
+    let marker = settlement.token.to_string();
+    let written = write_outcomes(inner, pg, std::slice::from_ref(settlement), Some(&marker)).await?;
+    match written.first() {
+        Some(w) if !w.marked => Ok(SettledIn::NotOurs),
+        Some(w) if w.applied => Ok(SettledIn::Applied {
+            woken: write_what_follows(inner, pg, std::iter::once(settlement)).await?,
+        }),
+        _ => Ok(SettledIn::LeaseLost),
+    }
+}
+
+struct Written {
+    applied: bool,
+    marked: bool,
+}
+
+async fn write_outcomes(
+    inner: &Inner,
+    pg: &mut PgConnection,
+    batch: &[Settlement],
+    marker: Option<&str>,
+) -> Result<Vec<Written>> {
+    fn column<'a, T>(batch: &'a [Settlement], f: impl Fn(&'a Settlement) -> T) -> Vec<T> {
+        batch.iter().map(f).collect()
+    }
+    let rows = sqlx::query(inner.sql.settle.clone())
+        .bind(column(batch, |s| s.token.id))
+        .bind(column(batch, |s| s.token.epoch))
+        .bind(column(batch, |s| s.token.worker.0))
+        .bind(column(batch, |s| s.ended.as_str()))
+        .bind(column(batch, |s| s.to.as_str()))
+        .bind(column(batch, |s| i64::try_from(s.delay.as_micros()).unwrap_or(i64::MAX)))
+        .bind(column(batch, |s| s.error.as_deref()))
+        .bind(column(batch, |s| s.result.as_deref()))
+        .bind(inner.now())
+        .bind(marker)
+        .fetch_all(pg)
+        .await
+        .doing("settle")?;
+    let mut written: Vec<Written> = Vec::with_capacity(batch.len());
+    for settlement in batch {
+        let mut found = Written {
+            applied: false,
+            marked: true,
+        };
+        for row in &rows {
+            let id: i64 = row.try_get("id").doing("settle")?;
+            let epoch: i64 = row.try_get("epoch").doing("settle")?;
+            if (id, epoch) == (settlement.token.id, settlement.token.epoch) {
+                found.applied = row.try_get("applied").doing("settle")?;
+                found.marked = row.try_get("marked").doing("settle")?;
+            }
+        }
+        written.push(found);
+    }
+    Ok(written)
+}
+
+/// Next links and compensating jobs; returns the queues that got work.
+async fn write_what_follows(
+    inner: &Inner,
+    pg: &mut PgConnection,
+    settlements: impl Iterator<Item = &Settlement>,
+) -> Result<Vec<i64>> {
+    let mut next = Vec::new();
+    let mut retired = Vec::new();
+    for settlement in settlements {
+        next.extend(settlement.next.iter().cloned());
+        if settlement.to == State::Case {
+            retired.push(settlement.token.id);
+        }
+    }
+    enqueue(inner, pg, &next, false).await?;
+    let mut woken: Vec<i64> = next.iter().map(Draft::queue_no).collect();
+    if !retired.is_empty() {
+        woken.extend(compensate(inner, pg, &retired).await?);
+    }
+    woken.sort_unstable();
+    woken.dedup();
+    Ok(woken)
+}
+
+pub async fn compensate(inner: &Inner, pg: &mut PgConnection, retired: &[i64]) -> Result<Vec<i64>> {
+    let rows = sqlx::query(inner.sql.compensate.clone())
+        .bind(retired)
+        .bind(inner.now())
+        .fetch_all(pg)
+        .await
+        .doing("compensate")?;
+    let queue = |row: &sqlx::postgres::PgRow| row.try_get::<String, _>("queue").map(|q| queue_no(&q));
+    rows.iter().map(queue).collect::<sqlx::Result<Vec<i64>>>().doing("compensate")
+}
+
+/// Two statements on purpose: the second one's snapshot must be newer than the lock the first one waited for.
+pub async fn resolve(inner: &Inner, token: Token) -> Result<Resolved> {
+    let mut lent = inner.engine.acquire().await.doing("resolve")?;
+    let mut tx = lent.pg().begin().await.doing("resolve")?;
+    let leased: Option<i64> = sqlx::query_scalar(inner.sql.resolve_lock.clone())
+        .bind(token.id)
+        .bind(token.epoch)
+        .bind(token.worker.0)
+        .fetch_optional(&mut *tx)
+        .await
+        .doing("resolve")?;
+    let outcome: Option<String> = sqlx::query_scalar(inner.sql.resolve_outcome.clone())
+        .bind(token.id)
+        .bind(token.epoch)
+        .bind(token.worker.0)
+        .fetch_optional(&mut *tx)
+        .await
+        .doing("resolve")?;
+    tx.commit().await.doing("resolve")?;
+    lent.give_back();
+    Ok(match (outcome, leased) {
+        (Some(word), _) => Resolved::Ended(rows::ended(&word).doing("resolve")?),
+        (None, Some(_)) => Resolved::StillLeased,
+        (None, None) => Resolved::Lost,
+    })
+}

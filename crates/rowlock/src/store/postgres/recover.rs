@@ -1,0 +1,190 @@
+//! Beats, recovery and upkeep. Recovery is three separate transactions, because a single statement's snapshot is
+//! older than the locks it waits for.
+
+use std::time::Duration;
+
+use jiff_sqlx::ToSqlx;
+use sqlx::{Connection, PgConnection, Row};
+
+use super::{Inner, flow, rows};
+use crate::{
+    error::{Doing, Error, Result},
+    lease::{Token, WorkerId},
+    store::{Expired, Probe},
+};
+
+/// What a lost attempt's row says.
+pub const WORKER_LOST: &str = "worker lost: it stopped renewing its lease";
+
+/// How many days and ids ahead partitions are made.
+const DAYS_AHEAD: i32 = 7;
+const IDS_AHEAD: i64 = 10_000_000;
+
+/// Bodies removed in one go.
+const PRUNE_MAX: i64 = 5000;
+
+pub async fn register(inner: &Inner, worker: WorkerId, name: &str, lease: Duration) -> Result<()> {
+    let mut lent = inner.engine.acquire().await.doing("register")?;
+    sqlx::query(inner.sql.register.clone())
+        .bind(worker.0)
+        .bind(name)
+        .bind(i64::try_from(lease.as_millis()).unwrap_or(i64::MAX))
+        .bind(inner.now())
+        .execute(lent.pg())
+        .await
+        .doing("register")?;
+    lent.give_back();
+    Ok(())
+}
+
+pub async fn beat(inner: &Inner, worker: WorkerId) -> Result<bool> {
+    let mut lent = inner.engine.acquire().await.doing("beat")?;
+    let alive = sqlx::query(inner.sql.beat.clone())
+        .bind(worker.0)
+        .bind(inner.now())
+        .fetch_optional(lent.pg())
+        .await
+        .doing("beat")?;
+    lent.give_back();
+    Ok(alive.is_some())
+}
+
+pub async fn mark_dead(inner: &Inner) -> Result<Vec<WorkerId>> {
+    let mut lent = inner.engine.acquire().await.doing("mark dead")?;
+    let ids: Vec<i64> =
+        sqlx::query_scalar(inner.sql.mark_dead.clone()).bind(inner.now()).fetch_all(lent.pg()).await.doing("mark dead")?;
+    lent.give_back();
+    Ok(ids.into_iter().map(WorkerId).collect())
+}
+
+pub async fn expire(inner: &Inner, max: i32) -> Result<(Vec<Expired>, Vec<i64>)> {
+    let mut lent = inner.engine.acquire().await.doing("expire")?;
+    let mut tx = lent.pg().begin().await.doing("expire")?;
+    let found = sqlx::query(inner.sql.expire.clone())
+        .bind(max)
+        .bind(inner.now())
+        .bind(WORKER_LOST)
+        .fetch_all(&mut *tx)
+        .await
+        .doing("expire")?;
+    let expired: Vec<Expired> = found.iter().map(rows::expired).collect::<sqlx::Result<_>>().doing("expire")?;
+    let retired: Vec<i64> = expired.iter().filter(|e| e.retired).map(|e| e.token.id).collect();
+    let mut woken: Vec<i64> = expired.iter().map(|e| e.queue_no).collect();
+    if !retired.is_empty() {
+        woken.extend(flow::compensate(inner, &mut tx, &retired).await?);
+    }
+    tx.commit().await.doing("expire")?;
+    lent.give_back();
+    Ok((expired, woken))
+}
+
+pub async fn forget_dead(inner: &Inner) -> Result<i64> {
+    let mut lent = inner.engine.acquire().await.doing("forget dead")?;
+    let mut tx = lent.pg().begin().await.doing("forget dead")?;
+    let dead: Vec<i64> =
+        sqlx::query_scalar(inner.sql.lock_dead.clone()).fetch_all(&mut *tx).await.doing("forget dead")?;
+    let mut holding = 0;
+    if !dead.is_empty() {
+        holding = sqlx::query_scalar(inner.sql.forget_dead.clone())
+            .bind(&dead)
+            .fetch_one(&mut *tx)
+            .await
+            .doing("forget dead")?;
+    }
+    tx.commit().await.doing("forget dead")?;
+    lent.give_back();
+    Ok(holding)
+}
+
+pub async fn leave(inner: &Inner, worker: WorkerId) -> Result<()> {
+    let mut lent = inner.engine.acquire().await.doing("leave")?;
+    sqlx::query(inner.sql.leave.clone()).bind(worker.0).execute(lent.pg()).await.doing("leave")?;
+    lent.give_back();
+    Ok(())
+}
+
+pub async fn own_leases(inner: &Inner, worker: WorkerId) -> Result<Vec<Token>> {
+    let mut lent = inner.engine.acquire().await.doing("own leases")?;
+    let mut tx = lent.pg().begin().await.doing("own leases")?;
+    sqlx::query(inner.sql.lock_worker.clone()).bind(worker.0).execute(&mut *tx).await.doing("own leases")?;
+    let found = sqlx::query(inner.sql.own_leases.clone())
+        .bind(worker.0)
+        .fetch_all(&mut *tx)
+        .await
+        .doing("own leases")?;
+    tx.commit().await.doing("own leases")?;
+    lent.give_back();
+    let token = |row: &sqlx::postgres::PgRow| {
+        Ok(Token {
+            id: row.try_get("id")?,
+            epoch: row.try_get("epoch")?,
+            worker,
+        })
+    };
+    found.iter().map(token).collect::<sqlx::Result<_>>().doing("own leases")
+}
+
+pub async fn alone_due(inner: &Inner, probes: &[Probe], longer_than: Duration) -> Result<bool> {
+    let mut lent = inner.engine.acquire().await.doing("claim")?;
+    let [queue_nos, kind_nos] = flow::lanes(probes);
+    let due = sqlx::query_scalar(inner.sql.alone_due.clone())
+        .bind(queue_nos)
+        .bind(kind_nos)
+        .bind(probes.iter().map(|p| p.priority).collect::<Vec<_>>())
+        .bind(inner.now())
+        .bind(i64::try_from(longer_than.as_micros()).unwrap_or(i64::MAX))
+        .fetch_one(lent.pg())
+        .await
+        .doing("claim")?;
+    lent.give_back();
+    Ok(due)
+}
+
+pub async fn cut(inner: &Inner, pid: i64) -> Result<()> {
+    let mut lent = inner.engine.acquire().await.doing("cut")?;
+    sqlx::query(inner.sql.terminate.clone())
+        .bind(i32::try_from(pid).unwrap_or(-1))
+        .bind(super::HANDLER_NAME)
+        .execute(lent.pg())
+        .await
+        .doing("cut")?;
+    lent.give_back();
+    Ok(())
+}
+
+pub async fn make_partitions(inner: &Inner, pg: &mut PgConnection) -> Result<()> {
+    sqlx::query(inner.sql.partitions.clone())
+        .bind(DAYS_AHEAD)
+        .bind(IDS_AHEAD)
+        .execute(pg)
+        .await
+        .doing("make partitions")?;
+    Ok(())
+}
+
+pub async fn maintain(inner: &Inner, retention: Duration) -> Result<()> {
+    let mut lent = inner.engine.acquire().await.doing("maintain")?;
+    let now = match inner.clock.now() {
+        Some(now) => now,
+        None => {
+            let now: jiff_sqlx::Timestamp =
+                sqlx::query_scalar("select clock_timestamp()").fetch_one(lent.pg()).await.doing("maintain")?;
+            now.to_jiff()
+        }
+    };
+    let before = now.checked_sub(retention).map_err(|e| Error::Config(format!("retention: {e}")))?;
+    make_partitions(inner, lent.pg()).await?;
+    sqlx::query(inner.sql.drop_history.clone())
+        .bind(before.to_sqlx())
+        .execute(lent.pg())
+        .await
+        .doing("drop history")?;
+    sqlx::query(inner.sql.prune.clone())
+        .bind(before.to_sqlx())
+        .bind(PRUNE_MAX)
+        .execute(lent.pg())
+        .await
+        .doing("prune")?;
+    lent.give_back();
+    Ok(())
+}

@@ -1,0 +1,169 @@
+//! Rows into nouns. One bad row must not fail a claim for all, so what may be missing is optional here.
+
+use jiff::Timestamp;
+use sqlx::{Row, postgres::PgRow};
+
+use crate::{
+    case::CaseView,
+    lease::{Body, Claimed, Token, WorkerId},
+    observe::{AttemptView, JobView, LaneStatus, WorkerStatus},
+    state::{Ended, State},
+    store::Expired,
+};
+
+pub fn at(row: &PgRow, column: &str) -> sqlx::Result<Timestamp> {
+    row.try_get::<jiff_sqlx::Timestamp, _>(column).map(|t| t.to_jiff())
+}
+
+fn maybe_at(row: &PgRow, column: &str) -> sqlx::Result<Option<Timestamp>> {
+    let time: Option<jiff_sqlx::Timestamp> = row.try_get(column)?;
+    Ok(time.map(|t| t.to_jiff()))
+}
+
+fn json(text: Option<String>) -> sqlx::Result<Option<serde_json::Value>> {
+    let parsed = text.map(|t| serde_json::from_str(&t)).transpose();
+    parsed.map_err(|e| sqlx::Error::Decode(e.into()))
+}
+
+fn word<T>(text: &str, parsed: Option<T>) -> sqlx::Result<T> {
+    parsed.ok_or_else(|| sqlx::Error::Decode(format!("unknown word {text:?}; a newer schema?").into()))
+}
+
+pub fn ended(text: &str) -> sqlx::Result<Ended> {
+    word(text, Ended::parse(text))
+}
+
+/// `None` for the row that only says that the worker is alive.
+pub fn claimed(row: &PgRow, worker: WorkerId) -> sqlx::Result<Option<Claimed>> {
+    let Some(id) = row.try_get::<Option<i64>, _>("id")? else {
+        return Ok(None);
+    };
+    let kind: Option<String> = row.try_get("kind")?;
+    let body = match kind {
+        None => None,
+        Some(kind) => Some(Body {
+            uid: row.try_get("uid")?,
+            kind,
+            version: row.try_get("version")?,
+            queue: row.try_get("queue")?,
+            payload: row.try_get("payload")?,
+            chain: row.try_get("chain")?,
+            position: row.try_get("position")?,
+            created_at: at(row, "created_at")?,
+        }),
+    };
+    Ok(Some(Claimed {
+        token: Token {
+            id,
+            epoch: row.try_get("epoch")?,
+            worker,
+        },
+        attempt: row.try_get("attempt")?,
+        attempts_max: row.try_get("attempts_max")?,
+        queue_no: row.try_get("queue_no")?,
+        kind_no: row.try_get("kind_no")?,
+        priority: row.try_get("priority")?,
+        due_at: at(row, "due_at")?,
+        alone: row.try_get("alone")?,
+        expired: row.try_get("expired")?,
+        body,
+    }))
+}
+
+pub fn expired(row: &PgRow) -> sqlx::Result<Expired> {
+    let queue: Option<String> = row.try_get("queue")?;
+    let kind: Option<String> = row.try_get("kind")?;
+    Ok(Expired {
+        token: Token {
+            id: row.try_get("id")?,
+            epoch: row.try_get("epoch")?,
+            worker: WorkerId(row.try_get("worker")?),
+        },
+        attempt: row.try_get("attempt")?,
+        retired: row.try_get("retired")?,
+        kind: kind.unwrap_or_default(),
+        queue_no: crate::job::queue_no(&queue.unwrap_or_default()),
+    })
+}
+
+pub fn job(row: &PgRow) -> sqlx::Result<JobView> {
+    let state: String = row.try_get("state")?;
+    let last: Option<String> = row.try_get("last_outcome")?;
+    let tags = json(row.try_get("tags")?)?;
+    Ok(JobView {
+        id: row.try_get("id")?,
+        uid: row.try_get("uid")?,
+        kind: row.try_get("kind")?,
+        version: row.try_get("version")?,
+        queue: row.try_get("queue")?,
+        priority: row.try_get("priority")?,
+        state: word(&state, State::parse(&state))?,
+        attempt: row.try_get("attempt")?,
+        attempts_max: row.try_get("attempts_max")?,
+        epoch: row.try_get("epoch")?,
+        due_at: maybe_at(row, "due_at")?,
+        worker: row.try_get("worker")?,
+        claimed_at: maybe_at(row, "claimed_at")?,
+        last_outcome: last.as_deref().map(ended).transpose()?,
+        last_ended_at: maybe_at(row, "last_ended_at")?,
+        last_error: row.try_get("last_error")?,
+        result: json(row.try_get("result")?)?,
+        payload: json(row.try_get("payload")?)?.unwrap_or_default(),
+        tags: tags.and_then(|t| serde_json::from_value(t).ok()).unwrap_or_default(),
+        chain: row.try_get("chain")?,
+        position: row.try_get("position")?,
+        expires_at: maybe_at(row, "expires_at")?,
+        created_at: at(row, "created_at")?,
+    })
+}
+
+pub fn attempt(row: &PgRow) -> sqlx::Result<AttemptView> {
+    let outcome: String = row.try_get("outcome")?;
+    Ok(AttemptView {
+        epoch: row.try_get("epoch")?,
+        attempt: row.try_get("attempt")?,
+        worker: row.try_get("worker")?,
+        outcome: ended(&outcome)?,
+        started_at: at(row, "started_at")?,
+        ended_at: at(row, "ended_at")?,
+        error: row.try_get("error")?,
+        result: json(row.try_get("result")?)?,
+    })
+}
+
+pub fn case(row: &PgRow) -> sqlx::Result<CaseView> {
+    Ok(CaseView {
+        id: row.try_get("id")?,
+        kind: row.try_get("kind")?,
+        queue: row.try_get("queue")?,
+        reason: row.try_get("reason")?,
+        attempt: row.try_get("attempt")?,
+        attempts_max: row.try_get("attempts_max")?,
+        retired_at: at(row, "retired_at")?,
+        history: json(row.try_get("history")?)?.unwrap_or_default(),
+    })
+}
+
+pub fn lane(row: &PgRow) -> sqlx::Result<LaneStatus> {
+    Ok(LaneStatus {
+        queue: row.try_get("queue")?,
+        kind: row.try_get("kind")?,
+        due: row.try_get("due")?,
+        scheduled: row.try_get("scheduled")?,
+        leased: row.try_get("leased")?,
+        cases: row.try_get("cases")?,
+        oldest_due_ms: row.try_get("oldest_due_ms")?,
+    })
+}
+
+pub fn worker(row: &PgRow) -> sqlx::Result<WorkerStatus> {
+    Ok(WorkerStatus {
+        id: row.try_get("id")?,
+        name: row.try_get("name")?,
+        lease_ms: row.try_get("lease_ms")?,
+        beat_age_ms: row.try_get("beat_age_ms")?,
+        dead: row.try_get("dead")?,
+        leases: row.try_get("leases")?,
+        started_at: at(row, "started_at")?,
+    })
+}

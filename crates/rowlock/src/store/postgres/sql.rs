@@ -1,0 +1,120 @@
+//! The statements, with the schema's name put in.
+//!
+//! The files under `sql/postgres` say `rowlock.` and run as they are on the default schema.
+
+use std::sync::Arc;
+
+use sqlx::{AssertSqlSafe, SqlSafeStr, SqlStr};
+
+use crate::error::{Error, Result};
+
+macro_rules! statements {
+    ($($name:ident),* $(,)?) => {
+        /// Every statement of the room, by its file's name.
+        #[derive(Clone, Debug)]
+        pub struct Sql {
+            pub schema: Arc<str>,
+            $(pub $name: SqlStr,)*
+        }
+
+        impl Sql {
+            pub fn new(schema: &str) -> Result<Sql> {
+                check_schema(schema)?;
+                Ok(Sql {
+                    schema: schema.into(),
+                    $($name: text(schema, include_str!(concat!("../../../sql/postgres/", stringify!($name), ".sql"))),)*
+                })
+            }
+
+            /// Name and text of each, for the test that prepares them all.
+            #[cfg(test)]
+            pub fn all(&self) -> Vec<(&'static str, SqlStr)> {
+                vec![$((stringify!($name), self.$name.clone()),)*]
+            }
+        }
+    };
+}
+
+statements!(
+    alone_due,
+    attempts,
+    beat,
+    cases,
+    chain,
+    claim,
+    compensate,
+    drop_history,
+    enqueue,
+    expire,
+    forget_dead,
+    job,
+    jobs,
+    leave,
+    lock_dead,
+    lock_worker,
+    mark_dead,
+    migrated,
+    notify,
+    own_leases,
+    partitions,
+    prune,
+    register,
+    reopen,
+    resolve_lock,
+    resolve_outcome,
+    schema_exists,
+    schema_version,
+    settle,
+    status,
+    terminate,
+    workers,
+);
+
+/// A statement or script with the default schema's name replaced. The name was checked: it needs no quoting.
+pub fn in_schema(schema: &str, text: &str) -> String {
+    text.replace("rowlock.", &format!("{schema}."))
+}
+
+fn text(schema: &str, text: &'static str) -> SqlStr {
+    if schema == "rowlock" {
+        return SqlStr::from_static(text);
+    }
+    AssertSqlSafe(in_schema(schema, text)).into_sql_str()
+}
+
+/// A schema's name goes into statements as it is, so it must be a plain lower-case identifier.
+fn check_schema(schema: &str) -> Result<()> {
+    let first = schema.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
+    let rest = schema.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    if !first || !rest || schema.len() > 40 || schema.starts_with("pg_") {
+        let shown: String = schema.chars().take(60).collect();
+        return Err(Error::invalid(
+            "schema",
+            format!("{shown:?} is not 1 to 40 of a-z, 0-9 and _, starting with a letter or _, and not pg_…"),
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_schema_name_is_a_plain_identifier() {
+        for good in ["rowlock", "jobs_2", "_x"] {
+            assert!(Sql::new(good).is_ok(), "{good}");
+        }
+        for bad in ["", "Jobs", "a-b", "a\"b", "pg_jobs", "2x", "a;drop", &"x".repeat(41)] {
+            assert!(Sql::new(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn another_schema_leaves_no_trace_of_the_default() -> Result<()> {
+        for (name, text) in Sql::new("jobs_2")?.all() {
+            assert!(!text.as_str().contains("rowlock."), "{name}");
+        }
+        Ok(())
+    }
+}

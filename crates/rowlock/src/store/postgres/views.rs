@@ -1,0 +1,93 @@
+//! Reads for people, and the one verb of theirs that writes.
+
+use sqlx::{Row, postgres::PgRow};
+
+use super::{Inner, rows};
+use crate::{
+    case::CaseView,
+    error::{Doing, Result},
+    job::queue_no,
+    observe::{AttemptView, JobFilter, JobView, Status},
+    state::State,
+};
+
+fn each<T>(found: &[PgRow], f: impl Fn(&PgRow) -> sqlx::Result<T>, doing: &'static str) -> Result<Vec<T>> {
+    found.iter().map(f).collect::<sqlx::Result<_>>().doing(doing)
+}
+
+pub async fn status(inner: &Inner) -> Result<Status> {
+    let mut lent = inner.engine.acquire().await.doing("status")?;
+    let lanes = sqlx::query(inner.sql.status.clone()).bind(inner.now()).fetch_all(lent.pg()).await.doing("status")?;
+    let workers =
+        sqlx::query(inner.sql.workers.clone()).bind(inner.now()).fetch_all(lent.pg()).await.doing("status")?;
+    lent.give_back();
+    Ok(Status {
+        lanes: each(&lanes, rows::lane, "status")?,
+        workers: each(&workers, rows::worker, "status")?,
+    })
+}
+
+pub async fn jobs(inner: &Inner, filter: &JobFilter) -> Result<Vec<JobView>> {
+    let mut lent = inner.engine.acquire().await.doing("list jobs")?;
+    let found = sqlx::query(inner.sql.jobs.clone())
+        .bind(&filter.queue)
+        .bind(&filter.kind)
+        .bind(filter.state.map(State::as_str))
+        .bind(&filter.tag)
+        .bind(filter.below)
+        .bind(if filter.max <= 0 { 100 } else { filter.max })
+        .fetch_all(lent.pg())
+        .await
+        .doing("list jobs")?;
+    lent.give_back();
+    each(&found, rows::job, "list jobs")
+}
+
+pub async fn job(inner: &Inner, id: i64) -> Result<Option<JobView>> {
+    let mut lent = inner.engine.acquire().await.doing("read job")?;
+    let found = sqlx::query(inner.sql.job.clone()).bind(id).fetch_all(lent.pg()).await.doing("read job")?;
+    lent.give_back();
+    Ok(each(&found, rows::job, "read job")?.pop())
+}
+
+pub async fn chain(inner: &Inner, id: i64) -> Result<Vec<JobView>> {
+    let mut lent = inner.engine.acquire().await.doing("read chain")?;
+    let found = sqlx::query(inner.sql.chain.clone()).bind(id).fetch_all(lent.pg()).await.doing("read chain")?;
+    lent.give_back();
+    each(&found, rows::job, "read chain")
+}
+
+pub async fn attempts(inner: &Inner, id: i64) -> Result<Vec<AttemptView>> {
+    let mut lent = inner.engine.acquire().await.doing("read attempts")?;
+    let found = sqlx::query(inner.sql.attempts.clone()).bind(id).fetch_all(lent.pg()).await.doing("read attempts")?;
+    lent.give_back();
+    each(&found, rows::attempt, "read attempts")
+}
+
+pub async fn cases(inner: &Inner, id: Option<i64>, max: i64) -> Result<Vec<CaseView>> {
+    let mut lent = inner.engine.acquire().await.doing("list cases")?;
+    let found = sqlx::query(inner.sql.cases.clone())
+        .bind(id)
+        .bind(max)
+        .fetch_all(lent.pg())
+        .await
+        .doing("list cases")?;
+    lent.give_back();
+    each(&found, rows::case, "list cases")
+}
+
+/// The queue to wake, or `None` when the job is no case.
+pub async fn reopen(inner: &Inner, id: i64, actor: &str) -> Result<Option<i64>> {
+    let mut lent = inner.engine.acquire().await.doing("reopen")?;
+    let row = sqlx::query(inner.sql.reopen.clone())
+        .bind(id)
+        .bind(actor)
+        .bind(inner.now())
+        .fetch_optional(lent.pg())
+        .await
+        .doing("reopen")?;
+    lent.give_back();
+    let Some(row) = row else { return Ok(None) };
+    let queue: Option<String> = row.try_get("queue").doing("reopen")?;
+    Ok(Some(queue_no(&queue.unwrap_or_default())))
+}

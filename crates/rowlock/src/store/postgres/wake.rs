@@ -1,0 +1,134 @@
+//! Wakes over LISTEN and NOTIFY: hints, never the truth.
+//!
+//! NOTIFY takes one instance-wide lock at commit, so where we own the commit the hint is sent after it, at most one
+//! per queue every 20 ms: the first at once, the rest gathered into a trailing one. In a caller's transaction it
+//! travels with the commit, unless one for that queue was heard a moment ago: workers poll fast after a wake.
+
+use std::{
+    collections::{BTreeSet, HashMap},
+    sync::{Arc, Mutex, PoisonError},
+    time::{Duration, Instant},
+};
+
+use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use tokio::{
+    sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
+    task::JoinHandle,
+};
+
+use super::{Inner, conns::timed_out};
+use crate::{
+    error::{Doing, Error, Result},
+    store::{Fut, Wakes},
+};
+
+/// At most one hint per queue in this time.
+const GATHER: Duration = Duration::from_millis(20);
+
+/// When hints were last heard, by queue.
+#[derive(Default)]
+pub struct Heard(Mutex<HashMap<i64, Instant>>);
+
+impl Heard {
+    fn note(&self, queue_no: i64) {
+        let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if heard.len() > 1000 {
+            heard.clear();
+        }
+        heard.insert(queue_no, Instant::now());
+    }
+
+    /// Whether every one of these queues had a hint within the last moment, so that another would add nothing.
+    pub fn lately(&self, mut queues: impl Iterator<Item = i64>) -> bool {
+        let heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        queues.all(|q| heard.get(&q).is_some_and(|at| at.elapsed() < GATHER))
+    }
+}
+
+/// Starts the task that sends gathered hints; it ends when its store is gone.
+pub fn sender(inner: &Arc<Inner>) -> UnboundedSender<i64> {
+    let (tx, rx) = mpsc::unbounded_channel();
+    let weak = Arc::downgrade(inner);
+    tokio::spawn(send_gathered(weak, rx));
+    tx
+}
+
+async fn send_gathered(inner: std::sync::Weak<Inner>, mut rx: UnboundedReceiver<i64>) {
+    let mut queues = BTreeSet::new();
+    while let Some(first) = rx.recv().await {
+        queues.insert(first);
+        while !queues.is_empty() {
+            while let Ok(more) = rx.try_recv() {
+                queues.insert(more);
+            }
+            let Some(inner) = inner.upgrade() else { return };
+            let batch: Vec<i64> = std::mem::take(&mut queues).into_iter().collect();
+            if let Err(error) = notify(&inner, &batch).await {
+                tracing::debug!(%error, "a wake could not be sent; workers find the jobs by polling");
+            }
+            drop(inner);
+            tokio::time::sleep(GATHER).await;
+            while let Ok(more) = rx.try_recv() {
+                queues.insert(more);
+            }
+        }
+    }
+}
+
+async fn notify(inner: &Arc<Inner>, queues: &[i64]) -> Result<()> {
+    let mut lent = inner.engine.acquire().await.doing("wake")?;
+    let sent = sqlx::query(inner.sql.notify.clone()).bind(&inner.channel).bind(queues);
+    tokio::time::timeout(inner.timing.lock, sent.execute(lent.pg()))
+        .await
+        .unwrap_or_else(|_| Err(timed_out("sending a wake")))
+        .doing("wake")?;
+    lent.give_back();
+    Ok(())
+}
+
+/// Hints heard by a task of their own, so that waiting for one can be cancelled.
+pub struct Listening {
+    rx: UnboundedReceiver<i64>,
+    task: JoinHandle<()>,
+}
+
+impl Listening {
+    pub async fn start(options: PgConnectOptions, channel: &str, heard: Arc<Heard>) -> Result<Listening> {
+        let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
+        let mut listener = PgListener::connect_with(&pool).await.doing("listen")?;
+        listener.ignore_pool_close_event(true);
+        listener.listen(channel).await.doing("listen")?;
+        let (tx, rx) = mpsc::unbounded_channel();
+        let task = tokio::spawn(async move {
+            // `None` and errors both mean that the connection broke: end, and the worker listens anew.
+            while let Ok(Some(note)) = listener.try_recv().await {
+                let Ok(queue_no) = note.payload().parse() else { continue };
+                heard.note(queue_no);
+                if tx.send(queue_no).is_err() {
+                    break;
+                }
+            }
+        });
+        Ok(Listening { rx, task })
+    }
+}
+
+impl Wakes for Listening {
+    fn next(&mut self) -> Fut<'_, Option<i64>> {
+        Box::pin(async {
+            match self.rx.recv().await {
+                Some(queue_no) => Ok(Some(queue_no)),
+                None => Err(Error::Database {
+                    doing: "listen",
+                    source: timed_out("listening for wakes"),
+                }),
+            }
+        })
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}

@@ -1,0 +1,303 @@
+//! The SQLite room.
+//!
+//! One connection writes, and every write transaction begins by taking the write lock (`begin immediate`), so what
+//! row locks do in PostgreSQL needs no statement here; see `writer`. A few connections read beside it, in WAL mode.
+//! Several processes may share the file: its lock decides between them.
+//!
+//! The database's clock is this machine's: SQLite runs in the process, and a file in WAL mode is never shared between
+//! machines. So the time is a parameter of every statement, read once the write lock is held.
+
+mod conns;
+mod flow;
+mod migrate;
+mod recover;
+mod refused;
+mod room;
+mod rows;
+mod sql;
+mod views;
+mod wake;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+use std::{
+    sync::{Arc, OnceLock},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use sqlx::{SqliteConnection, sqlite::SqliteConnectOptions};
+
+pub use self::{
+    migrate::{SCHEMA, migration_sql},
+    room::Held,
+};
+use self::{
+    conns::{Opening, Readers},
+    wake::Hints,
+    writer::{Work, Writer},
+};
+use crate::{
+    case::CaseView,
+    error::{Doing, Result},
+    job::Draft,
+    lease::{Token, WorkerId},
+    observe::{AttemptView, JobFilter, JobView, Status},
+    store::{
+        ClaimAsk, ClaimReply, Clock, Expired, Fut, Probe, Resolved, SchemaFound, Settlement, Store, Timing, Wakes,
+    },
+};
+
+/// How long a migration may wait for its turn.
+const MIGRATE_LIMIT: Duration = Duration::from_secs(600);
+
+/// Transactions of pruning in one call of `maintain`; between two of them others get their turn.
+const PRUNE_ROUNDS: usize = 50;
+
+/// A store on one SQLite file.
+#[derive(Clone)]
+pub struct SqliteStore(Arc<Inner>);
+
+struct Inner {
+    opening: Opening,
+    timing: Timing,
+    clock: Clock,
+    writer: Writer,
+    readers: Arc<Readers>,
+    hints: OnceLock<Arc<Hints>>,
+}
+
+/// The time that statements go by, in microseconds since the epoch.
+fn now_us(clock: &Clock) -> i64 {
+    clock.now().unwrap_or_else(Timestamp::now).as_microsecond()
+}
+
+impl SqliteStore {
+    /// Opens nothing yet.
+    pub fn new(options: SqliteConnectOptions, timing: Timing, clock: Clock) -> SqliteStore {
+        let opening = Opening::new(options, timing);
+        SqliteStore(Arc::new(Inner {
+            writer: Writer::new(opening.clone(), clock.clone()),
+            readers: Readers::new(opening.clone()),
+            hints: OnceLock::new(),
+            opening,
+            timing,
+            clock,
+        }))
+    }
+
+    /// How long a verb may wait for its turn.
+    fn limit(&self) -> Duration {
+        self.0.timing.lease.max(Duration::from_secs(10))
+    }
+
+    async fn write<T, W>(&self, doing: &'static str, work: W) -> Result<T>
+    where
+        T: Send + 'static,
+        W: for<'c> FnOnce(&'c mut SqliteConnection, i64) -> Work<'c, T> + Send + 'static,
+    {
+        self.0.writer.write(doing, self.limit(), work).await
+    }
+
+    async fn read<T>(
+        &self,
+        doing: &'static str,
+        look: impl for<'c> FnOnce(&'c mut SqliteConnection, i64) -> Work<'c, T>,
+    ) -> Result<T> {
+        let mut reading = self.0.readers.acquire().await.doing(doing)?;
+        let seen = look(reading.sql(), now_us(&self.0.clock)).await.doing(doing)?;
+        reading.give_back();
+        Ok(seen)
+    }
+
+    fn hints(&self) -> &Arc<Hints> {
+        self.0.hints.get_or_init(|| wake::hints(self.0.opening.canonical()))
+    }
+}
+
+impl Store for SqliteStore {
+    fn clock(&self) -> &Clock {
+        &self.0.clock
+    }
+
+    /// The same store: its writer lives on a thread of its own and its connections belong to no runtime.
+    fn twin(&self) -> Box<dyn Store> {
+        Box::new(self.clone())
+    }
+
+    fn schema(&self) -> Fut<'_, SchemaFound> {
+        Box::pin(self.read("schema check", |db, _| Box::pin(migrate::found(db))))
+    }
+
+    fn migrate(&self) -> Fut<'_, Vec<String>> {
+        Box::pin(async {
+            let mut applied = Vec::new();
+            for migration in migrate::MIGRATIONS {
+                let apply = self.0.writer.write("migrate", MIGRATE_LIMIT, move |db, _| {
+                    Box::pin(migrate::apply(db, migration))
+                });
+                applied.extend(apply.await?);
+            }
+            Ok(applied)
+        })
+    }
+
+    fn enqueue<'a>(&'a self, drafts: &'a [Draft]) -> Fut<'a, Vec<i64>> {
+        Box::pin(async {
+            if drafts.is_empty() {
+                return Ok(Vec::new());
+            }
+            let owned = drafts.to_vec();
+            let written = self.write("enqueue", move |db, now| {
+                Box::pin(async move { Ok((flow::enqueue(db, now, &owned).await?, flow::due_queues(&owned, now))) })
+            });
+            let (ids, woken) = written.await?;
+            self.wake(&woken);
+            Ok(ids)
+        })
+    }
+
+    fn register<'a>(&'a self, worker: WorkerId, name: &'a str, lease: Duration) -> Fut<'a, ()> {
+        let name = name.to_owned();
+        Box::pin(self.write("register", move |db, now| {
+            Box::pin(async move { recover::register(db, now, worker, &name, lease).await })
+        }))
+    }
+
+    fn claim<'a>(&'a self, ask: &'a ClaimAsk) -> Fut<'a, ClaimReply> {
+        let ask = ask.clone();
+        Box::pin(self.write("claim", move |db, now| Box::pin(async move { flow::claim(db, now, &ask).await })))
+    }
+
+    fn settle<'a>(&'a self, batch: &'a [Settlement]) -> Fut<'a, Vec<bool>> {
+        Box::pin(async {
+            let owned = batch.to_vec();
+            let written =
+                self.write("settle", move |db, now| Box::pin(async move { flow::settle(db, now, &owned).await }));
+            let (held, woken) = written.await?;
+            self.wake(&woken);
+            Ok(batch.iter().map(|s| held.contains(&s.token)).collect())
+        })
+    }
+
+    fn resolve(&self, token: Token) -> Fut<'_, Resolved> {
+        Box::pin(self.write("resolve", move |db, _| Box::pin(flow::resolve(db, token))))
+    }
+
+    fn beat(&self, worker: WorkerId) -> Fut<'_, bool> {
+        let limit = self.0.timing.lock;
+        Box::pin(self.0.writer.write("beat", limit, move |db, now| Box::pin(recover::beat(db, now, worker))))
+    }
+
+    fn mark_dead(&self) -> Fut<'_, Vec<WorkerId>> {
+        Box::pin(self.write("mark dead", |db, now| Box::pin(recover::mark_dead(db, now))))
+    }
+
+    fn expire(&self, max: i32) -> Fut<'_, Vec<Expired>> {
+        Box::pin(async move {
+            let (expired, woken) =
+                self.write("expire", move |db, now| Box::pin(recover::expire(db, now, max))).await?;
+            self.wake(&woken);
+            Ok(expired)
+        })
+    }
+
+    fn forget_dead(&self) -> Fut<'_, i64> {
+        Box::pin(self.write("forget dead", |db, _| Box::pin(recover::forget_dead(db))))
+    }
+
+    fn leave(&self, worker: WorkerId) -> Fut<'_, ()> {
+        Box::pin(self.write("leave", move |db, _| Box::pin(recover::leave(db, worker))))
+    }
+
+    fn own_leases(&self, worker: WorkerId) -> Fut<'_, Vec<Token>> {
+        Box::pin(self.write("own leases", move |db, _| Box::pin(recover::own_leases(db, worker))))
+    }
+
+    fn alone_due<'a>(&'a self, probes: &'a [Probe], longer_than: Duration) -> Fut<'a, bool> {
+        let probes = probes.to_vec();
+        let back = i64::try_from(longer_than.as_micros()).unwrap_or(i64::MAX);
+        Box::pin(self.read("claim", move |db, now| {
+            Box::pin(async move { views::alone_due(db, now.saturating_sub(back), &probes).await })
+        }))
+    }
+
+    /// Nothing to cut from outside: a connection belongs to whoever holds it, and closes when it is dropped.
+    fn cut(&self, _holder: i64) -> Fut<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn wake(&self, queues: &[i64]) {
+        for queue_no in queues {
+            // Nobody listening is no error.
+            let _ = self.hints().send(*queue_no);
+        }
+    }
+
+    fn wakes(&self) -> Fut<'_, Box<dyn Wakes>> {
+        Box::pin(async {
+            let conn = self.0.opening.quiet_reader().await.doing("listen")?;
+            let listening = wake::Listening::start(self.hints(), conn).await.doing("listen")?;
+            Ok(Box::new(listening) as Box<dyn Wakes>)
+        })
+    }
+
+    fn maintain(&self, retention: Duration) -> Fut<'_, ()> {
+        let back = i64::try_from(retention.as_micros()).unwrap_or(i64::MAX);
+        Box::pin(async move {
+            for _ in 0..PRUNE_ROUNDS {
+                let pruned = self
+                    .write("maintain", move |db, now| Box::pin(recover::prune(db, now.saturating_sub(back))));
+                if !pruned.await? {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    fn status(&self) -> Fut<'_, Status> {
+        Box::pin(self.read("status", |db, now| Box::pin(views::status(db, now))))
+    }
+
+    fn jobs<'a>(&'a self, filter: &'a JobFilter) -> Fut<'a, Vec<JobView>> {
+        let filter = filter.clone();
+        Box::pin(self.read("list jobs", move |db, _| Box::pin(async move { views::jobs(db, &filter).await })))
+    }
+
+    fn job(&self, id: i64) -> Fut<'_, Option<JobView>> {
+        Box::pin(self.read("read job", move |db, _| Box::pin(views::job(db, id))))
+    }
+
+    fn attempts(&self, id: i64) -> Fut<'_, Vec<AttemptView>> {
+        Box::pin(self.read("read attempts", move |db, _| Box::pin(views::attempts(db, id))))
+    }
+
+    fn cases(&self, max: i64) -> Fut<'_, Vec<CaseView>> {
+        Box::pin(self.read("list cases", move |db, _| Box::pin(views::cases(db, None, max))))
+    }
+
+    fn case(&self, id: i64) -> Fut<'_, Option<CaseView>> {
+        Box::pin(self.read("read case", move |db, _| {
+            Box::pin(async move { Ok(views::cases(db, Some(id), 1).await?.pop()) })
+        }))
+    }
+
+    fn chain(&self, id: i64) -> Fut<'_, Vec<JobView>> {
+        Box::pin(self.read("read chain", move |db, _| Box::pin(views::chain(db, id))))
+    }
+
+    fn reopen<'a>(&'a self, id: i64, actor: &'a str) -> Fut<'a, bool> {
+        let actor = actor.to_owned();
+        Box::pin(async move {
+            let opened = self.write("reopen", move |db, now| {
+                Box::pin(async move { views::reopen(db, now, id, &actor).await })
+            });
+            let queue = opened.await?;
+            self.wake(queue.as_slice());
+            Ok(queue.is_some())
+        })
+    }
+}

@@ -1,0 +1,210 @@
+//! Opening connections, and the few that read.
+//!
+//! A connection is used again only after an explicit, successful end. Dropped in any other way it closes: sqlx's
+//! thread for it stops, SQLite rolls back, and a statement that is still running is interrupted first, so that an
+//! abandoned query cannot keep the write lock.
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use sqlx::{
+    ConnectOptions, SqliteConnection,
+    sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous, SqliteTransactionManager},
+};
+use sqlx_core::transaction::TransactionManager;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use super::refused;
+use crate::store::Timing;
+
+/// Below this, two connections can corrupt a database in WAL mode.
+const OLDEST_LIBRARY: [u32; 3] = [3, 51, 3];
+
+/// Connections that read at the same time.
+const READERS_MAX: usize = 4;
+
+/// The write-ahead log is cut back to this after a checkpoint.
+const WAL_BYTES_MAX: u32 = 64 << 20;
+
+/// How many of SQLite's own instructions run between two looks at whether the connection was abandoned.
+const OPS_BETWEEN_LOOKS: i32 = 10_000;
+
+/// How to open a connection to one database file.
+#[derive(Clone)]
+pub struct Opening {
+    writer: SqliteConnectOptions,
+    reader: SqliteConnectOptions,
+    lock: Duration,
+}
+
+impl Opening {
+    pub fn new(options: SqliteConnectOptions, timing: Timing) -> Opening {
+        let both = options.create_if_missing(true).busy_timeout(timing.lock).pragma("mmap_size", "0");
+        let writer = both
+            .clone()
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Full)
+            .pragma("journal_size_limit", WAL_BYTES_MAX.to_string());
+        Opening {
+            writer,
+            reader: both.pragma("query_only", "on"),
+            lock: timing.lock,
+        }
+    }
+
+    pub fn file(&self) -> &Path {
+        self.writer.get_filename()
+    }
+
+    /// The file under a name that every process-local store of it agrees on, once it exists.
+    pub fn canonical(&self) -> PathBuf {
+        std::fs::canonicalize(self.file()).unwrap_or_else(|_| self.file().to_owned())
+    }
+
+    /// A connection that may write. Runs on the writer's own thread, which has a timer.
+    pub async fn writer(&self) -> sqlx::Result<Conn> {
+        let started = Instant::now();
+        let mut sql = loop {
+            match self.writer.connect().await {
+                // Processes that turn a new file to WAL at the same moment get this at once, not after the timeout.
+                Err(error) if refused::is_busy(&error) && started.elapsed() < self.lock => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                connected => break connected?,
+            }
+        };
+        check_library(&mut sql).await?;
+        let mode: String = sqlx::query_scalar("pragma journal_mode").fetch_one(&mut sql).await?;
+        if mode != "wal" {
+            let problem = format!("{} is in journal mode {mode}, not wal; give a file on a local disk", self.name());
+            return Err(sqlx::Error::Configuration(problem.into()));
+        }
+        Conn::new(sql).await
+    }
+
+    /// A connection on which writes fail.
+    pub async fn reader(&self) -> sqlx::Result<Conn> {
+        let mut sql = self.reader.connect().await?;
+        check_library(&mut sql).await?;
+        Conn::new(sql).await
+    }
+
+    /// A reader that looks so often that logging its statements would drown the log.
+    pub async fn quiet_reader(&self) -> sqlx::Result<Conn> {
+        Conn::new(self.reader.clone().disable_statement_logging().connect().await?).await
+    }
+
+    pub fn name(&self) -> String {
+        self.file().display().to_string()
+    }
+}
+
+async fn check_library(sql: &mut SqliteConnection) -> sqlx::Result<()> {
+    let version: String = sqlx::query_scalar("select sqlite_version()").fetch_one(sql).await?;
+    let numbers: Vec<u32> = version.split('.').map_while(|n| n.parse().ok()).collect();
+    if numbers.as_slice() >= OLDEST_LIBRARY.as_slice() {
+        return Ok(());
+    }
+    let [a, b, c] = OLDEST_LIBRARY;
+    let problem = format!("sqlite {version} can corrupt a database in wal mode; link {a}.{b}.{c} or newer");
+    Err(sqlx::Error::Configuration(problem.into()))
+}
+
+/// One connection. Dropped, it interrupts what it runs and closes.
+pub struct Conn {
+    sql: SqliteConnection,
+    abandoned: Arc<AtomicBool>,
+}
+
+impl Conn {
+    async fn new(mut sql: SqliteConnection) -> sqlx::Result<Conn> {
+        let abandoned = Arc::new(AtomicBool::new(false));
+        let flag = abandoned.clone();
+        sql.lock_handle()
+            .await?
+            .set_progress_handler(OPS_BETWEEN_LOOKS, move || !flag.load(Ordering::Relaxed));
+        Ok(Conn { sql, abandoned })
+    }
+
+    pub fn sql(&mut self) -> &mut SqliteConnection {
+        &mut self.sql
+    }
+
+    pub fn sql_ref(&self) -> &SqliteConnection {
+        &self.sql
+    }
+
+    /// How deep in transactions and savepoints sqlx believes it is.
+    pub fn depth(&self) -> usize {
+        SqliteTransactionManager::get_transaction_depth(&self.sql)
+    }
+}
+
+impl Drop for Conn {
+    fn drop(&mut self) {
+        self.abandoned.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A bounded set of connections that only read.
+pub struct Readers {
+    opening: Opening,
+    idle: Mutex<Vec<Conn>>,
+    places: Arc<Semaphore>,
+}
+
+impl Readers {
+    pub fn new(opening: Opening) -> Arc<Readers> {
+        Arc::new(Readers {
+            opening,
+            idle: Mutex::new(Vec::new()),
+            places: Arc::new(Semaphore::new(READERS_MAX)),
+        })
+    }
+
+    /// Waits for a free place, then takes an idle connection or opens one. Cancel-safe.
+    pub async fn acquire(self: &Arc<Self>) -> sqlx::Result<Reading> {
+        let place = self.places.clone().acquire_owned().await;
+        let place = place.map_err(|_| sqlx::Error::PoolClosed)?;
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let conn = match idle {
+            Some(conn) => conn,
+            None => self.opening.reader().await?,
+        };
+        Ok(Reading {
+            conn,
+            home: self.clone(),
+            _place: place,
+        })
+    }
+}
+
+/// A reading connection in somebody's hands. Dropped, it closes.
+pub struct Reading {
+    conn: Conn,
+    home: Arc<Readers>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Reading {
+    pub fn sql(&mut self) -> &mut SqliteConnection {
+        self.conn.sql()
+    }
+
+    pub fn sql_ref(&self) -> &SqliteConnection {
+        self.conn.sql_ref()
+    }
+
+    /// Back to the idle list, if it is outside any transaction.
+    pub fn give_back(self) {
+        if self.conn.depth() == 0 {
+            self.home.idle.lock().unwrap_or_else(PoisonError::into_inner).push(self.conn);
+        }
+    }
+}

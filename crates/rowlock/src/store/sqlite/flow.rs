@@ -1,0 +1,293 @@
+//! A job's way through its places: enqueue, claim, settle, and the answer to a lost reply.
+//!
+//! SQLite cannot write two tables in one statement, so a verb is several statements in one transaction that holds the
+//! write lock. Sets travel as one JSON array; no statement runs once per job.
+
+use std::{
+    collections::{HashMap, HashSet},
+    time::Duration,
+};
+
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use sqlx::{Connection, Row, SqliteConnection};
+use uuid::Uuid;
+
+use super::{
+    rows::{self, DraftRow, ProbeRow, Taken},
+    sql,
+};
+use crate::{
+    job::{Draft, Due},
+    lease::Token,
+    state::State,
+    store::{ClaimAsk, ClaimReply, Resolved, Settlement},
+};
+
+/// One statement's array holds at most this many drafts, or this many bytes of payload and one draft more.
+const CHUNK_DRAFTS: usize = 1000;
+const CHUNK_BYTES: usize = 8 << 20;
+
+/// No due time lies further ahead, so that adding a delay to a time cannot overflow.
+const DELAY_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
+
+/// Bodies first, then places, in the transaction that is open. Ids in input order.
+pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> sqlx::Result<Vec<i64>> {
+    let mut ids = Vec::with_capacity(drafts.len());
+    for chunk in chunks(drafts) {
+        let array = rows::array(&chunk.iter().map(DraftRow::from).collect::<Vec<_>>())?;
+        let mut new: Vec<i64> =
+            sqlx::query_scalar(sql::ENQUEUE).bind(&array).bind(now).fetch_all(&mut *db).await?;
+        // `returning` promises no order; the ids themselves rise with the input.
+        new.sort_unstable();
+        sqlx::query(sql::ENQUEUE_READY).bind(&array).bind(now).bind(new.first()).execute(&mut *db).await?;
+        ids.extend(new);
+    }
+    Ok(ids)
+}
+
+fn chunks(drafts: &[Draft]) -> impl Iterator<Item = &[Draft]> {
+    let mut rest = drafts;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = |d: &&Draft| {
+            let fit = bytes < CHUNK_BYTES;
+            bytes += d.payload.len();
+            fit
+        };
+        let len = rest.iter().take(CHUNK_DRAFTS).take_while(fits).count();
+        let (chunk, later) = rest.split_at(len);
+        rest = later;
+        (!chunk.is_empty()).then_some(chunk)
+    })
+}
+
+/// On a caller's own connection, in or out of a transaction: all or nothing either way.
+pub async fn enqueue_in(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> sqlx::Result<Vec<i64>> {
+    if drafts.is_empty() {
+        return Ok(Vec::new());
+    }
+    match db.begin().await {
+        Ok(mut tx) => {
+            let ids = enqueue(&mut tx, now, drafts).await?;
+            tx.commit().await?;
+            return Ok(ids);
+        }
+        // The caller wrote `begin` by hand and sqlx does not know: a savepoint by hand goes with it.
+        Err(error) if within_transaction(&error) => {}
+        Err(error) => return Err(error),
+    }
+    sqlx::raw_sql("savepoint rowlock_enqueue").execute(&mut *db).await?;
+    let written = enqueue(&mut *db, now, drafts).await;
+    if written.is_err() {
+        sqlx::raw_sql("rollback to savepoint rowlock_enqueue").execute(&mut *db).await?;
+    }
+    sqlx::raw_sql("release savepoint rowlock_enqueue").execute(&mut *db).await?;
+    written
+}
+
+fn within_transaction(error: &sqlx::Error) -> bool {
+    let said = error.as_database_error();
+    said.is_some_and(|e| e.message().contains("within a transaction"))
+}
+
+/// Queues with a job among these that is due now.
+pub fn due_queues(drafts: &[Draft], now: i64) -> Vec<i64> {
+    let due = |d: &&Draft| d.delay_us() == 0 && d.due_at().is_none_or(|at| at.as_microsecond() <= now);
+    distinct(drafts.iter().filter(due).map(Draft::queue_no).collect())
+}
+
+pub fn distinct(mut queues: Vec<i64>) -> Vec<i64> {
+    queues.sort_unstable();
+    queues.dedup();
+    queues
+}
+
+/// Takes due jobs queue by queue. The write lock makes it safe against any other claim, and against being declared
+/// dead meanwhile.
+pub async fn claim(db: &mut SqliteConnection, now: i64, ask: &ClaimAsk) -> sqlx::Result<ClaimReply> {
+    let alive = sqlx::query(sql::CLAIM_WORKER).bind(ask.worker.0).fetch_optional(&mut *db).await?;
+    if alive.is_none() {
+        return Ok(ClaimReply::Dead);
+    }
+    let mut taken = Vec::new();
+    for (queue_no, places) in &ask.queues {
+        let lanes = ask.probes.iter().filter(|p| p.queue_no == *queue_no);
+        let rows = sqlx::query(sql::CLAIM)
+            .bind(rows::array(&lanes.map(ProbeRow::from).collect::<Vec<_>>())?)
+            .bind(queue_no)
+            .bind(i64::from(ask.alone))
+            .bind(now)
+            // A negative limit would mean no limit.
+            .bind((*places).max(0))
+            .fetch_all(&mut *db)
+            .await?;
+        for row in &rows {
+            taken.push(Taken::read(row)?);
+        }
+    }
+    if taken.is_empty() {
+        return Ok(ClaimReply::Jobs(Vec::new()));
+    }
+    let array = rows::array(&taken)?;
+    sqlx::query(sql::CLAIM_LEASE).bind(&array).bind(ask.worker.0).bind(now).execute(&mut *db).await?;
+    let found = sqlx::query(sql::CLAIM_BODY).bind(&array).bind(now).fetch_all(&mut *db).await?;
+    // A body that does not read is as good as missing: one bad row must not fail the claim of the others.
+    let mut bodies: HashMap<i64, _> = found.iter().filter_map(|row| rows::body(row).ok()).collect();
+    let claimed = taken.into_iter().map(|t| {
+        let body = bodies.remove(&t.id);
+        t.claimed(ask.worker, body)
+    });
+    Ok(ClaimReply::Jobs(claimed.collect::<sqlx::Result<_>>()?))
+}
+
+/// One element of what the settle statements read.
+#[derive(Serialize)]
+pub struct EndRow<'a> {
+    pub id: i64,
+    pub epoch: i64,
+    pub worker: i64,
+    pub outcome: &'a str,
+    pub place: &'a str,
+    pub delay_us: i64,
+    /// To be claimed with nothing beside it.
+    pub alone: i64,
+    pub error: Option<&'a str>,
+    pub result: Option<&'a str>,
+}
+
+impl<'a> From<&'a Settlement> for EndRow<'a> {
+    fn from(settlement: &'a Settlement) -> EndRow<'a> {
+        let delay = settlement.delay.min(DELAY_MAX);
+        EndRow {
+            id: settlement.token.id,
+            epoch: settlement.token.epoch,
+            worker: settlement.token.worker.0,
+            outcome: settlement.ended.as_str(),
+            place: settlement.to.as_str(),
+            delay_us: i64::try_from(delay.as_micros()).unwrap_or(i64::MAX),
+            alone: 0,
+            error: settlement.error.as_deref(),
+            result: settlement.result.as_deref(),
+        }
+    }
+}
+
+/// Ends the leases whose tokens hold, and says which those were, and the queues that got due work.
+pub async fn end_leases(
+    db: &mut SqliteConnection,
+    now: i64,
+    ends: &[EndRow<'_>],
+) -> sqlx::Result<(HashSet<Token>, Vec<i64>)> {
+    let array = rows::array(ends)?;
+    let logged = sqlx::query(sql::SETTLE).bind(&array).bind(now).fetch_all(&mut *db).await?;
+    let held: HashSet<Token> = logged.iter().map(rows::token).collect::<sqlx::Result<_>>()?;
+    let mut woken = Vec::new();
+    if held.is_empty() {
+        return Ok((held, woken));
+    }
+    let goes_to = |place: State| ends.iter().any(|e| e.place == place.as_str());
+    if goes_to(State::Ready) {
+        let back = sqlx::query(sql::SETTLE_READY).bind(&array).bind(now).fetch_all(&mut *db).await?;
+        for row in &back {
+            if row.try_get::<i64, _>("due_at")? <= now {
+                woken.push(row.try_get("queue_no")?);
+            }
+        }
+    }
+    if goes_to(State::Case) {
+        sqlx::query(sql::SETTLE_CASE).bind(&array).bind(now).execute(&mut *db).await?;
+    }
+    sqlx::query(sql::SETTLE_GONE).bind(&array).execute(&mut *db).await?;
+    Ok((held, woken))
+}
+
+/// Settles a batch: the tokens that held, and the queues that got due work. Lost ones leave the others standing.
+pub async fn settle(
+    db: &mut SqliteConnection,
+    now: i64,
+    batch: &[Settlement],
+) -> sqlx::Result<(HashSet<Token>, Vec<i64>)> {
+    let ends: Vec<EndRow> = batch.iter().map(EndRow::from).collect();
+    let (held, mut woken) = end_leases(db, now, &ends).await?;
+    let mut next = Vec::new();
+    let mut retired = Vec::new();
+    for settlement in batch.iter().filter(|s| held.contains(&s.token)) {
+        next.extend(settlement.next.iter().cloned());
+        if settlement.to == State::Case {
+            retired.push(settlement.token.id);
+        }
+    }
+    next.extend(compensations(db, &retired).await?);
+    enqueue(db, now, &next).await?;
+    woken.extend(due_queues(&next, now));
+    Ok((held, distinct(woken)))
+}
+
+/// What `Draft::as_compensation` stored.
+#[derive(Deserialize)]
+struct Compensation {
+    uid: Uuid,
+    kind: String,
+    version: i32,
+    queue: String,
+    priority: i16,
+    attempts_max: i32,
+    payload: Box<RawValue>,
+    tags: Option<Box<RawValue>>,
+}
+
+/// The compensating jobs of jobs just retired, as the next links of their chains.
+pub async fn compensations(db: &mut SqliteConnection, retired: &[i64]) -> sqlx::Result<Vec<Draft>> {
+    if retired.is_empty() {
+        return Ok(Vec::new());
+    }
+    let found = sqlx::query(sql::COMPENSATE).bind(rows::array(retired)?).fetch_all(db).await?;
+    let mut drafts = Vec::with_capacity(found.len());
+    for row in &found {
+        let id: i64 = row.try_get("id")?;
+        // The failure path must not fail on data: the case stands, and the log says what is missing.
+        match serde_json::from_str::<Compensation>(row.try_get("if_retired")?) {
+            Ok(stored) => drafts.push(Draft {
+                uid: stored.uid,
+                kind: stored.kind,
+                version: stored.version,
+                queue: stored.queue,
+                priority: stored.priority,
+                attempts_max: stored.attempts_max,
+                payload: stored.payload.get().to_owned(),
+                tags: stored.tags.map(|t| t.get().to_owned()),
+                due: Due::In(Duration::ZERO),
+                expires_at: None,
+                chain: row.try_get("chain")?,
+                position: row.try_get("position")?,
+                if_retired: None,
+            }),
+            Err(error) => tracing::error!(id, %error, "job retired, but its compensating job does not read"),
+        }
+    }
+    Ok(drafts)
+}
+
+/// The write lock is held: whoever had the token has committed, rolled back, or closed.
+pub async fn resolve(db: &mut SqliteConnection, token: Token) -> sqlx::Result<Resolved> {
+    let outcome: Option<String> = sqlx::query_scalar(sql::RESOLVE_OUTCOME)
+        .bind(token.id)
+        .bind(token.epoch)
+        .bind(token.worker.0)
+        .fetch_optional(&mut *db)
+        .await?;
+    if let Some(word) = outcome {
+        return Ok(Resolved::Ended(rows::ended(&word)?));
+    }
+    let leased = sqlx::query(sql::RESOLVE_LOCK)
+        .bind(token.id)
+        .bind(token.epoch)
+        .bind(token.worker.0)
+        .fetch_optional(&mut *db)
+        .await?;
+    Ok(match leased {
+        Some(_) => Resolved::StillLeased,
+        None => Resolved::Lost,
+    })
+}

@@ -1,0 +1,111 @@
+//! Beats, recovery and upkeep, each in a transaction that holds the write lock.
+
+use std::time::Duration;
+
+use sqlx::SqliteConnection;
+
+use super::{flow, rows, sql};
+use crate::{
+    lease::{Token, WorkerId},
+    state::{self, Ended, State},
+    store::Expired,
+};
+
+/// What a lost attempt's row says.
+pub const WORKER_LOST: &str = "worker lost: it stopped renewing its lease";
+
+/// Rows of the outcome log removed in one transaction.
+const PRUNE_MAX: i64 = 1000;
+
+pub async fn register(
+    db: &mut SqliteConnection,
+    now: i64,
+    worker: WorkerId,
+    name: &str,
+    lease: Duration,
+) -> sqlx::Result<()> {
+    sqlx::query(sql::REGISTER)
+        .bind(worker.0)
+        .bind(name)
+        .bind(i64::try_from(lease.as_millis()).unwrap_or(i64::MAX))
+        .bind(now)
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
+pub async fn beat(db: &mut SqliteConnection, now: i64, worker: WorkerId) -> sqlx::Result<bool> {
+    let alive = sqlx::query(sql::BEAT).bind(worker.0).bind(now).fetch_optional(db).await?;
+    Ok(alive.is_some())
+}
+
+/// A worker is declared dead when it was stale at an earlier look and is stale now: whoever held the write lock in
+/// between may have kept its beat waiting, but not through both.
+pub async fn mark_dead(db: &mut SqliteConnection, now: i64) -> sqlx::Result<Vec<WorkerId>> {
+    let dead: Vec<i64> = sqlx::query_scalar(sql::MARK_DEAD).bind(now).fetch_all(&mut *db).await?;
+    sqlx::query(sql::MARK_SUSPECT).bind(now).execute(&mut *db).await?;
+    Ok(dead.into_iter().map(WorkerId).collect())
+}
+
+/// What ended, and the queues that got due work.
+pub async fn expire(db: &mut SqliteConnection, now: i64, max: i32) -> sqlx::Result<(Vec<Expired>, Vec<i64>)> {
+    let found = sqlx::query(sql::EXPIRE).bind(max.max(0)).fetch_all(&mut *db).await?;
+    let mut expired = Vec::with_capacity(found.len());
+    let mut ends = Vec::with_capacity(found.len());
+    for row in &found {
+        let (mut lost, attempts_max) = rows::lost(row)?;
+        let to = state::after(Ended::Lost, lost.attempt, attempts_max);
+        lost.retired = to == State::Case;
+        ends.push(flow::EndRow {
+            id: lost.token.id,
+            epoch: lost.token.epoch,
+            worker: lost.token.worker.0,
+            outcome: Ended::Lost.as_str(),
+            place: to.as_str(),
+            delay_us: 0,
+            alone: 1,
+            error: Some(WORKER_LOST),
+            result: None,
+        });
+        expired.push(lost);
+    }
+    if expired.is_empty() {
+        return Ok((expired, Vec::new()));
+    }
+    let (_, mut woken) = flow::end_leases(db, now, &ends).await?;
+    let retired: Vec<i64> = expired.iter().filter(|e| e.retired).map(|e| e.token.id).collect();
+    let next = flow::compensations(db, &retired).await?;
+    flow::enqueue(db, now, &next).await?;
+    woken.extend(flow::due_queues(&next, now));
+    Ok((expired, flow::distinct(woken)))
+}
+
+/// How many dead workers still hold something.
+pub async fn forget_dead(db: &mut SqliteConnection) -> sqlx::Result<i64> {
+    sqlx::query(sql::FORGET_DEAD).execute(&mut *db).await?;
+    sqlx::query_scalar(sql::DEAD_HOLDING).fetch_one(&mut *db).await
+}
+
+pub async fn leave(db: &mut SqliteConnection, worker: WorkerId) -> sqlx::Result<()> {
+    sqlx::query(sql::LEAVE).bind(worker.0).execute(db).await?;
+    Ok(())
+}
+
+pub async fn own_leases(db: &mut SqliteConnection, worker: WorkerId) -> sqlx::Result<Vec<Token>> {
+    let found: Vec<(i64, i64)> = sqlx::query_as(sql::OWN_LEASES).bind(worker.0).fetch_all(db).await?;
+    Ok(found.into_iter().map(|(id, epoch)| Token { id, epoch, worker }).collect())
+}
+
+/// Removes one batch of history that ended before the given time, and the bodies that nothing is left to say about.
+/// Whether there may be more.
+pub async fn prune(db: &mut SqliteConnection, before: i64) -> sqlx::Result<bool> {
+    let mut ids: Vec<i64> = sqlx::query_scalar(sql::PRUNE).bind(before).bind(PRUNE_MAX).fetch_all(&mut *db).await?;
+    if ids.is_empty() {
+        return Ok(false);
+    }
+    let more = ids.len() as i64 == PRUNE_MAX;
+    ids.sort_unstable();
+    ids.dedup();
+    sqlx::query(sql::PRUNE_BODY).bind(rows::array(&ids)?).execute(&mut *db).await?;
+    Ok(more)
+}

@@ -1,0 +1,130 @@
+//! What needs a typed connection: the caller's own, or the writer in a handler's hands.
+
+use sqlx::{Sqlite, SqliteConnection, sqlite::SqliteTransactionManager as Tm};
+use sqlx_core::transaction::TransactionManager;
+
+use super::{SqliteStore, conns::Reading, flow, now_us, refused, writer::Lent};
+use crate::{
+    error::{Doing, Result},
+    job::Draft,
+    lease::Token,
+    store::{Fut, Room, SettledIn, Settlement, Timing},
+};
+
+/// A connection in a handler's hands, inside a transaction. Dropped, it closes and SQLite rolls back.
+pub struct Held(Hold);
+
+enum Hold {
+    Writing(Lent),
+    Reading(Reading),
+}
+
+impl Held {
+    fn sql(&mut self) -> &mut SqliteConnection {
+        match &mut self.0 {
+            Hold::Writing(lent) => lent.sql(),
+            Hold::Reading(reading) => reading.sql(),
+        }
+    }
+}
+
+impl Room for Sqlite {
+    type Store = SqliteStore;
+    type Held = Held;
+
+    fn conn(held: &mut Held) -> &mut SqliteConnection {
+        held.sql()
+    }
+
+    fn conn_ref(held: &Held) -> &SqliteConnection {
+        match &held.0 {
+            Hold::Writing(lent) => lent.sql_ref(),
+            Hold::Reading(reading) => reading.sql_ref(),
+        }
+    }
+
+    /// `Store::cut` has nothing to do here.
+    fn holder(_held: &Held) -> i64 {
+        0
+    }
+
+    /// No wake travels with a commit in SQLite; listeners see that the file changed.
+    fn enqueue_in<'a>(store: &'a SqliteStore, conn: &'a mut SqliteConnection, drafts: &'a [Draft]) -> Fut<'a, Vec<i64>> {
+        Box::pin(async {
+            let ids = flow::enqueue_in(conn, now_us(&store.0.clock), drafts).await;
+            ids.map_err(|e| refused::explained(e, &store.0.opening.name())).doing("enqueue")
+        })
+    }
+
+    fn begin<'a>(store: &'a SqliteStore, _token: &'a Token, timing: Timing) -> Fut<'a, Held> {
+        Box::pin(async move {
+            let lent = store.0.writer.lend(store.limit().max(timing.lease)).await?;
+            Ok(Held(Hold::Writing(lent)))
+        })
+    }
+
+    fn begin_read<'a>(store: &'a SqliteStore, _timing: Timing) -> Fut<'a, Held> {
+        Box::pin(async {
+            let mut reading = store.0.readers.acquire().await.doing("begin read")?;
+            Tm::begin(reading.sql(), None).await.doing("begin read")?;
+            Ok(Held(Hold::Reading(reading)))
+        })
+    }
+
+    fn end_read(_store: &SqliteStore, held: Held) -> Fut<'_, ()> {
+        Box::pin(async move {
+            let Hold::Reading(mut reading) = held.0 else {
+                return Ok(());
+            };
+            Tm::commit(reading.sql()).await.doing("end read")?;
+            reading.give_back();
+            Ok(())
+        })
+    }
+
+    fn back<'a>(_store: &'a SqliteStore, held: &'a mut Held) -> Fut<'a, ()> {
+        Box::pin(async {
+            sqlx::raw_sql("rollback to savepoint rowlock").execute(held.sql()).await.doing("roll back")?;
+            Ok(())
+        })
+    }
+
+    fn settle_in<'a>(store: &'a SqliteStore, held: &'a mut Held, settlement: &'a Settlement) -> Fut<'a, SettledIn> {
+        Box::pin(async {
+            let Hold::Writing(lent) = &mut held.0 else {
+                return Ok(SettledIn::NotOurs);
+            };
+            if !still_ours(lent).await? {
+                return Ok(SettledIn::NotOurs);
+            }
+            let now = now_us(&store.0.clock);
+            let (held, woken) = flow::settle(lent.sql(), now, std::slice::from_ref(settlement)).await.doing("settle")?;
+            Ok(match held.is_empty() {
+                true => SettledIn::LeaseLost,
+                false => SettledIn::Applied { woken },
+            })
+        })
+    }
+
+    fn commit(_store: &SqliteStore, held: Held) -> Fut<'_, ()> {
+        Box::pin(async move {
+            match held.0 {
+                Hold::Writing(lent) => lent.commit().await.doing("commit"),
+                Hold::Reading(_) => Err(sqlx::Error::BeginFailed).doing("commit"),
+            }
+        })
+    }
+}
+
+/// Whether this is the transaction the engine opened. The savepoint made at its beginning goes with it, however user
+/// code ended it. The depth is read after the release, by when sqlx has rolled back any savepoint that user code
+/// dropped.
+async fn still_ours(lent: &mut Lent) -> Result<bool> {
+    match sqlx::raw_sql("release savepoint rowlock").execute(lent.sql()).await {
+        Ok(_) => Ok(lent.depth() == 1),
+        Err(error) => {
+            let gone = error.as_database_error().is_some_and(|e| e.message().contains("no such savepoint"));
+            if gone { Ok(false) } else { Err(error).doing("settle") }
+        }
+    }
+}

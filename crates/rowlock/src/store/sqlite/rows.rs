@@ -1,0 +1,285 @@
+//! Rows into nouns, and nouns into the JSON that `json_each` turns back into rows. Times are integer microseconds.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use sqlx::{Row, sqlite::SqliteRow};
+use uuid::Uuid;
+
+use crate::{
+    case::CaseView,
+    job::Draft,
+    lease::{Body, Claimed, Token, WorkerId},
+    observe::{AttemptView, JobView, LaneStatus, WorkerStatus},
+    state::{Ended, State},
+    store::{Expired, Probe},
+};
+
+/// The array that a statement reads its input from.
+pub fn array<T: Serialize>(items: &[T]) -> sqlx::Result<String> {
+    serde_json::to_string(items).map_err(|e| sqlx::Error::Encode(e.into()))
+}
+
+/// One element of what `enqueue.sql` and `enqueue_ready.sql` read.
+#[derive(Serialize)]
+pub struct DraftRow<'a> {
+    uid: Uuid,
+    kind: &'a str,
+    kind_no: i64,
+    version: i32,
+    queue: &'a str,
+    queue_no: i64,
+    priority: i16,
+    attempts_max: i32,
+    payload: &'a str,
+    tags: Option<&'a str>,
+    chain: Option<i64>,
+    position: i32,
+    due_at: Option<i64>,
+    delay_us: i64,
+    expires_at: Option<i64>,
+    if_retired: Option<&'a str>,
+}
+
+impl<'a> From<&'a Draft> for DraftRow<'a> {
+    fn from(draft: &'a Draft) -> DraftRow<'a> {
+        DraftRow {
+            uid: draft.uid,
+            kind: &draft.kind,
+            kind_no: draft.kind_no(),
+            version: draft.version,
+            queue: &draft.queue,
+            queue_no: draft.queue_no(),
+            priority: draft.priority,
+            attempts_max: draft.attempts_max,
+            payload: &draft.payload,
+            tags: draft.tags.as_deref(),
+            chain: draft.chain,
+            position: draft.position,
+            due_at: draft.due_at().map(Timestamp::as_microsecond),
+            delay_us: draft.delay_us(),
+            expires_at: draft.expires_at.map(Timestamp::as_microsecond),
+            if_retired: draft.if_retired.as_deref(),
+        }
+    }
+}
+
+/// One element of what `claim.sql` and `alone_due.sql` read.
+#[derive(Serialize)]
+pub struct ProbeRow {
+    queue_no: i64,
+    kind_no: i64,
+    priority: i16,
+    from_due: i64,
+    from_id: i64,
+}
+
+impl From<&Probe> for ProbeRow {
+    fn from(probe: &Probe) -> ProbeRow {
+        ProbeRow {
+            queue_no: probe.queue_no,
+            kind_no: probe.kind_no,
+            priority: probe.priority,
+            from_due: probe.from.due_at.as_microsecond(),
+            from_id: probe.from.id,
+        }
+    }
+}
+
+/// A job taken out of ready, with the epoch and attempt of the lease it goes under; `claim_lease.sql` reads it.
+#[derive(Serialize)]
+pub struct Taken {
+    pub id: i64,
+    epoch: i64,
+    attempt: i32,
+    attempts_max: i32,
+    queue_no: i64,
+    kind_no: i64,
+    alone: i64,
+    priority: i16,
+    due_at: i64,
+}
+
+impl Taken {
+    pub fn read(row: &SqliteRow) -> sqlx::Result<Taken> {
+        Ok(Taken {
+            id: row.try_get("id")?,
+            epoch: row.try_get::<i64, _>("epoch")?.saturating_add(1),
+            attempt: row.try_get::<i32, _>("attempt")?.saturating_add(1),
+            attempts_max: row.try_get("attempts_max")?,
+            queue_no: row.try_get("queue_no")?,
+            kind_no: row.try_get("kind_no")?,
+            alone: row.try_get("alone")?,
+            priority: row.try_get("priority")?,
+            due_at: row.try_get("due_at")?,
+        })
+    }
+
+    pub fn claimed(self, worker: WorkerId, body: Option<(Body, bool)>) -> sqlx::Result<Claimed> {
+        let (body, expired) = match body {
+            Some((body, expired)) => (Some(body), expired),
+            None => (None, false),
+        };
+        Ok(Claimed {
+            token: Token {
+                id: self.id,
+                epoch: self.epoch,
+                worker,
+            },
+            attempt: self.attempt,
+            attempts_max: self.attempts_max,
+            queue_no: self.queue_no,
+            kind_no: self.kind_no,
+            priority: self.priority,
+            due_at: time(self.due_at)?,
+            alone: self.alone != 0,
+            expired,
+            body,
+        })
+    }
+}
+
+/// Whose it is, what it says, and whether it came too late to be run.
+pub fn body(row: &SqliteRow) -> sqlx::Result<(i64, (Body, bool))> {
+    let body = Body {
+        uid: uid(row)?,
+        kind: row.try_get("kind")?,
+        version: row.try_get("version")?,
+        queue: row.try_get("queue")?,
+        payload: row.try_get("payload")?,
+        chain: row.try_get("chain")?,
+        position: row.try_get("position")?,
+        created_at: at(row, "created_at")?,
+    };
+    Ok((row.try_get("id")?, (body, row.try_get("expired")?)))
+}
+
+pub fn time(us: i64) -> sqlx::Result<Timestamp> {
+    Timestamp::from_microsecond(us).map_err(|e| sqlx::Error::Decode(e.into()))
+}
+
+fn at(row: &SqliteRow, column: &str) -> sqlx::Result<Timestamp> {
+    time(row.try_get(column)?)
+}
+
+fn maybe_at(row: &SqliteRow, column: &str) -> sqlx::Result<Option<Timestamp>> {
+    row.try_get::<Option<i64>, _>(column)?.map(time).transpose()
+}
+
+fn uid(row: &SqliteRow) -> sqlx::Result<Uuid> {
+    let text: &str = row.try_get("uid")?;
+    Uuid::try_parse(text).map_err(|e| sqlx::Error::Decode(e.into()))
+}
+
+fn json(text: Option<String>) -> sqlx::Result<Option<serde_json::Value>> {
+    let parsed = text.map(|t| serde_json::from_str(&t)).transpose();
+    parsed.map_err(|e| sqlx::Error::Decode(e.into()))
+}
+
+fn word<T>(text: &str, parsed: Option<T>) -> sqlx::Result<T> {
+    parsed.ok_or_else(|| sqlx::Error::Decode(format!("unknown word {text:?}; a newer schema?").into()))
+}
+
+pub fn ended(text: &str) -> sqlx::Result<Ended> {
+    word(text, Ended::parse(text))
+}
+
+pub fn token(row: &SqliteRow) -> sqlx::Result<Token> {
+    Ok(Token {
+        id: row.try_get("id")?,
+        epoch: row.try_get("epoch")?,
+        worker: WorkerId(row.try_get("worker")?),
+    })
+}
+
+/// A dead worker's lease, and how many attempts its job may use.
+pub fn lost(row: &SqliteRow) -> sqlx::Result<(Expired, i32)> {
+    let expired = Expired {
+        token: token(row)?,
+        attempt: row.try_get("attempt")?,
+        retired: false,
+        kind: row.try_get("kind")?,
+        queue_no: row.try_get("queue_no")?,
+    };
+    Ok((expired, row.try_get("attempts_max")?))
+}
+
+pub fn job(row: &SqliteRow) -> sqlx::Result<JobView> {
+    let state: &str = row.try_get("state")?;
+    let last: Option<&str> = row.try_get("last_outcome")?;
+    let tags = json(row.try_get("tags")?)?;
+    Ok(JobView {
+        id: row.try_get("id")?,
+        uid: uid(row)?,
+        kind: row.try_get("kind")?,
+        version: row.try_get("version")?,
+        queue: row.try_get("queue")?,
+        priority: row.try_get("priority")?,
+        state: word(state, State::parse(state))?,
+        attempt: row.try_get("attempt")?,
+        attempts_max: row.try_get("attempts_max")?,
+        epoch: row.try_get("epoch")?,
+        due_at: maybe_at(row, "due_at")?,
+        worker: row.try_get("worker")?,
+        claimed_at: maybe_at(row, "claimed_at")?,
+        last_outcome: last.map(ended).transpose()?,
+        last_ended_at: maybe_at(row, "last_ended_at")?,
+        last_error: row.try_get("last_error")?,
+        result: json(row.try_get("result")?)?,
+        payload: json(row.try_get("payload")?)?.unwrap_or_default(),
+        tags: tags.and_then(|t| serde_json::from_value(t).ok()).unwrap_or_default(),
+        chain: row.try_get("chain")?,
+        position: row.try_get("position")?,
+        expires_at: maybe_at(row, "expires_at")?,
+        created_at: at(row, "created_at")?,
+    })
+}
+
+pub fn attempt(row: &SqliteRow) -> sqlx::Result<AttemptView> {
+    Ok(AttemptView {
+        epoch: row.try_get("epoch")?,
+        attempt: row.try_get("attempt")?,
+        worker: row.try_get("worker")?,
+        outcome: ended(row.try_get("outcome")?)?,
+        started_at: at(row, "started_at")?,
+        ended_at: at(row, "ended_at")?,
+        error: row.try_get("error")?,
+        result: json(row.try_get("result")?)?,
+    })
+}
+
+pub fn case(row: &SqliteRow) -> sqlx::Result<CaseView> {
+    Ok(CaseView {
+        id: row.try_get("id")?,
+        kind: row.try_get("kind")?,
+        queue: row.try_get("queue")?,
+        reason: row.try_get("reason")?,
+        attempt: row.try_get("attempt")?,
+        attempts_max: row.try_get("attempts_max")?,
+        retired_at: at(row, "retired_at")?,
+        history: json(row.try_get("history")?)?.unwrap_or_default(),
+    })
+}
+
+pub fn lane(row: &SqliteRow) -> sqlx::Result<LaneStatus> {
+    Ok(LaneStatus {
+        queue: row.try_get("queue")?,
+        kind: row.try_get("kind")?,
+        due: row.try_get("due")?,
+        scheduled: row.try_get("scheduled")?,
+        leased: row.try_get("leased")?,
+        cases: row.try_get("cases")?,
+        oldest_due_ms: row.try_get("oldest_due_ms")?,
+    })
+}
+
+pub fn worker(row: &SqliteRow) -> sqlx::Result<WorkerStatus> {
+    Ok(WorkerStatus {
+        id: row.try_get("id")?,
+        name: row.try_get("name")?,
+        lease_ms: row.try_get("lease_ms")?,
+        beat_age_ms: row.try_get("beat_age_ms")?,
+        dead: row.try_get("dead")?,
+        leases: row.try_get("leases")?,
+        started_at: at(row, "started_at")?,
+    })
+}

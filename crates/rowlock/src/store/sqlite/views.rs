@@ -1,0 +1,76 @@
+//! Reads for people, and the one verb of theirs that writes.
+
+use sqlx::{SqliteConnection, sqlite::SqliteRow};
+
+use super::{
+    rows::{self, ProbeRow},
+    sql,
+};
+use crate::{
+    case::CaseView,
+    observe::{AttemptView, JobFilter, JobView, Status},
+    state::State,
+    store::Probe,
+};
+
+fn each<T>(found: &[SqliteRow], read: impl Fn(&SqliteRow) -> sqlx::Result<T>) -> sqlx::Result<Vec<T>> {
+    found.iter().map(read).collect()
+}
+
+pub async fn status(db: &mut SqliteConnection, now: i64) -> sqlx::Result<Status> {
+    let lanes = sqlx::query(sql::STATUS).bind(now).fetch_all(&mut *db).await?;
+    let workers = sqlx::query(sql::WORKERS).bind(now).fetch_all(&mut *db).await?;
+    Ok(Status {
+        lanes: each(&lanes, rows::lane)?,
+        workers: each(&workers, rows::worker)?,
+    })
+}
+
+pub async fn jobs(db: &mut SqliteConnection, filter: &JobFilter) -> sqlx::Result<Vec<JobView>> {
+    let found = sqlx::query(sql::JOBS)
+        .bind(&filter.queue)
+        .bind(&filter.kind)
+        .bind(filter.state.map(State::as_str))
+        .bind(&filter.tag)
+        .bind(filter.below)
+        .bind(if filter.max <= 0 { 100 } else { filter.max })
+        .fetch_all(db)
+        .await?;
+    each(&found, rows::job)
+}
+
+pub async fn job(db: &mut SqliteConnection, id: i64) -> sqlx::Result<Option<JobView>> {
+    let found = sqlx::query(sql::JOB).bind(id).fetch_optional(db).await?;
+    found.as_ref().map(rows::job).transpose()
+}
+
+pub async fn chain(db: &mut SqliteConnection, id: i64) -> sqlx::Result<Vec<JobView>> {
+    let found = sqlx::query(sql::CHAIN).bind(id).fetch_all(db).await?;
+    each(&found, rows::job)
+}
+
+pub async fn attempts(db: &mut SqliteConnection, id: i64) -> sqlx::Result<Vec<AttemptView>> {
+    let found = sqlx::query(sql::ATTEMPTS).bind(id).fetch_all(db).await?;
+    each(&found, rows::attempt)
+}
+
+pub async fn cases(db: &mut SqliteConnection, id: Option<i64>, max: i64) -> sqlx::Result<Vec<CaseView>> {
+    let found = sqlx::query(sql::CASES).bind(id).bind(max.max(0)).fetch_all(db).await?;
+    each(&found, rows::case)
+}
+
+pub async fn alone_due(db: &mut SqliteConnection, before: i64, probes: &[Probe]) -> sqlx::Result<bool> {
+    let array = rows::array(&probes.iter().map(ProbeRow::from).collect::<Vec<_>>())?;
+    sqlx::query_scalar(sql::ALONE_DUE).bind(array).bind(before).fetch_one(db).await
+}
+
+/// The queue to wake, or `None` when the job is no case.
+pub async fn reopen(db: &mut SqliteConnection, now: i64, id: i64, actor: &str) -> sqlx::Result<Option<i64>> {
+    let queue_no: Option<i64> =
+        sqlx::query_scalar(sql::REOPEN_READY).bind(id).bind(now).fetch_optional(&mut *db).await?;
+    if queue_no.is_some() {
+        sqlx::query(sql::AUDIT).bind(now).bind(actor).bind("reopen").bind(id).execute(&mut *db).await?;
+        sqlx::query(sql::REOPEN).bind(id).execute(&mut *db).await?;
+    }
+    Ok(queue_no)
+}

@@ -1,0 +1,284 @@
+//! The claiming side of the loop: ask for as much as there is room for, hand out what came, wait for a reason to ask again.
+//!
+//! No wait here is without a time limit: a wake is a hint, and a lost one must cost a moment, never a stall.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio::sync::Notify;
+
+use super::hand::{Cut, Session, Shared};
+use crate::{
+    backoff::Backoff,
+    claim::{Pace, Planner},
+    event::Event,
+    fault::point,
+    lease::{Claimed, Token},
+    settle::Ending,
+    store::{ClaimReply, Settlement},
+};
+
+/// How often a worker with free hands looks for jobs that must run alone, and how long such a job may have been due
+/// before a busy worker clears its hands for it.
+const ALONE_EVERY: Duration = Duration::from_secs(1);
+const ALONE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// One queue's room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
+    pub(crate) queue_no: i64,
+    pub(crate) concurrency: usize,
+    pub(crate) prefetch: usize,
+}
+
+/// Starts a claimed job on a task of its own.
+pub(crate) type Dispatch = Box<dyn Fn(Claimed, &Arc<Session>) + Send + Sync>;
+
+pub(crate) struct Claimer {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) planner: Planner,
+    pub(crate) places: Vec<Places>,
+    pub(crate) dispatch: Dispatch,
+    pub(crate) woken: Arc<Notify>,
+    pub(crate) state: State,
+}
+
+/// What the loop remembers between two claims.
+pub(crate) struct State {
+    pace: Pace,
+    /// A claim failed, so its jobs may be ours without our knowing.
+    suspect: bool,
+    checked_at: Instant,
+    alone_at: Option<Instant>,
+    /// Since when this worker is clearing its hands for a job that must run alone.
+    clearing: Option<Instant>,
+    /// The job that runs alone here, since when.
+    alone: Option<(Token, Instant)>,
+    failing: Duration,
+}
+
+impl State {
+    pub(crate) fn new() -> State {
+        State {
+            pace: Pace::new(),
+            suspect: false,
+            checked_at: Instant::now(),
+            alone_at: None,
+            clearing: None,
+            alone: None,
+            failing: Duration::ZERO,
+        }
+    }
+}
+
+impl Claimer {
+    pub(crate) async fn run(mut self) {
+        while !self.shared.stopping.is_cancelled() {
+            let session = self.shared.session();
+            if session.cut.is_cancelled() {
+                let shared = self.shared.clone();
+                self.pause(Duration::from_millis(50), shared.renewed.notified()).await;
+                continue;
+            }
+            if self.state.suspect || self.state.checked_at.elapsed() >= self.shared.timing.lease / 3 {
+                self.check_own_leases(&session).await;
+            }
+            if self.serve_alone(&session).await {
+                continue;
+            }
+            self.claim_once(&session).await;
+        }
+    }
+
+    /// Waits, at most so long, for `reason`, a wake or the stop.
+    async fn pause(&mut self, limit: Duration, reason: impl Future<Output = ()>) {
+        tokio::select! {
+            () = tokio::time::sleep(limit) => {}
+            () = reason => {}
+            () = self.woken.notified() => self.state.pace.woken(Instant::now()),
+            () = self.shared.stopping.cancelled() => {}
+        }
+    }
+
+    async fn claim_once(&mut self, session: &Arc<Session>) {
+        let free = self.free();
+        if free.is_empty() {
+            self.wait_for_room().await;
+            return;
+        }
+        let asked_at = Instant::now();
+        let reach = self.planner.reach(asked_at);
+        let ask = self.planner.ask(session.worker, &free, reach);
+        let jobs = match self.shared.store.claim(&ask).await {
+            Ok(ClaimReply::Jobs(jobs)) => jobs,
+            Ok(ClaimReply::Dead) => return self.heard_dead(session).await,
+            Err(error) => return self.failed(&error).await,
+        };
+        point!("after-claim");
+        self.state.failing = Duration::ZERO;
+        self.planner.learn(&jobs, reach, asked_at, Instant::now());
+        let full = ask.queues.iter().any(|(queue_no, places)| {
+            jobs.iter().filter(|j| j.queue_no == *queue_no).count() >= *places as usize
+        });
+        if jobs.is_empty() {
+            let wait = self.state.pace.empty(Instant::now());
+            return self.pause(wait, std::future::pending()).await;
+        }
+        self.state.pace.found();
+        self.hand_out(jobs, session).await;
+        if !full {
+            let wait = self.state.pace.empty(Instant::now());
+            self.pause(wait, std::future::pending()).await;
+        }
+    }
+
+    async fn heard_dead(&mut self, session: &Arc<Session>) {
+        session.end(Cut::DeclaredDead);
+        self.shared.dead_heard.notify_one();
+        let shared = self.shared.clone();
+        self.pause(Duration::from_millis(100), shared.renewed.notified()).await;
+    }
+
+    async fn failed(&mut self, error: &crate::Error) {
+        self.state.suspect = true;
+        if self.state.failing.is_zero() {
+            tracing::warn!(%error, source = ?std::error::Error::source(error), "claiming failed; trying again");
+        }
+        self.state.failing = (self.state.failing * 2).clamp(Duration::from_millis(50), Duration::from_secs(1));
+        let wait = self.state.failing.mul_f64(0.75 + 0.5 * fastrand::f64());
+        self.pause(wait, std::future::pending()).await;
+    }
+
+    /// Queues with room, and how much. A queue asks when a slot would stand idle, or when half its room is free.
+    fn free(&self) -> Vec<(i64, i32)> {
+        let mut free = Vec::new();
+        for places in &self.places {
+            let held = self.shared.count_in(places.queue_no);
+            let room = places.concurrency + places.prefetch;
+            if held < places.concurrency || held <= room / 2 {
+                free.push((places.queue_no, i32::try_from(room - held).unwrap_or(i32::MAX)));
+            }
+        }
+        free
+    }
+
+    /// Starts what came, or hands it back when the session ended while the reply was under way.
+    async fn hand_out(&mut self, jobs: Vec<Claimed>, session: &Arc<Session>) {
+        if session.cut.is_cancelled() || self.shared.lease_ending(Instant::now()) {
+            let back: Vec<Settlement> = jobs.iter().map(|j| released(j, "claim reply came too late")).collect();
+            if let Err(error) = self.shared.store.settle(&back).await {
+                tracing::debug!(%error, "late claims could not be handed back; recovery will");
+                self.state.suspect = true;
+            }
+            return;
+        }
+        self.shared.emit(Event::Claimed { jobs: jobs.len() });
+        for job in jobs {
+            (self.dispatch)(job, session);
+        }
+    }
+
+    /// Finds leases whose claim reply was lost: the database says ours, we know nothing of them.
+    async fn check_own_leases(&mut self, session: &Arc<Session>) {
+        let tokens = match self.shared.store.own_leases(session.worker).await {
+            Ok(tokens) => tokens,
+            Err(error) => {
+                tracing::debug!(%error, "own leases could not be listed; asking again");
+                // Try again after the next claim attempt; until then the periodic check stands.
+                self.state.checked_at = Instant::now();
+                return;
+            }
+        };
+        self.state.suspect = false;
+        self.state.checked_at = Instant::now();
+        let unknown: Vec<Token> = tokens.into_iter().filter(|t| !self.shared.holds(*t)).collect();
+        if unknown.is_empty() {
+            return;
+        }
+        let back: Vec<Settlement> = unknown.iter().map(|t| reply_lost(*t)).collect();
+        match self.shared.store.settle(&back).await {
+            Ok(applied) => {
+                let jobs = applied.into_iter().filter(|a| *a).count();
+                tracing::warn!(jobs, "the reply of a claim was lost; its jobs were handed back");
+                self.shared.emit(Event::ClaimReplyLost { jobs });
+            }
+            Err(_) => self.state.suspect = true,
+        }
+    }
+
+    /// After a worker was lost, its jobs run one at a time with nothing beside them, so that a job that kills its worker
+    /// does not burn its neighbours' attempts. `true`: this took the turn.
+    async fn serve_alone(&mut self, session: &Arc<Session>) -> bool {
+        let lease = self.shared.timing.lease;
+        if let Some((token, since)) = self.state.alone {
+            if self.shared.holds(token) {
+                // One that has lived longer than a lease did not kill its worker at once; others may join it.
+                return since.elapsed() < lease && self.wait_for_room().await;
+            }
+            self.state.alone = None;
+            self.state.alone_at = None;
+        }
+        let held = self.shared.count();
+        let patient = self.state.clearing.is_some_and(|since| since.elapsed() < lease);
+        if held > 0 && patient {
+            return self.wait_for_room().await;
+        }
+        if self.state.clearing.is_none() && self.state.alone_at.is_some_and(|at| at.elapsed() < ALONE_EVERY) {
+            return false;
+        }
+        self.state.alone_at = Some(Instant::now());
+        let patience = if held == 0 { Duration::ZERO } else { ALONE_PATIENCE };
+        let due = self.shared.store.alone_due(&self.planner.all_lanes(), patience).await;
+        if !matches!(due, Ok(true)) {
+            self.state.clearing = None;
+            return false;
+        }
+        if held > 0 && self.state.clearing.is_none() {
+            self.state.clearing = Some(Instant::now());
+            return true;
+        }
+        self.state.clearing = None;
+        self.claim_alone(session).await
+    }
+
+    async fn wait_for_room(&mut self) -> bool {
+        let shared = self.shared.clone();
+        self.pause(Duration::from_millis(250), shared.freed.notified()).await;
+        true
+    }
+
+    async fn claim_alone(&mut self, session: &Arc<Session>) -> bool {
+        for i in 0..self.places.len() {
+            let ask = self.planner.ask_alone(session.worker, self.places[i].queue_no);
+            match self.shared.store.claim(&ask).await {
+                Ok(ClaimReply::Jobs(jobs)) if jobs.is_empty() => continue,
+                Ok(ClaimReply::Jobs(jobs)) => {
+                    point!("after-claim");
+                    self.state.alone = jobs.first().map(|j| (j.token, Instant::now()));
+                    self.hand_out(jobs, session).await;
+                }
+                Ok(ClaimReply::Dead) => self.heard_dead(session).await,
+                Err(error) => self.failed(&error).await,
+            }
+            return true;
+        }
+        // Another worker took them.
+        false
+    }
+}
+
+fn released(job: &Claimed, why: &str) -> Settlement {
+    Ending::of(job, Backoff::DEFAULT).released(why)
+}
+
+fn reply_lost(token: Token) -> Settlement {
+    let ending = Ending {
+        token,
+        attempt: 1,
+        attempts_max: 1,
+        backoff: Backoff::DEFAULT,
+    };
+    ending.released("claim reply lost")
+}

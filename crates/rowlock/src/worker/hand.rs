@@ -1,0 +1,243 @@
+//! What is in this worker's hands, and the session under whose id it holds it.
+//!
+//! Shared between the runtime that runs handlers and the thread that watches over them, so everything here is quick and
+//! never waits.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    event::{Counters, Event},
+    lease::{Claimed, Token, WorkerId},
+    settle::Ending,
+    store::{Store, Timing},
+};
+
+/// Why a handler was cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// It ran longer than its kind may; the watch has recorded the failure.
+    TimeLimit,
+    /// The lease could not be renewed in time, so it stops before anyone else may start.
+    LeaseEnding,
+    /// The worker was declared dead; the job is somebody else's.
+    DeclaredDead,
+    /// The worker stopped and the grace period is over.
+    Stopped,
+}
+
+/// The time in which a worker's id is good.
+pub(crate) struct Session {
+    pub(crate) worker: WorkerId,
+    pub(crate) cut: CancellationToken,
+    why: Mutex<Option<Cut>>,
+}
+
+impl Session {
+    pub(crate) fn new(worker: WorkerId) -> Arc<Session> {
+        Arc::new(Session {
+            worker,
+            cut: CancellationToken::new(),
+            why: Mutex::new(None),
+        })
+    }
+
+    /// Ends it, with all its handlers. The first reason stays.
+    pub(crate) fn end(&self, why: Cut) {
+        lock(&self.why).get_or_insert(why);
+        self.cut.cancel();
+    }
+}
+
+/// One claimed job.
+pub(crate) struct InHand {
+    pub(crate) token: Token,
+    pub(crate) kind: String,
+    pub(crate) queue_no: i64,
+    pub(crate) ending: Ending,
+    pub(crate) limit: Duration,
+    pub(crate) cut: CancellationToken,
+    session: Arc<Session>,
+    why: Mutex<Option<Cut>>,
+    started: Mutex<Option<Instant>>,
+    /// Since when its handler holds a transaction.
+    tx_since: Mutex<Option<Instant>>,
+    /// The backend to end when it hangs; 0 while there is none.
+    pub(crate) holder: Arc<AtomicI64>,
+}
+
+impl InHand {
+    pub(crate) fn new(claimed: &Claimed, ending: Ending, limit: Duration, session: Arc<Session>) -> Arc<InHand> {
+        Arc::new(InHand {
+            token: claimed.token,
+            kind: claimed.body.as_ref().map(|b| b.kind.clone()).unwrap_or_default(),
+            queue_no: claimed.queue_no,
+            ending,
+            limit,
+            cut: session.cut.child_token(),
+            session,
+            why: Mutex::new(None),
+            started: Mutex::new(None),
+            tx_since: Mutex::new(None),
+            holder: Arc::default(),
+        })
+    }
+
+    pub(crate) fn start(&self) {
+        *lock(&self.started) = Some(Instant::now());
+    }
+
+    pub(crate) fn took(&self) -> Duration {
+        lock(&self.started).map(|at| at.elapsed()).unwrap_or_default()
+    }
+
+    /// Cuts this job alone.
+    pub(crate) fn end(&self, why: Cut) {
+        lock(&self.why).get_or_insert(why);
+        self.cut.cancel();
+    }
+
+    pub(crate) fn why(&self) -> Option<Cut> {
+        (*lock(&self.why)).or(*lock(&self.session.why))
+    }
+
+    /// Whether its handler has run, or has held a transaction, for longer than it may. `Some` names which.
+    pub(crate) fn overdue(&self, now: Instant, tx_cap: Option<Duration>) -> Option<String> {
+        if self.cut.is_cancelled() {
+            return None;
+        }
+        let past = |at: Option<Instant>, limit: Duration| at.is_some_and(|at| now.duration_since(at) > limit);
+        if past(*lock(&self.started), self.limit) {
+            return Some(format!("handler ran longer than its time limit of {:?}", self.limit));
+        }
+        let cap = tx_cap?;
+        let holding = self.holder.load(Ordering::Relaxed) != 0;
+        let mut since = lock(&self.tx_since);
+        if holding && since.is_none() {
+            *since = Some(now);
+        }
+        past(*since, cap).then(|| format!("handler held its transaction longer than {cap:?}, which shuts out every writer"))
+    }
+}
+
+/// What the parts of one worker share.
+pub(crate) struct Shared {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) timing: Timing,
+    pub(crate) name: String,
+    pub(crate) tx_cap: Option<Duration>,
+    pub(crate) retention: Duration,
+    pub(crate) stopping: CancellationToken,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) listeners: Vec<Box<dyn Fn(&Event) + Send + Sync>>,
+    /// A place became free.
+    pub(crate) freed: Notify,
+    /// The claimer was told that this worker is dead.
+    pub(crate) dead_heard: Notify,
+    /// A new session began.
+    pub(crate) renewed: Notify,
+    session: Mutex<Arc<Session>>,
+    acked: Mutex<Instant>,
+    hand: Mutex<HashMap<(i64, i64), Arc<InHand>>>,
+}
+
+impl Shared {
+    #[allow(clippy::too_many_arguments, reason = "built once, by the worker alone")]
+    pub(crate) fn new(
+        store: Arc<dyn Store>,
+        timing: Timing,
+        name: String,
+        tx_cap: Option<Duration>,
+        retention: Duration,
+        counters: Arc<Counters>,
+        listeners: Vec<Box<dyn Fn(&Event) + Send + Sync>>,
+        worker: WorkerId,
+    ) -> Arc<Shared> {
+        Arc::new(Shared {
+            store,
+            timing,
+            name,
+            tx_cap,
+            retention,
+            stopping: CancellationToken::new(),
+            counters,
+            listeners,
+            freed: Notify::new(),
+            dead_heard: Notify::new(),
+            renewed: Notify::new(),
+            session: Mutex::new(Session::new(worker)),
+            acked: Mutex::new(Instant::now()),
+            hand: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn emit(&self, event: Event) {
+        self.counters.add(&event);
+        for listener in &self.listeners {
+            listener(&event);
+        }
+    }
+
+    pub(crate) fn session(&self) -> Arc<Session> {
+        lock(&self.session).clone()
+    }
+
+    /// Goes on under this id with a clean slate.
+    pub(crate) fn renew(&self, worker: WorkerId) {
+        *lock(&self.session) = Session::new(worker);
+        self.renewed.notify_waiters();
+    }
+
+    /// The last acknowledged beat was sent then.
+    pub(crate) fn acked(&self, sent: Instant) {
+        *lock(&self.acked) = sent;
+    }
+
+    /// Whether handlers must stop now: the lease may end before the next beat is heard.
+    pub(crate) fn lease_ending(&self, now: Instant) -> bool {
+        now.duration_since(*lock(&self.acked)) >= cut_off(self.timing.lease)
+    }
+
+    pub(crate) fn take(&self, job: Arc<InHand>) {
+        lock(&self.hand).insert((job.token.id, job.token.epoch), job);
+    }
+
+    pub(crate) fn drop_job(&self, token: Token) {
+        lock(&self.hand).remove(&(token.id, token.epoch));
+        self.freed.notify_one();
+    }
+
+    pub(crate) fn holds(&self, token: Token) -> bool {
+        lock(&self.hand).contains_key(&(token.id, token.epoch))
+    }
+
+    pub(crate) fn in_hand(&self) -> Vec<Arc<InHand>> {
+        lock(&self.hand).values().cloned().collect()
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.hand).len()
+    }
+
+    pub(crate) fn count_in(&self, queue_no: i64) -> usize {
+        lock(&self.hand).values().filter(|j| j.queue_no == queue_no).count()
+    }
+}
+
+/// How long after sending its last acknowledged beat a worker stops its handlers.
+pub(crate) fn cut_off(lease: Duration) -> Duration {
+    lease.saturating_sub(Duration::from_secs(1).max(lease / 10))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,291 @@
+//! One attempt: decode, run the user's code, settle.
+//!
+//! Whatever happens in the handler, exactly one of these follows: it settled in its own transaction; a settlement waits
+//! to be written by the engine; the lease was lost; or it was cut off and someone else records that.
+
+use std::{
+    any::Any,
+    future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
+    pin::Pin,
+    sync::atomic::Ordering,
+    task::Poll,
+    time::Duration,
+};
+
+use super::hand::InHand;
+use crate::{
+    error::{Error, Result},
+    fault::point,
+    handle::{
+        Attempt, Done, Fail, How, Outcome, Slot,
+        atomic::{Decoded, Handler, Running, Shape, open},
+        staged::Outside,
+    },
+    lease::{Claimed, Token},
+    root::{Backend, Rowlock},
+    state::Ended,
+    store::{Resolved, SettledIn, Settlement, Store, Timing},
+};
+
+/// What is left to do after an attempt.
+#[derive(Debug)]
+pub(crate) enum Finished {
+    /// Committed in the handler's own transaction.
+    Settled {
+        ended: Ended,
+        already: bool,
+        error: Option<String>,
+    },
+    /// The engine must write this, on a connection of its own.
+    Settle { settlement: Settlement, already: bool },
+    /// The token no longer held; nothing of this attempt remains.
+    LeaseLost,
+    /// Cut off from outside; the job's `why` says what follows.
+    Cut,
+}
+
+/// What an attempt needs from its worker.
+pub(crate) struct Env<DB: Backend> {
+    pub(crate) rowlock: Rowlock<DB>,
+    pub(crate) timing: Timing,
+    pub(crate) resolved: Box<dyn Fn(Token, bool) + Send + Sync>,
+}
+
+pub(crate) async fn run<DB: Backend>(
+    env: &Env<DB>,
+    handler: &Handler<DB>,
+    claimed: &Claimed,
+    attempt: Attempt,
+    job: &InHand,
+) -> Finished {
+    let Some(body) = &claimed.body else {
+        return settle(job.ending.retired("the job's body is missing".into()));
+    };
+    if claimed.expired {
+        return settle(job.ending.cancelled("expired before it started"));
+    }
+    point!("before-handler");
+    match &handler.shape {
+        Shape::Atomic(decode) => match guard(|| decode(body, attempt.clone(), &env.rowlock)) {
+            Ok(Ok(decoded)) => atomic(env, decoded, attempt, job).await,
+            Ok(Err(problem)) | Err(problem) => settle(job.ending.retired(problem)),
+        },
+        Shape::Staged(decode) => match guard(|| decode(body, attempt, &env.rowlock)) {
+            Ok(Ok(decoded)) => {
+                let slot = Slot::new();
+                let outside = Outside {
+                    slot: slot.clone(),
+                    timing: env.timing,
+                    holder: job.holder.clone(),
+                };
+                let outcome = guarded(Box::pin(async move { decoded(outside).await }), job).await;
+                conclude(env, outcome, slot, job).await
+            }
+            Ok(Err(problem)) | Err(problem) => settle(job.ending.retired(problem)),
+        },
+    }
+}
+
+async fn atomic<DB: Backend>(env: &Env<DB>, decoded: Decoded<DB>, attempt: Attempt, job: &InHand) -> Finished {
+    let begun = tokio::select! {
+        begun = DB::begin(env.rowlock.store(), &job.token, env.timing) => begun,
+        () = job.cut.cancelled() => return Finished::Cut,
+    };
+    let held = match begun {
+        Ok(held) => held,
+        Err(error) => return settle(job.ending.released(&format!("could not begin: {}", Fail::from(error).text))),
+    };
+    job.holder.store(DB::holder(&held), Ordering::Relaxed);
+    let (slot, tx) = open(held, attempt, &env.rowlock);
+    let outcome = guarded(Box::pin(async move { decoded(tx).await }), job).await;
+    conclude(env, outcome, slot, job).await
+}
+
+fn settle(settlement: Settlement) -> Finished {
+    Finished::Settle {
+        settlement,
+        already: false,
+    }
+}
+
+/// How the user's code came to an end.
+enum Body<DB: Backend> {
+    Returned(Outcome<DB>),
+    Panicked(String),
+    Cut,
+}
+
+async fn guarded<DB: Backend>(handler: Running<DB>, job: &InHand) -> Body<DB> {
+    tokio::select! {
+        biased;
+        () = job.cut.cancelled() => Body::Cut,
+        outcome = caught(handler) => match outcome {
+            Ok(outcome) => Body::Returned(outcome),
+            Err(text) => Body::Panicked(text),
+        },
+    }
+}
+
+async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, job: &InHand) -> Finished {
+    let fail = match body {
+        Body::Cut => {
+            // Whatever was under way on it, the connection is not used again.
+            drop(slot.take());
+            return Finished::Cut;
+        }
+        Body::Returned(Ok(done)) => match succeeded(env, done, job).await {
+            Ok(finished) => return finished,
+            Err(fail) => fail,
+        },
+        Body::Returned(Err(fail)) => fail,
+        Body::Panicked(text) => Fail::retry(format!("handler panicked: {text}")),
+    };
+    let already = fail.how == How::Already;
+    let Some(settlement) = job.ending.failed(fail) else {
+        drop(slot.take());
+        return Finished::LeaseLost;
+    };
+    let Some(mut held) = slot.take() else {
+        return Finished::Settle { settlement, already };
+    };
+    point!("before-failure");
+    match DB::back(env.rowlock.store(), &mut held).await {
+        Ok(()) => write::<DB>(env, held, settlement, already, job).await,
+        // The connection is gone or stuck; its transaction rolls back by itself.
+        Err(_) => Finished::Settle { settlement, already },
+    }
+}
+
+async fn succeeded<DB: Backend>(env: &Env<DB>, done: Done<DB>, job: &InHand) -> std::result::Result<Finished, Fail> {
+    if done.token != job.token {
+        let problem = "the handler returned another job's transaction";
+        return Ok(settle(job.ending.retired(problem.into())));
+    }
+    let settlement = job.ending.done(done.result, done.next);
+    match done.held {
+        None => Ok(Finished::Settle {
+            settlement,
+            already: false,
+        }),
+        Some(handed) => match handed.arrive() {
+            Some(held) => Ok(write::<DB>(env, held, settlement, false, job).await),
+            None => Err(Fail::retry("the handler's connection is gone")),
+        },
+    }
+}
+
+/// Settles in the handler's transaction and commits it.
+async fn write<DB: Backend>(
+    env: &Env<DB>,
+    mut held: DB::Held,
+    settlement: Settlement,
+    already: bool,
+    job: &InHand,
+) -> Finished {
+    let store = env.rowlock.store();
+    point!("before-settle");
+    let limit = env.timing.lease;
+    let settled = within(limit, DB::settle_in(store, &mut held, &settlement)).await;
+    let woken = match settled {
+        Ok(SettledIn::Applied { woken }) => woken,
+        Ok(SettledIn::LeaseLost) => return Finished::LeaseLost,
+        Ok(SettledIn::NotOurs) => {
+            drop(held);
+            return settle(job.ending.retired("handler committed its own transaction".into()));
+        }
+        Err(error) => {
+            // No commit was sent, so the transaction is over or will be; the engine's write waits for its locks.
+            drop(held);
+            return not_committed(error, job);
+        }
+    };
+    point!("before-commit");
+    let committed = within(limit, DB::commit(store, held)).await;
+    point!("after-commit");
+    match committed {
+        Ok(()) => {
+            store.wake(&woken);
+            Finished::Settled {
+                ended: settlement.ended,
+                already,
+                error: settlement.error,
+            }
+        }
+        Err(error) => resolve(env, error, already, job).await,
+    }
+}
+
+/// The reply to a commit was an error or none: look what happened, never guess.
+async fn resolve<DB: Backend>(env: &Env<DB>, error: Error, already: bool, job: &InHand) -> Finished {
+    let mut wait = Duration::from_millis(20);
+    loop {
+        match env.rowlock.store().resolve(job.token).await {
+            Ok(Resolved::Ended(ended)) => {
+                (env.resolved)(job.token, true);
+                return Finished::Settled {
+                    ended,
+                    already,
+                    error: None,
+                };
+            }
+            Ok(Resolved::StillLeased) => {
+                (env.resolved)(job.token, false);
+                return not_committed(error, job);
+            }
+            Ok(Resolved::Lost) => {
+                (env.resolved)(job.token, false);
+                return Finished::LeaseLost;
+            }
+            Err(again) => {
+                tracing::debug!(job = job.token.id, error = %again, "what became of a commit is not known yet; asking again");
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => {}
+                    () = job.cut.cancelled() => return Finished::Cut,
+                }
+                wait = (wait * 2).min(Duration::from_secs(1));
+            }
+        }
+    }
+}
+
+/// The handler's transaction rolled back although the handler was content: a deferred constraint, a deadlock, a broken
+/// connection. The attempt failed with what the database said.
+fn not_committed(error: Error, job: &InHand) -> Finished {
+    match job.ending.failed(Fail::from(error)) {
+        Some(settlement) => settle(settlement),
+        None => Finished::LeaseLost,
+    }
+}
+
+async fn within<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(limit, work).await {
+        Ok(result) => result,
+        Err(_) => Err(Error::Database {
+            doing: "settle",
+            source: sqlx::Error::PoolTimedOut,
+        }),
+    }
+}
+
+/// Runs user code that may panic.
+fn guard<T>(f: impl FnOnce() -> T) -> std::result::Result<T, String> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(|panic| format!("decoding panicked: {}", panic_text(&*panic)))
+}
+
+/// Polls a future that may panic; after a panic it is dropped like any other.
+async fn caught<T>(mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> std::result::Result<T, String> {
+    std::future::poll_fn(move |cx| {
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Err(panic) => Poll::Ready(Err(panic_text(&*panic))),
+        }
+    })
+    .await
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned())
+}

@@ -1,0 +1,207 @@
+//! The watch: beats, recovery, time limits and upkeep, on a thread and runtime of their own.
+//!
+//! A handler that blocks its executor cannot stop it. Beats have a connection that nothing else uses.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    hand::{Cut, InHand, Shared},
+    settler,
+};
+use crate::{
+    event::Event,
+    handle::Fail,
+    lease::WorkerId,
+    recover,
+    store::{Store, Timing},
+};
+
+/// How often time limits and the lease's end are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+const UPKEEP_EVERY: Duration = Duration::from_secs(600);
+
+/// Runs the watch until `stop`; the thread ends by itself then.
+pub(crate) fn start(shared: Arc<Shared>, stop: CancellationToken) -> std::io::Result<std::thread::JoinHandle<()>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    std::thread::Builder::new().name("rowlock-watch".into()).spawn(move || {
+        runtime.block_on(async {
+            let beats: Arc<dyn Store> = shared.store.twin().into();
+            let rest: Arc<dyn Store> = shared.store.twin().into();
+            tokio::select! {
+                () = beat(&shared, &*beats) => {}
+                () = look(&shared, &rest) => {}
+                () = recover_always(&shared, &*rest) => {}
+                () = upkeep(&shared, &*rest) => {}
+                () = stop.cancelled() => {}
+            }
+        });
+        // A connection still trying to close must not hold the process.
+        runtime.shutdown_background();
+    })
+}
+
+async fn beat(shared: &Arc<Shared>, store: &dyn Store) {
+    let every = shared.timing.lease / 3;
+    let mut next = Instant::now() + every;
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep_until(next.into()) => {}
+            () = shared.dead_heard.notified() => {}
+        }
+        let session = shared.session();
+        let sent = Instant::now();
+        match store.beat(session.worker).await {
+            Ok(true) => {
+                shared.acked(sent);
+                if session.cut.is_cancelled() {
+                    shared.renew(session.worker);
+                }
+                next = sent + every;
+            }
+            Ok(false) => {
+                session.end(Cut::DeclaredDead);
+                tracing::warn!(worker = %session.worker, "declared dead by another worker; going on under a new id");
+                shared.emit(Event::DeclaredDead);
+                register_anew(shared, store).await;
+                next = Instant::now() + every;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "beat failed; trying again");
+                next = Instant::now() + (every / 5).min(Duration::from_millis(500));
+            }
+        }
+    }
+}
+
+async fn register_anew(shared: &Arc<Shared>, store: &dyn Store) {
+    loop {
+        let worker = WorkerId::random();
+        let sent = Instant::now();
+        match store.register(worker, &shared.name, shared.timing.lease).await {
+            Ok(()) => {
+                shared.acked(sent);
+                shared.renew(worker);
+                return;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "registering failed; trying again");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+    }
+}
+
+async fn look(shared: &Arc<Shared>, store: &Arc<dyn Store>) {
+    let mut every = tokio::time::interval(LOOK_EVERY);
+    every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        let now = Instant::now();
+        let session = shared.session();
+        if shared.lease_ending(now) && !session.cut.is_cancelled() {
+            session.end(Cut::LeaseEnding);
+            tracing::warn!(worker = %session.worker, "the lease could not be renewed in time; handlers were stopped");
+            shared.emit(Event::CutOff);
+        }
+        for job in shared.in_hand() {
+            if let Some(problem) = job.overdue(now, shared.tx_cap) {
+                job.end(Cut::TimeLimit);
+                tokio::spawn(end_hung(shared.clone(), store.clone(), job, problem));
+            }
+        }
+    }
+}
+
+/// Ends a hung handler's backend, so that it keeps no row lock, and records the failure from here: its own runtime may be
+/// the one that hangs.
+async fn end_hung(shared: Arc<Shared>, store: Arc<dyn Store>, job: Arc<InHand>, problem: String) {
+    let holder = job.holder.load(std::sync::atomic::Ordering::Relaxed);
+    if holder != 0
+        && let Err(error) = store.cut(holder).await
+    {
+        tracing::warn!(%error, job = job.token.id, "a hung handler's backend could not be ended");
+    }
+    let Some(settlement) = job.ending.failed(Fail::retry(problem)) else {
+        return;
+    };
+    loop {
+        match store.settle(std::slice::from_ref(&settlement)).await {
+            Ok(applied) if applied.first() == Some(&true) => {
+                return settler::settled(&shared, &job, settlement.ended, false, settlement.error);
+            }
+            Ok(_) => return settler::lost(&shared, &job),
+            Err(error) => {
+                tracing::debug!(%error, job = job.token.id, "a hung handler's failure could not be recorded yet");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+    }
+}
+
+async fn recover_always(shared: &Shared, store: &dyn Store) {
+    let mut recovery = recover::Recovery::new();
+    loop {
+        tokio::time::sleep(recovery.pause()).await;
+        match recovery.round(store).await {
+            Ok(expired) => {
+                for lease in expired {
+                    tracing::info!(job = lease.token.id, worker = %lease.token.worker, "worker lost; lease ended");
+                    shared.emit(Event::Expired {
+                        id: lease.token.id,
+                        kind: lease.kind,
+                        worker: lease.token.worker,
+                        retired: lease.retired,
+                    });
+                }
+            }
+            Err(error) => tracing::warn!(%error, "recovery failed; trying again"),
+        }
+    }
+}
+
+async fn upkeep(shared: &Shared, store: &dyn Store) {
+    // Spread, so that a fleet started at once does not do it at once.
+    let mut wait = UPKEEP_EVERY.mul_f64(0.05 + 0.1 * fastrand::f64());
+    loop {
+        tokio::time::sleep(wait).await;
+        if let Err(error) = store.maintain(shared.retention).await {
+            tracing::warn!(%error, "upkeep failed; trying again later");
+        }
+        wait = UPKEEP_EVERY.mul_f64(0.75 + 0.5 * fastrand::f64());
+    }
+}
+
+/// The inequalities that the protocol rests on.
+pub(crate) fn check_timing(timing: Timing) -> crate::Result<()> {
+    let lease = timing.lease;
+    if lease < Duration::from_secs(2) || lease > Duration::from_secs(3600) {
+        return Err(crate::Error::Config(format!("lease of {lease:?}: give 2 s to 1 h (15 s is the default)")));
+    }
+    let (beat, cut_off) = (lease / 3, super::hand::cut_off(lease));
+    if beat >= cut_off || timing.lock > lease / 2 {
+        return Err(crate::Error::Config(format!(
+            "lease {lease:?}: beat {beat:?} must come before the cut-off {cut_off:?}, and locks ({:?}) end within half of it",
+            timing.lock
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_timing_inequalities_are_checked() {
+        let ok = |secs| check_timing(Timing::of_lease(Duration::from_secs(secs)));
+        assert!(ok(2).is_ok() && ok(15).is_ok() && ok(3600).is_ok());
+        assert!(ok(1).is_err() && ok(3601).is_err());
+        let lease = Duration::from_secs(15);
+        assert!(check_timing(Timing { lease, lock: lease }).is_err());
+    }
+}

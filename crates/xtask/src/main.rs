@@ -1,0 +1,75 @@
+//! The workspace's own commands, called as `cargo xtask <command>`.
+//!
+//! `test` is what CI runs: it finds every PostgreSQL on the machine, starts a throw-away server of
+//! each, and runs the checks against them. `servers` starts the same servers for work by hand.
+//! Everything here is std and anyhow: this crate is compiled before anything else, so a dependency
+//! here is a wait before every run.
+//!
+//! Invariant: whatever a command starts ends with it, however it ends. See `keeper.rs`, which alone
+//! owns servers and temporary folders.
+
+mod keeper;
+mod postgres;
+mod report;
+mod servers;
+mod step;
+mod test;
+
+use std::fmt::Display;
+use std::io::Write;
+use std::process::ExitCode;
+
+const HELP: &str = "\
+usage: cargo xtask <command>
+
+  test [--allow-missing] [--only-tests] [-- <filters>]
+      format, lints, tests on SQLite and on every PostgreSQL found, docs
+      --allow-missing   go on without PostgreSQL, and install nothing
+      --only-tests      skip the format, lints and docs
+      <filters>         passed to the test runner; doc tests are skipped
+
+  servers
+      start the servers the tests use, print their addresses, run until ctrl-c
+
+PostgreSQL is looked for in PG_BIN_DIRS (folders separated by `:`), in PATH and in Debian's folder.
+";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match words.as_slice() {
+        ["test", rest @ ..] => match test::Options::parse(rest) {
+            Ok(options) => test::run(&options),
+            Err(error) => return refuse(&error),
+        },
+        ["servers"] => servers::run(),
+        ["servers", extra, ..] => {
+            return refuse(&format!("servers takes no argument, got `{extra}`"));
+        }
+        [keeper::COMMAND, rest @ ..] => keeper::keep(rest),
+        ["help" | "--help" | "-h"] => {
+            print!("{HELP}");
+            return ExitCode::SUCCESS;
+        }
+        [] => return refuse(&"no command given"),
+        [unknown, ..] => return refuse(&format!("unknown command `{unknown}`")),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) => {
+            note(&format!("error: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn refuse(reason: &dyn Display) -> ExitCode {
+    note(&format!("error: {reason}\n\n{HELP}"));
+    ExitCode::from(2)
+}
+
+/// Prints a line on standard error, and goes on when nobody reads it any more: cleaning up must not
+/// stop at a closed terminal.
+fn note(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{}", line.trim_end());
+}

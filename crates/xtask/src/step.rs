@@ -1,0 +1,148 @@
+//! One cargo command of a run, its output streamed as it comes.
+//!
+//! Each step has its own process group, named to the keeper, so that a run that is killed takes its
+//! compilers and tests with it. The output of a test runner passes through here to be counted; that
+//! of other steps does not.
+
+use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use crate::keeper::Keeper;
+use crate::report::{Counts, Runner};
+
+/// A cargo command, run at the root of the workspace.
+#[derive(Debug)]
+pub(crate) struct Step {
+    name: String,
+    command: Command,
+}
+
+impl Step {
+    /// `cargo` with these arguments, separated by spaces.
+    pub(crate) fn cargo(args: &str) -> Step {
+        let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+        command
+            .args(args.split(' '))
+            .current_dir(workspace_root())
+            .stdin(Stdio::null());
+        // `cargo run` describes this crate to us in these; a build script that watches them would
+        // run again.
+        for (name, _) in std::env::vars_os() {
+            let text = name.to_string_lossy();
+            if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+                command.env_remove(&name);
+            }
+        }
+        Step {
+            name: format!("cargo {args}"),
+            command,
+        }
+    }
+
+    /// Adds arguments as they are, spaces and all.
+    pub(crate) fn args(mut self, args: &[String]) -> Step {
+        self.command.args(args);
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &str, value: &str) -> Step {
+        self.command.env(name, value);
+        self
+    }
+
+    /// Adds flags to those the caller of this program has set.
+    pub(crate) fn flags(self, name: &str, flags: &str) -> Step {
+        let given = std::env::var(name).unwrap_or_default();
+        let all = format!("{given} {flags}");
+        self.env(name, all.trim())
+    }
+
+    /// Runs to the end; fails when the command does.
+    pub(crate) fn run(mut self, keeper: &mut Keeper) -> Result<()> {
+        let child = self.start(keeper)?;
+        self.finish(child, keeper)
+    }
+
+    /// Runs a test runner to the end and adds its closing lines to `counts`, also when it fails.
+    pub(crate) fn run_counted(
+        mut self,
+        runner: Runner,
+        keeper: &mut Keeper,
+        counts: &mut Counts,
+    ) -> Result<()> {
+        if std::io::stderr().is_terminal() && std::env::var_os("CARGO_TERM_COLOR").is_none() {
+            self.command.env("CARGO_TERM_COLOR", "always");
+        }
+        self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = self.start(keeper)?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (from_stdout, from_stderr) = std::thread::scope(|scope| {
+            let other = scope.spawn(|| pass_on(runner, stderr, std::io::stderr()));
+            (
+                pass_on(runner, stdout, std::io::stdout()),
+                other.join().unwrap_or_default(),
+            )
+        });
+        counts.add(from_stdout);
+        counts.add(from_stderr);
+        self.finish(child, keeper)
+    }
+
+    fn start(&mut self, keeper: &mut Keeper) -> Result<Child> {
+        crate::note(&format!("==> {}", self.name));
+        let child = self.command.process_group(0).spawn();
+        let child = child.with_context(|| format!("could not run {}", self.name))?;
+        let watched = keeper.watch(Some(child.id()));
+        if watched.is_err() {
+            crate::keeper::signal("TERM", &format!("-{}", child.id()));
+        }
+        watched.map(|()| child)
+    }
+
+    fn finish(&self, mut child: Child, keeper: &mut Keeper) -> Result<()> {
+        let status = child
+            .wait()
+            .with_context(|| format!("could not wait for {}", self.name))?;
+        keeper.watch(None)?;
+        if !status.success() {
+            bail!("{} failed with {status}", self.name);
+        }
+        Ok(())
+    }
+}
+
+/// Whether `cargo nextest` is installed.
+pub(crate) fn has_nextest() -> bool {
+    let mut probe = Step::cargo("nextest --version").command;
+    probe
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
+
+/// Copies line by line until the writer is gone, counting tests on the way.
+fn pass_on(runner: Runner, input: Option<impl Read>, mut output: impl Write) -> Counts {
+    let mut counts = Counts::default();
+    let Some(input) = input else { return counts };
+    let mut input = BufReader::new(input);
+    let mut line = Vec::new();
+    while matches!(input.read_until(b'\n', &mut line), Ok(1..)) {
+        // A reader who left must not stop the tests half-way.
+        let _ = output.write_all(&line).and_then(|()| output.flush());
+        counts.add_line(runner, &String::from_utf8_lossy(&line));
+        line.clear();
+    }
+    counts
+}
+
+/// cargo tells where this crate is; its grandparent is the workspace.
+fn workspace_root() -> PathBuf {
+    let crate_dir = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
+    let root = crate_dir.as_deref().and_then(|dir| dir.ancestors().nth(2));
+    root.map_or_else(|| ".".into(), Into::into)
+}

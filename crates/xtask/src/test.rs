@@ -1,0 +1,200 @@
+//! `cargo xtask test`: format, lints, tests on every database, docs, in that order; the first
+//! failure ends the run.
+//!
+//! Lints and tests are compiled with the cfg that turns on the named fail points. The docs are not:
+//! that step is the one that compiles the library as its users get it. The tests learn of the
+//! servers from `ROWLOCK_TEST_PG_URLS` and log each conformance case to `ROWLOCK_CASE_LOG`; a
+//! database that was there and logged none fails the run, so that a suite cannot go missing unseen.
+//! The last line of a run counts the cases, whatever the outcome.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+
+use crate::keeper::Keeper;
+use crate::postgres;
+use crate::report::{Cases, Counts, Runner};
+use crate::step::{Step, has_nextest};
+
+/// The next step for someone without PostgreSQL.
+pub(crate) const HOW_TO_GET_POSTGRES: &str =
+    "install its server, or name the folder of its programs in PG_BIN_DIRS";
+
+const FAULTS: &str = "--cfg rowlock_faults";
+
+/// What the caller asked for.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    allow_missing: bool,
+    only_tests: bool,
+    /// Passed to the test runner as they are.
+    filters: Vec<String>,
+}
+
+impl Options {
+    /// Reads the arguments after `test`; the error names the one it does not know.
+    pub(crate) fn parse(args: &[&str]) -> Result<Options, String> {
+        let mut options = Options::default();
+        let mut args = args.iter();
+        while let Some(&arg) = args.next() {
+            match arg {
+                "--allow-missing" => options.allow_missing = true,
+                "--only-tests" => options.only_tests = true,
+                "--" => options
+                    .filters
+                    .extend(args.by_ref().map(|filter| (*filter).to_owned())),
+                unknown => {
+                    return Err(format!(
+                        "test does not take `{unknown}`; filters go after `--`"
+                    ));
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+/// Runs everything and prints the closing lines.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let found = if options.allow_missing {
+        postgres::find()
+    } else {
+        postgres::find_or_install()
+    }?;
+    let mut skipped = Vec::new();
+    if found.is_empty() {
+        if !options.allow_missing {
+            bail!("no PostgreSQL server found; {HOW_TO_GET_POSTGRES}, or pass --allow-missing");
+        }
+        skipped.push("postgres (no server found)".to_owned());
+    }
+    let mut keeper = Keeper::start(&found)?;
+    let mut databases = vec!["sqlite".to_owned()];
+    for (label, url) in &keeper.servers {
+        crate::note(&format!("{label} runs at {url}"));
+        databases.push(label.clone());
+    }
+    let log = keeper.dir.join("cases.log");
+    std::fs::write(&log, "").with_context(|| format!("could not make {}", log.display()))?;
+
+    let mut counts = Counts::default();
+    let outcome = steps(options, &mut keeper, &log, &mut counts);
+    let text = std::fs::read_to_string(&log)
+        .with_context(|| format!("could not read {}", log.display()))?;
+    let cases = Cases::count(&databases, &text);
+    // A filter may well leave a database out; a whole run may not.
+    let outcome = match outcome {
+        Ok(()) if options.filters.is_empty() => expect_cases(&cases),
+        other => other,
+    };
+    drop(keeper);
+    if let Err(error) = &outcome {
+        crate::note(&format!("error: {error:#}"));
+    }
+    println!("{counts}");
+    println!("{}", cases.line(&skipped));
+    Ok(if outcome.is_ok() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn expect_cases(cases: &Cases) -> Result<()> {
+    let empty = cases.empty();
+    if !empty.is_empty() {
+        bail!(
+            "no case ran on {}; its suite is missing or does not write to ROWLOCK_CASE_LOG",
+            empty.join(", ")
+        );
+    }
+    Ok(())
+}
+
+fn steps(options: &Options, keeper: &mut Keeper, log: &Path, counts: &mut Counts) -> Result<()> {
+    if !options.only_tests {
+        Step::cargo("fmt --all --check").run(keeper)?;
+        Step::cargo("clippy --workspace --all-targets --locked -- -D warnings")
+            .flags("RUSTFLAGS", FAULTS)
+            .run(keeper)?;
+    }
+    for (runner, args) in test_commands(has_nextest(), options.filters.is_empty()) {
+        Step::cargo(args)
+            .args(&options.filters)
+            .flags("RUSTFLAGS", FAULTS)
+            .env("ROWLOCK_TEST_PG_URLS", &keeper.urls())
+            .env("ROWLOCK_CASE_LOG", &log.to_string_lossy())
+            .run_counted(runner, keeper, counts)?;
+    }
+    if !options.only_tests {
+        Step::cargo("doc --workspace --no-deps --locked")
+            .flags("RUSTDOCFLAGS", "-D warnings")
+            .run(keeper)?;
+    }
+    Ok(())
+}
+
+/// The cargo commands that run the tests, to which filters can be added unless `all` are wanted.
+/// nextest does not run doc tests; cargo does, and cannot filter them with the others.
+fn test_commands(nextest: bool, all: bool) -> Vec<(Runner, &'static str)> {
+    let main = (
+        Runner::Nextest,
+        "nextest run --workspace --locked --no-fail-fast",
+    );
+    let cargo = |args| (Runner::Cargo, args);
+    match (nextest, all) {
+        (true, true) => vec![
+            main,
+            cargo("test --workspace --doc --locked --no-fail-fast"),
+        ],
+        (true, false) => vec![main],
+        (false, true) => vec![cargo("test --workspace --locked --no-fail-fast")],
+        (false, false) => {
+            vec![cargo(
+                "test --workspace --lib --bins --tests --locked --no-fail-fast --",
+            )]
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_after_the_dashes_is_a_filter() {
+        let options = Options::parse(&["--only-tests", "--", "claim", "--allow-missing"]).unwrap();
+        let filters = vec!["claim".to_owned(), "--allow-missing".to_owned()];
+        assert_eq!(
+            options,
+            Options {
+                only_tests: true,
+                allow_missing: false,
+                filters
+            }
+        );
+    }
+
+    #[test]
+    fn an_unknown_option_is_refused_by_name() {
+        let error = Options::parse(&["--fast"]).unwrap_err();
+        assert_eq!(error, "test does not take `--fast`; filters go after `--`");
+    }
+
+    #[test]
+    fn doc_tests_run_with_either_runner_unless_filtered() {
+        let lines = |nextest, all| {
+            let commands = test_commands(nextest, all);
+            commands
+                .iter()
+                .map(|(_, args)| *args)
+                .collect::<Vec<_>>()
+                .join("; ")
+        };
+        assert!(lines(true, true).contains("; test --workspace --doc "));
+        assert!(!lines(false, true).contains("--tests"));
+        assert!(!lines(true, false).contains("--doc"));
+        assert!(lines(false, false).contains("--lib --bins --tests"));
+    }
+}
