@@ -1,1 +1,8 @@
-//! Proof.
+//! How we know that effects happen once: the test beds, and the processes that the suites kill.
+//!
+//! A bed is a fresh database for one case: a new file for SQLite, a new database on each PostgreSQL server that the run
+//! was given. Cases run unchanged on every bed; each run of a case is noted, so that the last line of the test run can
+//! say how many ran where.
+
+pub mod bed;
+pub mod victim;

@@ -58,11 +58,13 @@ const PRUNE_ROUNDS: usize = 50;
 
 /// A store on one SQLite file.
 #[derive(Clone)]
-pub struct SqliteStore(Arc<Inner>);
+pub struct SqliteStore {
+    inner: Arc<Inner>,
+    timing: Timing,
+}
 
 struct Inner {
     opening: Opening,
-    timing: Timing,
     clock: Clock,
     writer: Writer,
     readers: Arc<Readers>,
@@ -78,19 +80,32 @@ impl SqliteStore {
     /// Opens nothing yet.
     pub fn new(options: SqliteConnectOptions, timing: Timing, clock: Clock) -> SqliteStore {
         let opening = Opening::new(options, timing);
-        SqliteStore(Arc::new(Inner {
+        let inner = Inner {
             writer: Writer::new(opening.clone(), clock.clone()),
             readers: Readers::new(opening.clone()),
             hints: OnceLock::new(),
             opening,
-            timing,
             clock,
-        }))
+        };
+        SqliteStore {
+            inner: Arc::new(inner),
+            timing,
+        }
+    }
+
+    /// The same with another lease. The writer stays the same one: a second one in the process would only fight it
+    /// for the lock.
+    pub fn with(&self, timing: Timing) -> SqliteStore {
+        self.inner.opening.wait_at_most(timing.lock);
+        SqliteStore {
+            inner: self.inner.clone(),
+            timing,
+        }
     }
 
     /// How long a verb may wait for its turn.
     fn limit(&self) -> Duration {
-        self.0.timing.lease.max(Duration::from_secs(10))
+        self.timing.lease.max(Duration::from_secs(10))
     }
 
     async fn write<T, W>(&self, doing: &'static str, work: W) -> Result<T>
@@ -98,7 +113,7 @@ impl SqliteStore {
         T: Send + 'static,
         W: for<'c> FnOnce(&'c mut SqliteConnection, i64) -> Work<'c, T> + Send + 'static,
     {
-        self.0.writer.write(doing, self.limit(), work).await
+        self.inner.writer.write(doing, self.limit(), work).await
     }
 
     async fn read<T>(
@@ -106,20 +121,20 @@ impl SqliteStore {
         doing: &'static str,
         look: impl for<'c> FnOnce(&'c mut SqliteConnection, i64) -> Work<'c, T>,
     ) -> Result<T> {
-        let mut reading = self.0.readers.acquire().await.doing(doing)?;
-        let seen = look(reading.sql(), now_us(&self.0.clock)).await.doing(doing)?;
+        let mut reading = self.inner.readers.acquire().await.doing(doing)?;
+        let seen = look(reading.sql(), now_us(&self.inner.clock)).await.doing(doing)?;
         reading.give_back();
         Ok(seen)
     }
 
     fn hints(&self) -> &Arc<Hints> {
-        self.0.hints.get_or_init(|| wake::hints(self.0.opening.canonical()))
+        self.inner.hints.get_or_init(|| wake::hints(self.inner.opening.canonical()))
     }
 }
 
 impl Store for SqliteStore {
     fn clock(&self) -> &Clock {
-        &self.0.clock
+        &self.inner.clock
     }
 
     /// The same store: its writer lives on a thread of its own and its connections belong to no runtime.
@@ -135,7 +150,7 @@ impl Store for SqliteStore {
         Box::pin(async {
             let mut applied = Vec::new();
             for migration in migrate::MIGRATIONS {
-                let apply = self.0.writer.write("migrate", MIGRATE_LIMIT, move |db, _| {
+                let apply = self.inner.writer.write("migrate", MIGRATE_LIMIT, move |db, _| {
                     Box::pin(migrate::apply(db, migration))
                 });
                 applied.extend(apply.await?);
@@ -187,8 +202,8 @@ impl Store for SqliteStore {
     }
 
     fn beat(&self, worker: WorkerId) -> Fut<'_, bool> {
-        let limit = self.0.timing.lock;
-        Box::pin(self.0.writer.write("beat", limit, move |db, now| Box::pin(recover::beat(db, now, worker))))
+        let limit = self.timing.lock;
+        Box::pin(self.inner.writer.write("beat", limit, move |db, now| Box::pin(recover::beat(db, now, worker))))
     }
 
     fn mark_dead(&self) -> Fut<'_, Vec<WorkerId>> {
@@ -238,8 +253,8 @@ impl Store for SqliteStore {
 
     fn wakes(&self) -> Fut<'_, Box<dyn Wakes>> {
         Box::pin(async {
-            let conn = self.0.opening.quiet_reader().await.doing("listen")?;
-            let listening = wake::Listening::start(self.hints(), conn).await.doing("listen")?;
+            let conn = self.inner.opening.quiet_reader().await.doing("listen")?;
+            let listening = wake::Listening::start(self.hints().clone(), conn).await.doing("listen")?;
             Ok(Box::new(listening) as Box<dyn Wakes>)
         })
     }

@@ -8,13 +8,13 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use sqlx::{
-    ConnectOptions, SqliteConnection,
+    AssertSqlSafe, ConnectOptions, SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous, SqliteTransactionManager},
 };
 use sqlx_core::transaction::TransactionManager;
@@ -40,7 +40,8 @@ const OPS_BETWEEN_LOOKS: i32 = 10_000;
 pub struct Opening {
     writer: SqliteConnectOptions,
     reader: SqliteConnectOptions,
-    lock: Duration,
+    /// The shortest time that anybody who shares this wants to wait for the write lock.
+    lock_ms: Arc<AtomicU64>,
 }
 
 impl Opening {
@@ -54,8 +55,17 @@ impl Opening {
         Opening {
             writer,
             reader: both.pragma("query_only", "on"),
-            lock: timing.lock,
+            lock_ms: Arc::new(AtomicU64::new(millis(timing.lock))),
         }
+    }
+
+    /// From now on waits no longer than this for the write lock.
+    pub fn wait_at_most(&self, lock: Duration) {
+        self.lock_ms.fetch_min(millis(lock), Ordering::Relaxed);
+    }
+
+    pub fn lock_ms(&self) -> u64 {
+        self.lock_ms.load(Ordering::Relaxed)
     }
 
     pub fn file(&self) -> &Path {
@@ -69,11 +79,13 @@ impl Opening {
 
     /// A connection that may write. Runs on the writer's own thread, which has a timer.
     pub async fn writer(&self) -> sqlx::Result<Conn> {
+        let lock = Duration::from_millis(self.lock_ms());
+        let options = self.writer.clone().busy_timeout(lock);
         let started = Instant::now();
         let mut sql = loop {
-            match self.writer.connect().await {
+            match options.connect().await {
                 // Processes that turn a new file to WAL at the same moment get this at once, not after the timeout.
-                Err(error) if refused::is_busy(&error) && started.elapsed() < self.lock => {
+                Err(error) if refused::is_busy(&error) && started.elapsed() < lock => {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
                 connected => break connected?,
@@ -85,24 +97,28 @@ impl Opening {
             let problem = format!("{} is in journal mode {mode}, not wal; give a file on a local disk", self.name());
             return Err(sqlx::Error::Configuration(problem.into()));
         }
-        Conn::new(sql).await
+        Conn::new(sql, lock).await
     }
 
     /// A connection on which writes fail.
     pub async fn reader(&self) -> sqlx::Result<Conn> {
         let mut sql = self.reader.connect().await?;
         check_library(&mut sql).await?;
-        Conn::new(sql).await
+        Conn::new(sql, Duration::ZERO).await
     }
 
     /// A reader that looks so often that logging its statements would drown the log.
     pub async fn quiet_reader(&self) -> sqlx::Result<Conn> {
-        Conn::new(self.reader.clone().disable_statement_logging().connect().await?).await
+        Conn::new(self.reader.clone().disable_statement_logging().connect().await?, Duration::ZERO).await
     }
 
     pub fn name(&self) -> String {
         self.file().display().to_string()
     }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 async fn check_library(sql: &mut SqliteConnection) -> sqlx::Result<()> {
@@ -119,17 +135,33 @@ async fn check_library(sql: &mut SqliteConnection) -> sqlx::Result<()> {
 /// One connection. Dropped, it interrupts what it runs and closes.
 pub struct Conn {
     sql: SqliteConnection,
+    /// How long it waits for the write lock; nothing, for one that never takes it.
+    lock_ms: u64,
     abandoned: Arc<AtomicBool>,
 }
 
 impl Conn {
-    async fn new(mut sql: SqliteConnection) -> sqlx::Result<Conn> {
+    async fn new(mut sql: SqliteConnection, lock: Duration) -> sqlx::Result<Conn> {
         let abandoned = Arc::new(AtomicBool::new(false));
         let flag = abandoned.clone();
         sql.lock_handle()
             .await?
             .set_progress_handler(OPS_BETWEEN_LOOKS, move || !flag.load(Ordering::Relaxed));
-        Ok(Conn { sql, abandoned })
+        Ok(Conn {
+            sql,
+            lock_ms: millis(lock),
+            abandoned,
+        })
+    }
+
+    /// Waits this long for the write lock from now on.
+    pub async fn wait_for_lock(&mut self, lock_ms: u64) -> sqlx::Result<()> {
+        if self.lock_ms != lock_ms {
+            let set = format!("pragma busy_timeout = {lock_ms}");
+            sqlx::raw_sql(AssertSqlSafe(set)).execute(&mut self.sql).await?;
+            self.lock_ms = lock_ms;
+        }
+        Ok(())
     }
 
     pub fn sql(&mut self) -> &mut SqliteConnection {

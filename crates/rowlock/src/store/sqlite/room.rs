@@ -1,5 +1,7 @@
 //! What needs a typed connection: the caller's own, or the writer in a handler's hands.
 
+use std::time::Duration;
+
 use sqlx::{Sqlite, SqliteConnection, sqlite::SqliteTransactionManager as Tm};
 use sqlx_core::transaction::TransactionManager;
 
@@ -32,6 +34,11 @@ impl Room for Sqlite {
     type Store = SqliteStore;
     type Held = Held;
 
+    /// A handler's transaction holds the only write lock, and every beat waits behind it.
+    fn cap(timing: Timing) -> Option<Duration> {
+        Some(timing.lease / 3)
+    }
+
     fn conn(held: &mut Held) -> &mut SqliteConnection {
         held.sql()
     }
@@ -51,21 +58,21 @@ impl Room for Sqlite {
     /// No wake travels with a commit in SQLite; listeners see that the file changed.
     fn enqueue_in<'a>(store: &'a SqliteStore, conn: &'a mut SqliteConnection, drafts: &'a [Draft]) -> Fut<'a, Vec<i64>> {
         Box::pin(async {
-            let ids = flow::enqueue_in(conn, now_us(&store.0.clock), drafts).await;
-            ids.map_err(|e| refused::explained(e, &store.0.opening.name())).doing("enqueue")
+            let ids = flow::enqueue_in(conn, now_us(&store.inner.clock), drafts).await;
+            ids.map_err(|e| refused::explained(e, &store.inner.opening.name())).doing("enqueue")
         })
     }
 
     fn begin<'a>(store: &'a SqliteStore, _token: &'a Token, timing: Timing) -> Fut<'a, Held> {
         Box::pin(async move {
-            let lent = store.0.writer.lend(store.limit().max(timing.lease)).await?;
+            let lent = store.inner.writer.lend(store.limit().max(timing.lease)).await?;
             Ok(Held(Hold::Writing(lent)))
         })
     }
 
     fn begin_read<'a>(store: &'a SqliteStore, _timing: Timing) -> Fut<'a, Held> {
         Box::pin(async {
-            let mut reading = store.0.readers.acquire().await.doing("begin read")?;
+            let mut reading = store.inner.readers.acquire().await.doing("begin read")?;
             Tm::begin(reading.sql(), None).await.doing("begin read")?;
             Ok(Held(Hold::Reading(reading)))
         })
@@ -97,7 +104,7 @@ impl Room for Sqlite {
             if !still_ours(lent).await? {
                 return Ok(SettledIn::NotOurs);
             }
-            let now = now_us(&store.0.clock);
+            let now = now_us(&store.inner.clock);
             let (held, woken) = flow::settle(lent.sql(), now, std::slice::from_ref(settlement)).await.doing("settle")?;
             Ok(match held.is_empty() {
                 true => SettledIn::LeaseLost,

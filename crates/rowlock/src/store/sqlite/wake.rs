@@ -13,7 +13,7 @@ use std::{
 };
 
 use tokio::{
-    sync::broadcast::{self, error::RecvError},
+    sync::broadcast,
     time::Instant,
 };
 
@@ -51,7 +51,9 @@ pub fn hints(file: PathBuf) -> Arc<Hints> {
 }
 
 pub struct Listening {
-    hints: broadcast::Receiver<i64>,
+    heard: broadcast::Receiver<i64>,
+    /// Kept, so that stores of the file that come later send to the same channel.
+    _hints: Arc<Hints>,
     conn: Conn,
     seen: i64,
     changed_at: Instant,
@@ -59,12 +61,13 @@ pub struct Listening {
 }
 
 impl Listening {
-    pub async fn start(hints: &Hints, mut conn: Conn) -> sqlx::Result<Listening> {
-        let hints = hints.subscribe();
+    pub async fn start(hints: Arc<Hints>, mut conn: Conn) -> sqlx::Result<Listening> {
+        let heard = hints.subscribe();
         let seen = data_version(&mut conn).await?;
         let now = Instant::now();
         Ok(Listening {
-            hints,
+            heard,
+            _hints: hints,
             conn,
             seen,
             changed_at: now,
@@ -98,12 +101,8 @@ impl Wakes for Listening {
             loop {
                 tokio::select! {
                     biased;
-                    hint = self.hints.recv() => return Ok(match hint {
-                        Ok(queue_no) => Some(queue_no),
-                        Err(RecvError::Lagged(_)) => None,
-                        // The store is gone, and with it everybody who could send.
-                        Err(RecvError::Closed) => return Err(sqlx::Error::PoolClosed).doing("listen"),
-                    }),
+                    // Never closed, as a sender is kept here; too many to keep up with says "some queue".
+                    hint = self.heard.recv() => return Ok(hint.ok()),
                     () = tokio::time::sleep_until(self.look_at) => {}
                 }
                 if self.look().await.doing("listen")? {

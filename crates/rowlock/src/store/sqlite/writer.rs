@@ -237,6 +237,7 @@ impl Desk {
             Some(conn) => conn,
             None => self.opening.writer().await?,
         };
+        conn.wait_for_lock(self.opening.lock_ms()).await?;
         match Tm::begin(conn.sql(), Some("begin immediate".into_sql_str())).await {
             Ok(()) => Ok(conn),
             Err(error) => {

@@ -1,0 +1,121 @@
+//! Fresh databases for cases, and the note of what ran where.
+
+use std::{
+    io::Write,
+    sync::atomic::{AtomicU32, Ordering},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use sqlx::{Connection, PgConnection};
+
+/// A server or file kind that cases run on: `sqlite`, `pg15`, …
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// What the summary calls it.
+    pub label: String,
+    /// For PostgreSQL, the URL of a database to create others from.
+    pub url: String,
+}
+
+/// The PostgreSQL servers of this run, from `ROWLOCK_TEST_PG_URLS`. Empty only when the run was told that they may be
+/// missing.
+///
+/// # Panics
+/// When the variable is not set: a suite that silently runs nothing would look green.
+pub fn postgres_servers() -> Vec<Server> {
+    let urls = std::env::var("ROWLOCK_TEST_PG_URLS");
+    let urls = urls.expect("ROWLOCK_TEST_PG_URLS is not set; run `cargo xtask test`, or `cargo xtask servers` for hand work");
+    let pairs = urls.split_whitespace().filter_map(|pair| pair.split_once('='));
+    pairs
+        .map(|(label, url)| Server {
+            label: label.to_owned(),
+            url: url.to_owned(),
+        })
+        .collect()
+}
+
+/// The SQLite of this run: always there.
+pub fn sqlite_server() -> Vec<Server> {
+    vec![Server {
+        label: "sqlite".into(),
+        url: String::new(),
+    }]
+}
+
+/// One case's own database.
+pub struct Database {
+    /// What `Rowlock::open` takes.
+    pub url: String,
+    label: String,
+    // Keeps the folder of a SQLite file alive.
+    _folder: Option<tempfile::TempDir>,
+}
+
+impl Database {
+    /// Makes one, and notes that `case` runs on this server.
+    ///
+    /// # Errors
+    /// The server could not be reached.
+    pub async fn fresh(server: &Server, case: &str) -> Result<Database> {
+        note(&server.label, case)?;
+        if server.url.is_empty() {
+            let folder = tempfile::tempdir()?;
+            return Ok(Database {
+                url: format!("sqlite:{}", folder.path().join("proof.db").display()),
+                label: server.label.clone(),
+                _folder: Some(folder),
+            });
+        }
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("case_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let mut admin = PgConnection::connect(&server.url).await.context("connecting to the test server")?;
+        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("create database {name}"))).execute(&mut admin).await?;
+        admin.close().await?;
+        let (base, _) = server.url.rsplit_once('/').context("a postgresql url ends with a database")?;
+        Ok(Database {
+            url: format!("{base}/{name}"),
+            label: server.label.clone(),
+            _folder: None,
+        })
+    }
+
+    /// The server's label.
+    pub fn label(&self) -> &str {
+        &self.label
+    }
+
+    /// Whether it is SQLite.
+    pub fn is_sqlite(&self) -> bool {
+        self.url.starts_with("sqlite:")
+    }
+}
+
+/// Appends one line to the run's case log, if there is one.
+fn note(label: &str, case: &str) -> Result<()> {
+    let Ok(path) = std::env::var("ROWLOCK_CASE_LOG") else {
+        return Ok(());
+    };
+    let mut log = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
+    // One write, so that lines of parallel tests do not mix.
+    log.write_all(format!("{label}\t{case}\n").as_bytes())?;
+    Ok(())
+}
+
+/// Polls until `check` gives a value.
+///
+/// # Panics
+/// When it has not after `limit`; `what` says what was waited for.
+pub async fn until<T, F>(what: &str, limit: Duration, mut check: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let start = Instant::now();
+    loop {
+        if let Some(value) = check().await {
+            return value;
+        }
+        assert!(start.elapsed() < limit, "waited {limit:?} for: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,11 @@
+//! The conformance cases on every PostgreSQL that the run was given.
+
+/// What the cases call the database under test.
+mod db {
+    pub(crate) use proof::bed::postgres_servers as servers;
+    pub(crate) use rowlock::postgres::{Ctx, Outcome, Rowlock, Staged, Tx, Worker};
+    pub(crate) type Conn = sqlx::PgConnection;
+    pub(crate) type Backend = sqlx::Postgres;
+}
+
+mod cases;

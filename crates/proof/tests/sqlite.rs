@@ -1,0 +1,11 @@
+//! The conformance cases on SQLite.
+
+/// What the cases call the database under test.
+mod db {
+    pub(crate) use proof::bed::sqlite_server as servers;
+    pub(crate) use rowlock::sqlite::{Ctx, Outcome, Rowlock, Staged, Tx, Worker};
+    pub(crate) type Conn = sqlx::SqliteConnection;
+    pub(crate) type Backend = sqlx::Sqlite;
+}
+
+mod cases;
