@@ -5,4 +5,6 @@
 //! say how many ran where.
 
 pub mod bed;
+pub mod provider;
+pub mod scene;
 pub mod victim;

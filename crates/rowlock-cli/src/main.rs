@@ -1,2 +1,69 @@
-//! The binary.
-fn main() {}
+//! The `rowlock` binary: one command per file under `cmd`, on the library's public API only.
+//!
+//! Data goes to stdout, everything else to stderr. An error is at most a few lines, `error:`, `cause:`, `try:`, and
+//! never holds a password.
+
+mod cmd;
+mod output;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches, parser::ValueSource};
+
+use crate::cmd::{Cli, Command};
+
+fn main() -> ExitCode {
+    let (cli, named) = match parse() {
+        Ok(parsed) => parsed,
+        Err(code) => return code,
+    };
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return output::fail(&anyhow::Error::new(error).context("the runtime could not start")),
+    };
+    let ended = runtime.block_on(run(cli, named));
+    // A connection still trying to close must not hold the process.
+    runtime.shutdown_background();
+    ended.unwrap_or_else(|error| output::fail(&error))
+}
+
+/// The command, and whether `--database` was given by hand. What the environment names is good enough to look at, but
+/// not to run a demo on.
+fn parse() -> Result<(Cli, bool), ExitCode> {
+    let parsed = Cli::command().try_get_matches().and_then(|matches| {
+        let mut innermost = &matches;
+        while let Some((_, inner)) = innermost.subcommand() {
+            innermost = inner;
+        }
+        let named = innermost.value_source("database") == Some(ValueSource::CommandLine);
+        Ok((Cli::from_arg_matches(&matches)?, named))
+    });
+    parsed.map_err(|error| {
+        // clap quotes what it does not understand, and that may be a URL.
+        let text = output::without_passwords(&error.render().ansi().to_string());
+        let code = u8::try_from(error.exit_code()).unwrap_or(1);
+        if error.use_stderr() {
+            anstream::eprint!("{text}");
+        } else {
+            anstream::print!("{text}");
+        }
+        ExitCode::from(code)
+    })
+}
+
+async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
+    let place = cli.place;
+    match cli.command {
+        Command::Demo(args) => return cmd::demo::run(place.url_if(named), args).await,
+        Command::DemoWorker(args) => cmd::demo::work(place.url()?, &place.schema, args).await?,
+        Command::Bench(args) => cmd::bench::run(place.url_if(named), args).await?,
+        Command::Migrate(args) => cmd::migrate::run(&place, args).await?,
+        Command::Status(args) => cmd::status::run(&place, args).await?,
+        Command::Jobs(args) => cmd::jobs::run(&place, args).await?,
+        Command::Inspect(args) => cmd::inspect::run(&place, args).await?,
+        Command::Cases(args) => cmd::cases::run(&place, args).await?,
+        Command::Reopen(args) => cmd::reopen::run(&place, args).await?,
+        Command::Enqueue(args) => cmd::enqueue::run(&place, args).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -43,7 +43,9 @@ impl Admin {
             });
         }
         let scheme = url.split(':').next().unwrap_or_default();
-        Err(Error::Config(format!("cannot use {scheme:?} urls; give postgres://… or sqlite:path")))
+        Err(Error::Config(format!(
+            "cannot use {scheme:?} urls; give postgres://… or sqlite:path"
+        )))
     }
 
     /// The reading verbs.

@@ -76,7 +76,11 @@ impl Planner {
                 }
             }
         }
-        let index = lanes.iter().enumerate().map(|(i, l)| ((l.queue_no, l.kind_no, l.priority), i)).collect();
+        let index = lanes
+            .iter()
+            .enumerate()
+            .map(|(i, l)| ((l.queue_no, l.kind_no, l.priority), i))
+            .collect();
         Planner {
             lanes,
             index,
@@ -103,7 +107,11 @@ impl Planner {
     /// The claim for these free places per queue.
     pub(crate) fn ask(&mut self, worker: WorkerId, places: &[(i64, i32)], reach: Reach) -> ClaimAsk {
         self.claims += 1;
-        let most = if self.bytes > 0.0 { (CLAIM_BYTES / self.bytes).max(1.0) as i32 } else { i32::MAX };
+        let most = if self.bytes > 0.0 {
+            (CLAIM_BYTES / self.bytes).max(1.0) as i32
+        } else {
+            i32::MAX
+        };
         let queues = places.iter().map(|(queue, n)| (*queue, (*n).min(most))).collect();
         ClaimAsk {
             worker,
@@ -280,15 +288,30 @@ mod tests {
     fn a_cursor_is_the_smallest_key_of_the_last_claim_and_an_empty_claim_leaves_it() {
         let mut planner = Planner::new(["q"].into_iter(), &[("a", 1)]);
         let now = Instant::now();
-        planner.learn(&[claimed("a", 3, 200, 8), claimed("a", 3, 100, 9)], Reach::Cursor, now, now);
+        planner.learn(
+            &[claimed("a", 3, 200, 8), claimed("a", 3, 100, 9)],
+            Reach::Cursor,
+            now,
+            now,
+        );
         planner.learn(&[], Reach::Cursor, now, now);
 
         let ask = planner.ask(WorkerId(1), &[(queue_no("q"), 10)], Reach::Cursor);
-        let cursor = ask.probes.iter().find(|p| p.priority == 3).map(|p| (p.from.due_at.as_second(), p.from.id));
+        let cursor = ask
+            .probes
+            .iter()
+            .find(|p| p.priority == 3)
+            .map(|p| (p.from.due_at.as_second(), p.from.id));
         assert_eq!(cursor, Some((100, 9)));
 
         let near = planner.ask(WorkerId(1), &[(queue_no("q"), 10)], Reach::Near);
-        assert_eq!(near.probes.iter().find(|p| p.priority == 3).map(|p| p.from.due_at.as_second()), Some(95));
+        assert_eq!(
+            near.probes
+                .iter()
+                .find(|p| p.priority == 3)
+                .map(|p| p.from.due_at.as_second()),
+            Some(95)
+        );
     }
 
     #[test]

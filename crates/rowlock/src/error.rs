@@ -80,10 +80,7 @@ impl Error {
 
 /// The SQLSTATE or SQLite result code of a driver error.
 pub(crate) fn sqlstate(error: &sqlx::Error) -> Option<String> {
-    error
-        .as_database_error()
-        .and_then(|e| e.code())
-        .map(|c| c.into_owned())
+    error.as_database_error().and_then(|e| e.code()).map(|c| c.into_owned())
 }
 
 /// Short form for the verbs: `.doing("claim")`.

@@ -138,13 +138,19 @@ impl Draft {
             return Err(Error::invalid("priority", problem));
         }
         if !(1..=10_000).contains(&self.attempts_max) {
-            return Err(Error::invalid("attempts", format!("{} is not in 1..=10000", self.attempts_max)));
+            return Err(Error::invalid(
+                "attempts",
+                format!("{} is not in 1..=10000", self.attempts_max),
+            ));
         }
         check_payload(&self.payload, limits)?;
         if let Due::In(delay) = self.due
             && delay > Duration::from_secs(3600 * 24 * 366 * 10)
         {
-            return Err(Error::invalid("after", "a delay of more than ten years; give a nearer time"));
+            return Err(Error::invalid(
+                "after",
+                "a delay of more than ten years; give a nearer time",
+            ));
         }
         Ok(self)
     }

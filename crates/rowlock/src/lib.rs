@@ -27,6 +27,7 @@ mod lease;
 mod observe;
 mod operate;
 mod recover;
+pub mod rig;
 mod root;
 mod settle;
 mod state;

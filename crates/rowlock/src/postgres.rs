@@ -24,6 +24,8 @@ pub type Tx = crate::Tx<Postgres>;
 pub type Ctx<A = ()> = crate::Ctx<A, Postgres>;
 /// A staged handler's context.
 pub type Staged<A = ()> = crate::Staged<A, Postgres>;
+/// A test rig on this database.
+pub type TestRig<A = ()> = crate::rig::TestRig<A, Postgres>;
 /// What a handler returns.
 pub type Outcome = crate::Outcome<Postgres>;
 

@@ -144,7 +144,9 @@ pub(crate) fn check(found: SchemaFound, speaks: i32) -> Result<()> {
         }),
         SchemaFound::At { version, .. } => {
             if version > speaks {
-                tracing::warn!("schema {version} is newer than this binary ({speaks}) but allows it; deploy the newer one soon");
+                tracing::warn!(
+                    "schema {version} is newer than this binary ({speaks}) but allows it; deploy the newer one soon"
+                );
             }
             Ok(())
         }

@@ -24,6 +24,8 @@ pub type Tx = crate::Tx<Sqlite>;
 pub type Ctx<A = ()> = crate::Ctx<A, Sqlite>;
 /// A staged handler's context.
 pub type Staged<A = ()> = crate::Staged<A, Sqlite>;
+/// A test rig on this database.
+pub type TestRig<A = ()> = crate::rig::TestRig<A, Sqlite>;
 /// What a handler returns.
 pub type Outcome = crate::Outcome<Sqlite>;
 
@@ -32,11 +34,17 @@ impl Backend for Sqlite {
 
     fn open(url: &str, _schema: &str, clock: Clock) -> Result<SqliteStore> {
         if !url.starts_with("sqlite:") {
-            return Err(Error::Config("a sqlite url starts with sqlite:, such as sqlite:jobs.db".into()));
+            return Err(Error::Config(
+                "a sqlite url starts with sqlite:, such as sqlite:jobs.db".into(),
+            ));
         }
         let options = SqliteConnectOptions::from_str(url)
             .map_err(|e| Error::Config(format!("the sqlite url {url} cannot be read: {e}")))?;
-        Ok(SqliteStore::new(options, Timing::of_lease(std::time::Duration::from_secs(15)), clock))
+        Ok(SqliteStore::new(
+            options,
+            Timing::of_lease(std::time::Duration::from_secs(15)),
+            clock,
+        ))
     }
 
     fn with(store: &SqliteStore, timing: Timing, _handlers_max: usize) -> Result<SqliteStore> {

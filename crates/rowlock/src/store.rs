@@ -256,15 +256,12 @@ pub trait Room: Database {
 
     fn conn_ref(held: &Self::Held) -> &Self::Connection;
     fn conn(held: &mut Self::Held) -> &mut Self::Connection;
-    /// What `Store::cut` needs to end this connection from outside.
+    /// What `Store::cut` needs to end this connection from outside; never 0.
     fn holder(held: &Self::Held) -> i64;
 
     /// Inserts in the caller's transaction; the wake travels with its commit and vanishes with its rollback.
-    fn enqueue_in<'a>(
-        store: &'a Self::Store,
-        conn: &'a mut Self::Connection,
-        drafts: &'a [Draft],
-    ) -> Fut<'a, Vec<i64>>;
+    fn enqueue_in<'a>(store: &'a Self::Store, conn: &'a mut Self::Connection, drafts: &'a [Draft])
+    -> Fut<'a, Vec<i64>>;
 
     /// Opens a handler's transaction: begin, local time limits, the marker and the savepoint in one go.
     fn begin<'a>(store: &'a Self::Store, token: &'a Token, timing: Timing) -> Fut<'a, Self::Held>;

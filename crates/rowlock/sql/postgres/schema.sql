@@ -33,6 +33,9 @@ create table rowlock.job (
 
 create table rowlock.job_rest partition of rowlock.job default;
 
+-- Next to free to keep, and finds what retention may remove.
+create index job_created on rowlock.job using brin (created_at);
+
 -- A chain's root has no chain of its own; its links carry the root's id.
 create index job_chain on rowlock.job (chain, position) where chain is not null;
 
@@ -173,7 +176,12 @@ begin
   for i in 0..days_ahead loop
     day := (clock_timestamp() at time zone 'utc')::date + i;
     part := 'outcome_' || to_char(day, 'YYYYMMDD');
-    if to_regclass('rowlock.' || part) is null then
+    if to_regclass('rowlock.' || part) is null
+      -- Rows that came first are in the default partition and keep their range from being made.
+      and not exists (
+        select from rowlock.outcome_rest r
+        where r.ended_at >= day::timestamp at time zone 'utc' and r.ended_at < (day + 1)::timestamp at time zone 'utc')
+    then
       execute format(
         'create table rowlock.%I partition of rowlock.outcome for values from (%L) to (%L)',
         part, day::text || ' 00:00:00+00', (day + 1)::text || ' 00:00:00+00');
@@ -183,7 +191,9 @@ begin
   select last_value / width * width into start from rowlock.job_id;
   loop
     part := 'job_' || start / width;
-    if to_regclass('rowlock.' || part) is null then
+    if to_regclass('rowlock.' || part) is null
+      and not exists (select from rowlock.job_rest r where r.id >= start and r.id < start + width)
+    then
       execute format('create table rowlock.%I partition of rowlock.job for values from (%s) to (%s)', part, start, start + width);
       made := made + 1;
     end if;
@@ -194,7 +204,7 @@ begin
 end
 $body$;
 
--- Drops the outcome partitions whose every row ended before the given time, and says how many.
+-- Drops the outcome partitions whose every row ended before the given time, and says how many; empties the default one of such rows.
 create function rowlock.drop_history(before timestamptz) returns int
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
 declare
@@ -210,6 +220,7 @@ begin
     execute format('drop table rowlock.%I', part);
     dropped := dropped + 1;
   end loop;
+  delete from rowlock.outcome_rest where ended_at < before;
   return dropped;
 end
 $body$;

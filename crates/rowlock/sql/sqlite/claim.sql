@@ -1,4 +1,4 @@
--- Takes up to a queue's limit of due jobs out of ready, probe by probe in the order given.
+-- Takes up to a queue's limit of due jobs out of ready for a living worker, probe by probe in the order given.
 -- Index: rowlock_ready_order, one contiguous range per probe; the join order is fixed, so the limit stops the walk.
 delete from rowlock_ready where id in (
   select r.id
@@ -10,6 +10,7 @@ delete from rowlock_ready where id in (
     and r.priority = p.value ->> 'priority'
     and (r.due_at, r.id) >= (p.value ->> 'from_due', p.value ->> 'from_id')
     and r.due_at <= ?4
+    and exists (select 1 from rowlock_worker w where w.id = ?6 and w.dead = 0)
   limit ?5
 )
 returning id, epoch, attempt, attempts_max, queue_no, kind_no, alone, priority, due_at

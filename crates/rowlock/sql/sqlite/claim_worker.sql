@@ -1,3 +1,3 @@
--- Whether this worker may still claim; no row means that it was declared dead.
+-- After a claim that took nothing: whether this worker may still claim; no row means that it was declared dead.
 -- Index: rowlock_worker by id.
 select id from rowlock_worker where id = ?1 and dead = 0

@@ -7,4 +7,3 @@ select
 from json_each(?1) s
 cross join rowlock_lease l on l.id = s.value ->> 'id' and l.epoch = s.value ->> 'epoch' and l.worker = s.value ->> 'worker'
 where s.value ->> 'place' = 'ready'
-returning queue_no, due_at

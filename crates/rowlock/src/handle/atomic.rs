@@ -22,6 +22,8 @@ type Decode<DB, T> = Arc<dyn Fn(&Body, Attempt, &Rowlock<DB>) -> Result<T, Strin
 /// One handler, without its job's type.
 pub(crate) struct Handler<DB: Backend> {
     pub(crate) kind: &'static str,
+    /// Where its jobs go unless told otherwise.
+    pub(crate) queue: &'static str,
     pub(crate) version: i32,
     pub(crate) time_limit: Duration,
     pub(crate) backoff: Backoff,
@@ -76,6 +78,7 @@ impl<DB: Backend> Handler<DB> {
     fn of<J: Job>(shape: Shape<DB>) -> Handler<DB> {
         Handler {
             kind: J::KIND,
+            queue: J::QUEUE,
             version: J::VERSION,
             time_limit: J::TIME_LIMIT,
             backoff: Backoff::DEFAULT,

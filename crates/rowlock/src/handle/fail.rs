@@ -111,7 +111,11 @@ fn wrote_in_prepare(error: &(dyn StdError + 'static)) -> bool {
 
 /// Error text that every database can store: no NUL, bounded, cut at a character.
 pub(crate) fn clean(text: String) -> String {
-    let mut text = if text.contains('\0') { text.replace('\0', "\u{2400}") } else { text };
+    let mut text = if text.contains('\0') {
+        text.replace('\0', "\u{2400}")
+    } else {
+        text
+    };
     if text.len() > TEXT_MAX {
         let mut end = TEXT_MAX;
         while !text.is_char_boundary(end) {
@@ -141,7 +145,10 @@ mod tests {
 
     #[test]
     fn the_text_names_every_source_once() {
-        assert_eq!(Fail::from(Outer(AlreadyHandled)).text, "outer: already handled: no row matched");
+        assert_eq!(
+            Fail::from(Outer(AlreadyHandled)).text,
+            "outer: already handled: no row matched"
+        );
     }
 
     #[test]

@@ -106,7 +106,11 @@ impl<A, DB: Backend> Staged<A, DB> {
         if let Err(error) = check_name("effect", name) {
             return Err(Fail::retire(error.to_string()));
         }
-        let fresh = self.effects.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned());
+        let fresh = self
+            .effects
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(name.to_owned());
         if !fresh {
             return Err(Fail::retire(format!(
                 "effect {name:?} was used twice in one attempt; name each by its index or item"

@@ -30,7 +30,7 @@ use self::{
 };
 use crate::{
     case::CaseView,
-    error::{Doing, Result},
+    error::{Doing, Error, Result},
     job::Draft,
     lease::{Token, WorkerId},
     observe::{AttemptView, JobFilter, JobView, Status},
@@ -100,7 +100,13 @@ impl PgStore {
     /// The same with another lease or another number of connections for handlers.
     pub fn with(&self, timing: Timing, handlers_max: usize) -> Result<PgStore> {
         let inner = &self.0;
-        PgStore::new(inner.options.clone(), &inner.sql.schema, timing, handlers_max, inner.clock.clone())
+        PgStore::new(
+            inner.options.clone(),
+            &inner.sql.schema,
+            timing,
+            handlers_max,
+            inner.clock.clone(),
+        )
     }
 
     /// Bounds a verb: a silent network must not hold its caller for ever.
@@ -114,11 +120,21 @@ impl PgStore {
         doing: &'static str,
         verb: impl Future<Output = Result<T>> + Send + 'a,
     ) -> Fut<'a, T> {
+        let engine = self.0.engine.clone();
         Box::pin(async move {
-            match tokio::time::timeout(limit, verb).await {
+            let result = match tokio::time::timeout(limit, verb).await {
                 Ok(result) => result,
                 Err(_) => Err(timed_out(doing)).doing(doing),
+            };
+            if let Err(Error::Database {
+                source: sqlx::Error::Io(_),
+                ..
+            }) = &result
+            {
+                // A server that restarted has broken the idle connections too.
+                engine.forget_idle();
             }
+            result
         })
     }
 }
@@ -255,7 +271,11 @@ impl Store for PgStore {
     }
 
     fn maintain(&self, retention: Duration) -> Fut<'_, ()> {
-        self.within(Duration::from_secs(60), "maintain", recover::maintain(&self.0, retention))
+        self.within(
+            Duration::from_secs(60),
+            "maintain",
+            recover::maintain(&self.0, retention),
+        )
     }
 
     fn status(&self) -> Fut<'_, Status> {
@@ -279,7 +299,9 @@ impl Store for PgStore {
     }
 
     fn case(&self, id: i64) -> Fut<'_, Option<CaseView>> {
-        self.bounded("read case", async move { Ok(views::cases(&self.0, Some(id), 1).await?.pop()) })
+        self.bounded("read case", async move {
+            Ok(views::cases(&self.0, Some(id), 1).await?.pop())
+        })
     }
 
     fn chain(&self, id: i64) -> Fut<'_, Vec<JobView>> {
@@ -344,7 +366,10 @@ impl Room for Postgres {
 
     fn back<'a>(store: &'a PgStore, held: &'a mut Lent) -> Fut<'a, ()> {
         store.within(store.0.timing.lock, "roll back", async {
-            sqlx::raw_sql("rollback to savepoint rowlock").execute(held.pg()).await.doing("roll back")?;
+            sqlx::raw_sql("rollback to savepoint rowlock")
+                .execute(held.pg())
+                .await
+                .doing("roll back")?;
             Ok(())
         })
     }

@@ -28,16 +28,13 @@ use std::{
 };
 
 use jiff::Timestamp;
-use sqlx::{SqliteConnection, sqlite::SqliteConnectOptions};
+use sqlx::sqlite::SqliteConnectOptions;
 
-pub use self::{
-    migrate::{SCHEMA, migration_sql},
-    room::Held,
-};
+pub use self::migrate::{SCHEMA, migration_sql};
 use self::{
     conns::{Opening, Readers},
     wake::Hints,
-    writer::{Work, Writer},
+    writer::{Verb, Writer},
 };
 use crate::{
     case::CaseView,
@@ -76,6 +73,10 @@ fn now_us(clock: &Clock) -> i64 {
     clock.now().unwrap_or_else(Timestamp::now).as_microsecond()
 }
 
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
 impl SqliteStore {
     /// Opens nothing yet.
     pub fn new(options: SqliteConnectOptions, timing: Timing, clock: Clock) -> SqliteStore {
@@ -108,27 +109,27 @@ impl SqliteStore {
         self.timing.lease.max(Duration::from_secs(10))
     }
 
-    async fn write<T, W>(&self, doing: &'static str, work: W) -> Result<T>
+    async fn write<I, T>(&self, doing: &'static str, input: I, verb: Verb<I, T>) -> Result<T>
     where
+        I: Send + Sync + 'static,
         T: Send + 'static,
-        W: for<'c> FnOnce(&'c mut SqliteConnection, i64) -> Work<'c, T> + Send + 'static,
     {
-        self.inner.writer.write(doing, self.limit(), work).await
+        self.inner.writer.write(doing, self.limit(), input, verb).await
     }
 
-    async fn read<T>(
-        &self,
-        doing: &'static str,
-        look: impl for<'c> FnOnce(&'c mut SqliteConnection, i64) -> Work<'c, T>,
-    ) -> Result<T> {
+    async fn read<I, T>(&self, doing: &'static str, input: I, verb: Verb<I, T>) -> Result<T> {
         let mut reading = self.inner.readers.acquire().await.doing(doing)?;
-        let seen = look(reading.sql(), now_us(&self.inner.clock)).await.doing(doing)?;
+        let seen = verb(reading.sql(), now_us(&self.inner.clock), &input)
+            .await
+            .doing(doing)?;
         reading.give_back();
         Ok(seen)
     }
 
     fn hints(&self) -> &Arc<Hints> {
-        self.inner.hints.get_or_init(|| wake::hints(self.inner.opening.canonical()))
+        self.inner
+            .hints
+            .get_or_init(|| wake::hints(self.inner.opening.canonical()))
     }
 }
 
@@ -143,17 +144,20 @@ impl Store for SqliteStore {
     }
 
     fn schema(&self) -> Fut<'_, SchemaFound> {
-        Box::pin(self.read("schema check", |db, _| Box::pin(migrate::found(db))))
+        Box::pin(self.read("schema check", (), |db, _, ()| Box::pin(migrate::found(db))))
     }
 
     fn migrate(&self) -> Fut<'_, Vec<String>> {
         Box::pin(async {
             let mut applied = Vec::new();
             for migration in migrate::MIGRATIONS {
-                let apply = self.inner.writer.write("migrate", MIGRATE_LIMIT, move |db, _| {
-                    Box::pin(migrate::apply(db, migration))
-                });
-                applied.extend(apply.await?);
+                let write = self
+                    .inner
+                    .writer
+                    .write("migrate", MIGRATE_LIMIT, migration, |db, _, migration| {
+                        Box::pin(migrate::apply(db, migration))
+                    });
+                applied.extend(write.await?);
             }
             Ok(applied)
         })
@@ -164,78 +168,79 @@ impl Store for SqliteStore {
             if drafts.is_empty() {
                 return Ok(Vec::new());
             }
-            let owned = drafts.to_vec();
-            let written = self.write("enqueue", move |db, now| {
-                Box::pin(async move { Ok((flow::enqueue(db, now, &owned).await?, flow::due_queues(&owned, now))) })
+            let write = self.write("enqueue", drafts.to_vec(), |db, now, drafts| {
+                Box::pin(async move { Ok((flow::enqueue(db, now, drafts).await?, flow::due_queues(drafts, now))) })
             });
-            let (ids, woken) = written.await?;
+            let (ids, woken) = write.await?;
             self.wake(&woken);
             Ok(ids)
         })
     }
 
     fn register<'a>(&'a self, worker: WorkerId, name: &'a str, lease: Duration) -> Fut<'a, ()> {
-        let name = name.to_owned();
-        Box::pin(self.write("register", move |db, now| {
-            Box::pin(async move { recover::register(db, now, worker, &name, lease).await })
+        let input = (worker, name.to_owned(), lease);
+        Box::pin(self.write("register", input, |db, now, (worker, name, lease)| {
+            Box::pin(recover::register(db, now, *worker, name, *lease))
         }))
     }
 
     fn claim<'a>(&'a self, ask: &'a ClaimAsk) -> Fut<'a, ClaimReply> {
-        let ask = ask.clone();
-        Box::pin(self.write("claim", move |db, now| Box::pin(async move { flow::claim(db, now, &ask).await })))
+        Box::pin(self.write("claim", ask.clone(), |db, now, ask| Box::pin(flow::claim(db, now, ask))))
     }
 
     fn settle<'a>(&'a self, batch: &'a [Settlement]) -> Fut<'a, Vec<bool>> {
         Box::pin(async {
-            let owned = batch.to_vec();
-            let written =
-                self.write("settle", move |db, now| Box::pin(async move { flow::settle(db, now, &owned).await }));
-            let (held, woken) = written.await?;
+            let write = self.write("settle", batch.to_vec(), |db, now, batch| {
+                Box::pin(flow::settle(db, now, batch))
+            });
+            let (held, woken) = write.await?;
             self.wake(&woken);
             Ok(batch.iter().map(|s| held.contains(&s.token)).collect())
         })
     }
 
     fn resolve(&self, token: Token) -> Fut<'_, Resolved> {
-        Box::pin(self.write("resolve", move |db, _| Box::pin(flow::resolve(db, token))))
+        Box::pin(self.write("resolve", token, |db, _, token| Box::pin(flow::resolve(db, *token))))
     }
 
     fn beat(&self, worker: WorkerId) -> Fut<'_, bool> {
         let limit = self.timing.lock;
-        Box::pin(self.inner.writer.write("beat", limit, move |db, now| Box::pin(recover::beat(db, now, worker))))
+        Box::pin(self.inner.writer.write("beat", limit, worker, |db, now, worker| {
+            Box::pin(recover::beat(db, now, *worker))
+        }))
     }
 
     fn mark_dead(&self) -> Fut<'_, Vec<WorkerId>> {
-        Box::pin(self.write("mark dead", |db, now| Box::pin(recover::mark_dead(db, now))))
+        Box::pin(self.write("mark dead", (), |db, now, ()| Box::pin(recover::mark_dead(db, now))))
     }
 
     fn expire(&self, max: i32) -> Fut<'_, Vec<Expired>> {
         Box::pin(async move {
-            let (expired, woken) =
-                self.write("expire", move |db, now| Box::pin(recover::expire(db, now, max))).await?;
+            let write = self.write("expire", max, |db, now, max| Box::pin(recover::expire(db, now, *max)));
+            let (expired, woken) = write.await?;
             self.wake(&woken);
             Ok(expired)
         })
     }
 
     fn forget_dead(&self) -> Fut<'_, i64> {
-        Box::pin(self.write("forget dead", |db, _| Box::pin(recover::forget_dead(db))))
+        Box::pin(self.write("forget dead", (), |db, _, ()| Box::pin(recover::forget_dead(db))))
     }
 
     fn leave(&self, worker: WorkerId) -> Fut<'_, ()> {
-        Box::pin(self.write("leave", move |db, _| Box::pin(recover::leave(db, worker))))
+        Box::pin(self.write("leave", worker, |db, _, worker| Box::pin(recover::leave(db, *worker))))
     }
 
     fn own_leases(&self, worker: WorkerId) -> Fut<'_, Vec<Token>> {
-        Box::pin(self.write("own leases", move |db, _| Box::pin(recover::own_leases(db, worker))))
+        Box::pin(self.write("own leases", worker, |db, _, worker| {
+            Box::pin(recover::own_leases(db, *worker))
+        }))
     }
 
     fn alone_due<'a>(&'a self, probes: &'a [Probe], longer_than: Duration) -> Fut<'a, bool> {
-        let probes = probes.to_vec();
-        let back = i64::try_from(longer_than.as_micros()).unwrap_or(i64::MAX);
-        Box::pin(self.read("claim", move |db, now| {
-            Box::pin(async move { views::alone_due(db, now.saturating_sub(back), &probes).await })
+        let input = (probes, micros(longer_than));
+        Box::pin(self.read("claim", input, |db, now, (probes, longer_than)| {
+            Box::pin(views::alone_due(db, now.saturating_sub(*longer_than), probes))
         }))
     }
 
@@ -254,18 +259,20 @@ impl Store for SqliteStore {
     fn wakes(&self) -> Fut<'_, Box<dyn Wakes>> {
         Box::pin(async {
             let conn = self.inner.opening.quiet_reader().await.doing("listen")?;
-            let listening = wake::Listening::start(self.hints().clone(), conn).await.doing("listen")?;
+            let listening = wake::Listening::start(self.hints().clone(), conn)
+                .await
+                .doing("listen")?;
             Ok(Box::new(listening) as Box<dyn Wakes>)
         })
     }
 
     fn maintain(&self, retention: Duration) -> Fut<'_, ()> {
-        let back = i64::try_from(retention.as_micros()).unwrap_or(i64::MAX);
         Box::pin(async move {
             for _ in 0..PRUNE_ROUNDS {
-                let pruned = self
-                    .write("maintain", move |db, now| Box::pin(recover::prune(db, now.saturating_sub(back))));
-                if !pruned.await? {
+                let write = self.write("maintain", micros(retention), |db, now, retention| {
+                    Box::pin(recover::prune(db, now.saturating_sub(*retention)))
+                });
+                if !write.await? {
                     break;
                 }
             }
@@ -274,43 +281,41 @@ impl Store for SqliteStore {
     }
 
     fn status(&self) -> Fut<'_, Status> {
-        Box::pin(self.read("status", |db, now| Box::pin(views::status(db, now))))
+        Box::pin(self.read("status", (), |db, now, ()| Box::pin(views::status(db, now))))
     }
 
     fn jobs<'a>(&'a self, filter: &'a JobFilter) -> Fut<'a, Vec<JobView>> {
-        let filter = filter.clone();
-        Box::pin(self.read("list jobs", move |db, _| Box::pin(async move { views::jobs(db, &filter).await })))
+        Box::pin(self.read("list jobs", filter, |db, _, filter| Box::pin(views::jobs(db, filter))))
     }
 
     fn job(&self, id: i64) -> Fut<'_, Option<JobView>> {
-        Box::pin(self.read("read job", move |db, _| Box::pin(views::job(db, id))))
+        Box::pin(self.read("read job", id, |db, _, id| Box::pin(views::job(db, *id))))
     }
 
     fn attempts(&self, id: i64) -> Fut<'_, Vec<AttemptView>> {
-        Box::pin(self.read("read attempts", move |db, _| Box::pin(views::attempts(db, id))))
+        Box::pin(self.read("read attempts", id, |db, _, id| Box::pin(views::attempts(db, *id))))
     }
 
     fn cases(&self, max: i64) -> Fut<'_, Vec<CaseView>> {
-        Box::pin(self.read("list cases", move |db, _| Box::pin(views::cases(db, None, max))))
+        Box::pin(self.read("list cases", max, |db, _, max| Box::pin(views::cases(db, None, *max))))
     }
 
     fn case(&self, id: i64) -> Fut<'_, Option<CaseView>> {
-        Box::pin(self.read("read case", move |db, _| {
-            Box::pin(async move { Ok(views::cases(db, Some(id), 1).await?.pop()) })
+        Box::pin(self.read("read case", id, |db, _, id| {
+            Box::pin(async move { Ok(views::cases(db, Some(*id), 1).await?.pop()) })
         }))
     }
 
     fn chain(&self, id: i64) -> Fut<'_, Vec<JobView>> {
-        Box::pin(self.read("read chain", move |db, _| Box::pin(views::chain(db, id))))
+        Box::pin(self.read("read chain", id, |db, _, id| Box::pin(views::chain(db, *id))))
     }
 
     fn reopen<'a>(&'a self, id: i64, actor: &'a str) -> Fut<'a, bool> {
-        let actor = actor.to_owned();
         Box::pin(async move {
-            let opened = self.write("reopen", move |db, now| {
-                Box::pin(async move { views::reopen(db, now, id, &actor).await })
+            let write = self.write("reopen", (id, actor.to_owned()), |db, now, (id, actor)| {
+                Box::pin(views::reopen(db, now, *id, actor))
             });
-            let queue = opened.await?;
+            let queue = write.await?;
             self.wake(queue.as_slice());
             Ok(queue.is_some())
         })

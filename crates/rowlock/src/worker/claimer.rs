@@ -119,9 +119,10 @@ impl Claimer {
         point!("after-claim");
         self.state.failing = Duration::ZERO;
         self.planner.learn(&jobs, reach, asked_at, Instant::now());
-        let full = ask.queues.iter().any(|(queue_no, places)| {
-            jobs.iter().filter(|j| j.queue_no == *queue_no).count() >= *places as usize
-        });
+        let full = ask
+            .queues
+            .iter()
+            .any(|(queue_no, places)| jobs.iter().filter(|j| j.queue_no == *queue_no).count() >= *places as usize);
         if jobs.is_empty() {
             let wait = self.state.pace.empty(Instant::now());
             return self.pause(wait, std::future::pending()).await;

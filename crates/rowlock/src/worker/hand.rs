@@ -125,7 +125,8 @@ impl InHand {
         if holding && since.is_none() {
             *since = Some(now);
         }
-        past(*since, cap).then(|| format!("handler held its transaction longer than {cap:?}, which shuts out every writer"))
+        past(*since, cap)
+            .then(|| format!("handler held its transaction longer than {cap:?}, which shuts out every writer"))
     }
 }
 

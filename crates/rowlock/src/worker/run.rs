@@ -13,12 +13,12 @@ use std::{
     time::Duration,
 };
 
-use super::hand::InHand;
+use super::hand::{Cut, InHand};
 use crate::{
     error::{Error, Result},
     fault::point,
     handle::{
-        Attempt, Done, Fail, How, Outcome, Slot,
+        Attempt, Done, Fail, How, Outcome, Slot, Tx,
         atomic::{Decoded, Handler, Running, Shape, open},
         staged::Outside,
     },
@@ -87,6 +87,50 @@ pub(crate) async fn run<DB: Backend>(
     }
 }
 
+/// Runs the user's code and drops what it returns, as a crash right before the commit would. What it did outside has
+/// happened; nothing of it is in the database. `Err` is how the handler itself failed.
+pub(crate) async fn run_for_nothing<DB: Backend>(
+    env: &Env<DB>,
+    handler: &Handler<DB>,
+    claimed: &Claimed,
+    attempt: Attempt,
+    job: &InHand,
+) -> std::result::Result<(), Fail> {
+    let Some(body) = &claimed.body else {
+        return Err(Fail::retire("the job's body is missing"));
+    };
+    let slot = Slot::new();
+    let running: Running<DB> = match &handler.shape {
+        Shape::Atomic(decode) => {
+            let decoded = decode(body, attempt.clone(), &env.rowlock).map_err(Fail::retire)?;
+            let held = DB::begin(env.rowlock.store(), &job.token, env.timing).await?;
+            let tx = Tx::new(held, slot.clone(), attempt, *env.rowlock.limits());
+            Box::pin(async move { decoded(tx).await })
+        }
+        Shape::Staged(decode) => {
+            let decoded = decode(body, attempt, &env.rowlock).map_err(Fail::retire)?;
+            let outside = Outside {
+                slot: slot.clone(),
+                timing: env.timing,
+                holder: job.holder.clone(),
+            };
+            Box::pin(async move { decoded(outside).await })
+        }
+    };
+    let returned = guarded(running, job).await;
+    let result = match returned {
+        Body::Returned(Ok(done)) => {
+            drop(done);
+            Ok(())
+        }
+        Body::Returned(Err(fail)) => Err(fail),
+        Body::Panicked(text) => Err(Fail::retry(format!("handler panicked: {text}"))),
+        Body::Cut => Err(Fail::retry("cut off")),
+    };
+    drop(slot.take());
+    result
+}
+
 async fn atomic<DB: Backend>(env: &Env<DB>, decoded: Decoded<DB>, attempt: Attempt, job: &InHand) -> Finished {
     let begun = tokio::select! {
         begun = DB::begin(env.rowlock.store(), &job.token, env.timing) => begun,
@@ -94,7 +138,12 @@ async fn atomic<DB: Backend>(env: &Env<DB>, decoded: Decoded<DB>, attempt: Attem
     };
     let held = match begun {
         Ok(held) => held,
-        Err(error) => return settle(job.ending.released(&format!("could not begin: {}", Fail::from(error).text))),
+        Err(error) => {
+            return settle(
+                job.ending
+                    .released(&format!("could not begin: {}", Fail::from(error).text)),
+            );
+        }
     };
     job.holder.store(DB::holder(&held), Ordering::Relaxed);
     let (slot, tx) = open(held, attempt, &env.rowlock);
@@ -239,10 +288,11 @@ async fn resolve<DB: Backend>(env: &Env<DB>, error: Error, already: bool, job: &
             }
             Err(again) => {
                 tracing::debug!(job = job.token.id, error = %again, "what became of a commit is not known yet; asking again");
-                tokio::select! {
-                    () = tokio::time::sleep(wait) => {}
-                    () = job.cut.cancelled() => return Finished::Cut,
+                // Not even the lease's end says what happened to the commit; only a stopping worker leaves it at that.
+                if job.why() == Some(Cut::Stopped) {
+                    return Finished::Cut;
                 }
+                tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(Duration::from_secs(1));
             }
         }
@@ -275,17 +325,18 @@ fn guard<T>(f: impl FnOnce() -> T) -> std::result::Result<T, String> {
 
 /// Polls a future that may panic; after a panic it is dropped like any other.
 async fn caught<T>(mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> std::result::Result<T, String> {
-    std::future::poll_fn(move |cx| {
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+    std::future::poll_fn(
+        move |cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
             Err(panic) => Poll::Ready(Err(panic_text(&*panic))),
-        }
-    })
+        },
+    )
     .await
 }
 
 fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned())
+    text.or_else(|| panic.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "no text".to_owned())
 }

@@ -90,7 +90,13 @@ async fn committed_earlier(shared: &Shared, entry: &ToSettle, give_up: &Cancella
 fn report(shared: &Shared, entry: &ToSettle, applied: bool) {
     let job = &entry.job;
     if applied {
-        settled(shared, job, entry.settlement.ended, entry.already, entry.settlement.error.clone());
+        settled(
+            shared,
+            job,
+            entry.settlement.ended,
+            entry.already,
+            entry.settlement.error.clone(),
+        );
     } else {
         lost(shared, job);
     }
@@ -113,7 +119,12 @@ pub(crate) fn settled(shared: &Shared, job: &InHand, ended: Ended, already: bool
 /// The lease was lost and the result dropped.
 pub(crate) fn lost(shared: &Shared, job: &InHand) {
     shared.drop_job(job.token);
-    tracing::info!(job = job.token.id, kind = job.kind, "lease lost; result of attempt {} dropped", job.ending.attempt);
+    tracing::info!(
+        job = job.token.id,
+        kind = job.kind,
+        "lease lost; result of attempt {} dropped",
+        job.ending.attempt
+    );
     shared.emit(Event::LeaseLost {
         id: job.token.id,
         kind: job.kind.clone(),

@@ -180,7 +180,9 @@ async fn upkeep(shared: &Shared, store: &dyn Store) {
 pub(crate) fn check_timing(timing: Timing) -> crate::Result<()> {
     let lease = timing.lease;
     if lease < Duration::from_secs(2) || lease > Duration::from_secs(3600) {
-        return Err(crate::Error::Config(format!("lease of {lease:?}: give 2 s to 1 h (15 s is the default)")));
+        return Err(crate::Error::Config(format!(
+            "lease of {lease:?}: give 2 s to 1 h (15 s is the default)"
+        )));
     }
     let (beat, cut_off) = (lease / 3, super::hand::cut_off(lease));
     if beat >= cut_off || timing.lock > lease / 2 {

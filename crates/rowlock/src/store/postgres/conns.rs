@@ -68,8 +68,12 @@ impl Conns {
     async fn connect(&self) -> sqlx::Result<Conn> {
         let connect = async {
             let mut pg = PgConnection::connect_with(&self.options).await?;
-            sqlx::raw_sql(AssertSqlSafe(self.setup.clone())).execute(&mut pg).await?;
-            let row = sqlx::query("select pg_backend_pid(), pg_is_in_recovery()").fetch_one(&mut pg).await?;
+            sqlx::raw_sql(AssertSqlSafe(self.setup.clone()))
+                .execute(&mut pg)
+                .await?;
+            let row = sqlx::query("select pg_backend_pid(), pg_is_in_recovery()")
+                .fetch_one(&mut pg)
+                .await?;
             if row.try_get(1)? {
                 let standby = "this server is a standby; rowlock decides on the primary only";
                 return Err(sqlx::Error::Configuration(standby.into()));
@@ -77,13 +81,18 @@ impl Conns {
             let pid = row.try_get(0)?;
             Ok(Conn { pg, pid })
         };
-        tokio::time::timeout(CONNECT_LIMIT, connect).await.unwrap_or_else(|_| Err(timed_out("connecting")))
+        tokio::time::timeout(CONNECT_LIMIT, connect)
+            .await
+            .unwrap_or_else(|_| Err(timed_out("connecting")))
     }
 }
 
 /// An error that says which limit ran out.
 pub fn timed_out(doing: &str) -> sqlx::Error {
-    sqlx::Error::Io(std::io::Error::new(std::io::ErrorKind::TimedOut, format!("no answer while {doing}")))
+    sqlx::Error::Io(std::io::Error::new(
+        std::io::ErrorKind::TimedOut,
+        format!("no answer while {doing}"),
+    ))
 }
 
 /// A connection in somebody's hands. Dropped, it closes.
@@ -119,7 +128,11 @@ impl Lent {
     /// Back to the idle list, if it is outside any transaction.
     pub fn give_back(self) {
         if PgTransactionManager::get_transaction_depth(&self.conn.pg) == 0 {
-            self.home.idle.lock().unwrap_or_else(PoisonError::into_inner).push(self.conn);
+            self.home
+                .idle
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(self.conn);
         }
     }
 }

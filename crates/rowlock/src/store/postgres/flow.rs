@@ -90,7 +90,11 @@ pub async fn claim(inner: &Inner, ask: &ClaimAsk) -> Result<ClaimReply> {
     for row in &rows {
         jobs.extend(rows::claimed(row, ask.worker).doing("claim")?);
     }
-    debug_assert!(jobs.len() <= asked as usize, "claimed {} of {asked} asked for", jobs.len());
+    debug_assert!(
+        jobs.len() <= asked as usize,
+        "claimed {} of {asked} asked for",
+        jobs.len()
+    );
     Ok(ClaimReply::Jobs(jobs))
 }
 
@@ -152,7 +156,9 @@ async fn write_outcomes(
         .bind(column(batch, |s| s.token.worker.0))
         .bind(column(batch, |s| s.ended.as_str()))
         .bind(column(batch, |s| s.to.as_str()))
-        .bind(column(batch, |s| i64::try_from(s.delay.as_micros()).unwrap_or(i64::MAX)))
+        .bind(column(batch, |s| {
+            i64::try_from(s.delay.as_micros()).unwrap_or(i64::MAX)
+        }))
         .bind(column(batch, |s| s.error.as_deref()))
         .bind(column(batch, |s| s.result.as_deref()))
         .bind(inner.now())
@@ -211,7 +217,10 @@ pub async fn compensate(inner: &Inner, pg: &mut PgConnection, retired: &[i64]) -
         .await
         .doing("compensate")?;
     let queue = |row: &sqlx::postgres::PgRow| row.try_get::<String, _>("queue").map(|q| queue_no(&q));
-    rows.iter().map(queue).collect::<sqlx::Result<Vec<i64>>>().doing("compensate")
+    rows.iter()
+        .map(queue)
+        .collect::<sqlx::Result<Vec<i64>>>()
+        .doing("compensate")
 }
 
 /// Two statements on purpose: the second one's snapshot must be newer than the lock the first one waited for.

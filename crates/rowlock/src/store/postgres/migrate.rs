@@ -40,12 +40,17 @@ pub async fn found(inner: &Inner) -> Result<SchemaFound> {
 }
 
 async fn found_on(inner: &Inner, pg: &mut sqlx::PgConnection) -> Result<SchemaFound> {
-    let exists: bool =
-        sqlx::query_scalar(inner.sql.schema_exists.clone()).fetch_one(&mut *pg).await.doing("schema check")?;
+    let exists: bool = sqlx::query_scalar(inner.sql.schema_exists.clone())
+        .fetch_one(&mut *pg)
+        .await
+        .doing("schema check")?;
     if !exists {
         return Ok(SchemaFound::Missing);
     }
-    let row = sqlx::query(inner.sql.schema_version.clone()).fetch_one(pg).await.doing("schema check")?;
+    let row = sqlx::query(inner.sql.schema_version.clone())
+        .fetch_one(pg)
+        .await
+        .doing("schema check")?;
     let version: Option<i32> = row.try_get("version").doing("schema check")?;
     let oldest: Option<i32> = row.try_get("oldest").doing("schema check")?;
     Ok(match (version, oldest) {
@@ -63,7 +68,10 @@ pub async fn run(inner: &Inner) -> Result<Vec<String>> {
         let mut lent = inner.engine.acquire().await.doing("migrate")?;
         let mut tx = lent.pg().begin().await.doing("migrate")?;
         // Another process may hold the lock through a whole migration, longer than the engine's lock timeout.
-        sqlx::raw_sql("set local lock_timeout = '60s'").execute(&mut *tx).await.doing("migrate")?;
+        sqlx::raw_sql("set local lock_timeout = '60s'")
+            .execute(&mut *tx)
+            .await
+            .doing("migrate")?;
         sqlx::query("select pg_advisory_xact_lock(hashtextextended('rowlock migrate ' || $1, 0))")
             .bind(&**schema)
             .execute(&mut *tx)
@@ -75,8 +83,14 @@ pub async fn run(inner: &Inner) -> Result<Vec<String>> {
         };
         if at < version {
             let create = format!("create schema if not exists {schema}");
-            sqlx::raw_sql(AssertSqlSafe(create)).execute(&mut *tx).await.doing("migrate")?;
-            sqlx::raw_sql(AssertSqlSafe(in_schema(schema, sql))).execute(&mut *tx).await.doing("migrate")?;
+            sqlx::raw_sql(AssertSqlSafe(create))
+                .execute(&mut *tx)
+                .await
+                .doing("migrate")?;
+            sqlx::raw_sql(AssertSqlSafe(in_schema(schema, sql)))
+                .execute(&mut *tx)
+                .await
+                .doing("migrate")?;
             sqlx::query(inner.sql.migrated.clone())
                 .bind(version)
                 .bind(name)

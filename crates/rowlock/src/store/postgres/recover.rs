@@ -20,8 +20,9 @@ pub const WORKER_LOST: &str = "worker lost: it stopped renewing its lease";
 const DAYS_AHEAD: i32 = 7;
 const IDS_AHEAD: i64 = 10_000_000;
 
-/// Bodies removed in one go.
+/// Bodies removed in one commit, and commits in one go.
 const PRUNE_MAX: i64 = 5000;
+const PRUNE_ROUNDS: usize = 100;
 
 pub async fn register(inner: &Inner, worker: WorkerId, name: &str, lease: Duration) -> Result<()> {
     let mut lent = inner.engine.acquire().await.doing("register")?;
@@ -51,8 +52,11 @@ pub async fn beat(inner: &Inner, worker: WorkerId) -> Result<bool> {
 
 pub async fn mark_dead(inner: &Inner) -> Result<Vec<WorkerId>> {
     let mut lent = inner.engine.acquire().await.doing("mark dead")?;
-    let ids: Vec<i64> =
-        sqlx::query_scalar(inner.sql.mark_dead.clone()).bind(inner.now()).fetch_all(lent.pg()).await.doing("mark dead")?;
+    let ids: Vec<i64> = sqlx::query_scalar(inner.sql.mark_dead.clone())
+        .bind(inner.now())
+        .fetch_all(lent.pg())
+        .await
+        .doing("mark dead")?;
     lent.give_back();
     Ok(ids.into_iter().map(WorkerId).collect())
 }
@@ -67,7 +71,11 @@ pub async fn expire(inner: &Inner, max: i32) -> Result<(Vec<Expired>, Vec<i64>)>
         .fetch_all(&mut *tx)
         .await
         .doing("expire")?;
-    let expired: Vec<Expired> = found.iter().map(rows::expired).collect::<sqlx::Result<_>>().doing("expire")?;
+    let expired: Vec<Expired> = found
+        .iter()
+        .map(rows::expired)
+        .collect::<sqlx::Result<_>>()
+        .doing("expire")?;
     let retired: Vec<i64> = expired.iter().filter(|e| e.retired).map(|e| e.token.id).collect();
     let mut woken: Vec<i64> = expired.iter().map(|e| e.queue_no).collect();
     if !retired.is_empty() {
@@ -81,8 +89,10 @@ pub async fn expire(inner: &Inner, max: i32) -> Result<(Vec<Expired>, Vec<i64>)>
 pub async fn forget_dead(inner: &Inner) -> Result<i64> {
     let mut lent = inner.engine.acquire().await.doing("forget dead")?;
     let mut tx = lent.pg().begin().await.doing("forget dead")?;
-    let dead: Vec<i64> =
-        sqlx::query_scalar(inner.sql.lock_dead.clone()).fetch_all(&mut *tx).await.doing("forget dead")?;
+    let dead: Vec<i64> = sqlx::query_scalar(inner.sql.lock_dead.clone())
+        .fetch_all(&mut *tx)
+        .await
+        .doing("forget dead")?;
     let mut holding = 0;
     if !dead.is_empty() {
         holding = sqlx::query_scalar(inner.sql.forget_dead.clone())
@@ -98,7 +108,11 @@ pub async fn forget_dead(inner: &Inner) -> Result<i64> {
 
 pub async fn leave(inner: &Inner, worker: WorkerId) -> Result<()> {
     let mut lent = inner.engine.acquire().await.doing("leave")?;
-    sqlx::query(inner.sql.leave.clone()).bind(worker.0).execute(lent.pg()).await.doing("leave")?;
+    sqlx::query(inner.sql.leave.clone())
+        .bind(worker.0)
+        .execute(lent.pg())
+        .await
+        .doing("leave")?;
     lent.give_back();
     Ok(())
 }
@@ -106,7 +120,11 @@ pub async fn leave(inner: &Inner, worker: WorkerId) -> Result<()> {
 pub async fn own_leases(inner: &Inner, worker: WorkerId) -> Result<Vec<Token>> {
     let mut lent = inner.engine.acquire().await.doing("own leases")?;
     let mut tx = lent.pg().begin().await.doing("own leases")?;
-    sqlx::query(inner.sql.lock_worker.clone()).bind(worker.0).execute(&mut *tx).await.doing("own leases")?;
+    sqlx::query(inner.sql.lock_worker.clone())
+        .bind(worker.0)
+        .execute(&mut *tx)
+        .await
+        .doing("own leases")?;
     let found = sqlx::query(inner.sql.own_leases.clone())
         .bind(worker.0)
         .fetch_all(&mut *tx)
@@ -167,24 +185,33 @@ pub async fn maintain(inner: &Inner, retention: Duration) -> Result<()> {
     let now = match inner.clock.now() {
         Some(now) => now,
         None => {
-            let now: jiff_sqlx::Timestamp =
-                sqlx::query_scalar("select clock_timestamp()").fetch_one(lent.pg()).await.doing("maintain")?;
+            let now: jiff_sqlx::Timestamp = sqlx::query_scalar("select clock_timestamp()")
+                .fetch_one(lent.pg())
+                .await
+                .doing("maintain")?;
             now.to_jiff()
         }
     };
-    let before = now.checked_sub(retention).map_err(|e| Error::Config(format!("retention: {e}")))?;
+    let before = now
+        .checked_sub(retention)
+        .map_err(|e| Error::Config(format!("retention: {e}")))?;
     make_partitions(inner, lent.pg()).await?;
     sqlx::query(inner.sql.drop_history.clone())
         .bind(before.to_sqlx())
         .execute(lent.pg())
         .await
         .doing("drop history")?;
-    sqlx::query(inner.sql.prune.clone())
-        .bind(before.to_sqlx())
-        .bind(PRUNE_MAX)
-        .execute(lent.pg())
-        .await
-        .doing("prune")?;
+    for _ in 0..PRUNE_ROUNDS {
+        let pruned = sqlx::query(inner.sql.prune.clone())
+            .bind(before.to_sqlx())
+            .bind(PRUNE_MAX)
+            .execute(lent.pg())
+            .await
+            .doing("prune")?;
+        if pruned.rows_affected() < PRUNE_MAX as u64 {
+            break;
+        }
+    }
     lent.give_back();
     Ok(())
 }

@@ -85,7 +85,9 @@ fn text(schema: &str, text: &'static str) -> SqlStr {
 /// A schema's name goes into statements as it is, so it must be a plain lower-case identifier.
 fn check_schema(schema: &str) -> Result<()> {
     let first = schema.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
-    let rest = schema.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    let rest = schema
+        .chars()
+        .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     if !first || !rest || schema.len() > 40 || schema.starts_with("pg_") {
         let shown: String = schema.chars().take(60).collect();
         return Err(Error::invalid(

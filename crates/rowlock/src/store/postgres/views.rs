@@ -17,9 +17,16 @@ fn each<T>(found: &[PgRow], f: impl Fn(&PgRow) -> sqlx::Result<T>, doing: &'stat
 
 pub async fn status(inner: &Inner) -> Result<Status> {
     let mut lent = inner.engine.acquire().await.doing("status")?;
-    let lanes = sqlx::query(inner.sql.status.clone()).bind(inner.now()).fetch_all(lent.pg()).await.doing("status")?;
-    let workers =
-        sqlx::query(inner.sql.workers.clone()).bind(inner.now()).fetch_all(lent.pg()).await.doing("status")?;
+    let lanes = sqlx::query(inner.sql.status.clone())
+        .bind(inner.now())
+        .fetch_all(lent.pg())
+        .await
+        .doing("status")?;
+    let workers = sqlx::query(inner.sql.workers.clone())
+        .bind(inner.now())
+        .fetch_all(lent.pg())
+        .await
+        .doing("status")?;
     lent.give_back();
     Ok(Status {
         lanes: each(&lanes, rows::lane, "status")?,
@@ -45,21 +52,33 @@ pub async fn jobs(inner: &Inner, filter: &JobFilter) -> Result<Vec<JobView>> {
 
 pub async fn job(inner: &Inner, id: i64) -> Result<Option<JobView>> {
     let mut lent = inner.engine.acquire().await.doing("read job")?;
-    let found = sqlx::query(inner.sql.job.clone()).bind(id).fetch_all(lent.pg()).await.doing("read job")?;
+    let found = sqlx::query(inner.sql.job.clone())
+        .bind(id)
+        .fetch_all(lent.pg())
+        .await
+        .doing("read job")?;
     lent.give_back();
     Ok(each(&found, rows::job, "read job")?.pop())
 }
 
 pub async fn chain(inner: &Inner, id: i64) -> Result<Vec<JobView>> {
     let mut lent = inner.engine.acquire().await.doing("read chain")?;
-    let found = sqlx::query(inner.sql.chain.clone()).bind(id).fetch_all(lent.pg()).await.doing("read chain")?;
+    let found = sqlx::query(inner.sql.chain.clone())
+        .bind(id)
+        .fetch_all(lent.pg())
+        .await
+        .doing("read chain")?;
     lent.give_back();
     each(&found, rows::job, "read chain")
 }
 
 pub async fn attempts(inner: &Inner, id: i64) -> Result<Vec<AttemptView>> {
     let mut lent = inner.engine.acquire().await.doing("read attempts")?;
-    let found = sqlx::query(inner.sql.attempts.clone()).bind(id).fetch_all(lent.pg()).await.doing("read attempts")?;
+    let found = sqlx::query(inner.sql.attempts.clone())
+        .bind(id)
+        .fetch_all(lent.pg())
+        .await
+        .doing("read attempts")?;
     lent.give_back();
     each(&found, rows::attempt, "read attempts")
 }

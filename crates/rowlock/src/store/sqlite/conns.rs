@@ -14,7 +14,7 @@ use std::{
 };
 
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, SqliteConnection,
+    ConnectOptions, SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous, SqliteTransactionManager},
 };
 use sqlx_core::transaction::TransactionManager;
@@ -46,15 +46,16 @@ pub struct Opening {
 
 impl Opening {
     pub fn new(options: SqliteConnectOptions, timing: Timing) -> Opening {
-        let both = options.create_if_missing(true).busy_timeout(timing.lock).pragma("mmap_size", "0");
+        let both = options.create_if_missing(true).pragma("mmap_size", "0");
         let writer = both
             .clone()
+            .busy_timeout(Duration::ZERO)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
             .pragma("journal_size_limit", WAL_BYTES_MAX.to_string());
         Opening {
             writer,
-            reader: both.pragma("query_only", "on"),
+            reader: both.busy_timeout(timing.lock).pragma("query_only", "on"),
             lock_ms: Arc::new(AtomicU64::new(millis(timing.lock))),
         }
     }
@@ -64,8 +65,11 @@ impl Opening {
         self.lock_ms.fetch_min(millis(lock), Ordering::Relaxed);
     }
 
-    pub fn lock_ms(&self) -> u64 {
-        self.lock_ms.load(Ordering::Relaxed)
+    pub fn patience(&self) -> Patience {
+        let lock = Duration::from_millis(self.lock_ms.load(Ordering::Relaxed));
+        Patience {
+            until: Instant::now() + lock,
+        }
     }
 
     pub fn file(&self) -> &Path {
@@ -79,37 +83,36 @@ impl Opening {
 
     /// A connection that may write. Runs on the writer's own thread, which has a timer.
     pub async fn writer(&self) -> sqlx::Result<Conn> {
-        let lock = Duration::from_millis(self.lock_ms());
-        let options = self.writer.clone().busy_timeout(lock);
-        let started = Instant::now();
+        let mut patience = self.patience();
         let mut sql = loop {
-            match options.connect().await {
-                // Processes that turn a new file to WAL at the same moment get this at once, not after the timeout.
-                Err(error) if refused::is_busy(&error) && started.elapsed() < lock => {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
+            // Processes that turn a new file to WAL at the same moment get in each other's way.
+            match self.writer.connect().await {
+                Err(error) if refused::is_busy(&error) && patience.wait().await => {}
                 connected => break connected?,
             }
         };
         check_library(&mut sql).await?;
         let mode: String = sqlx::query_scalar("pragma journal_mode").fetch_one(&mut sql).await?;
         if mode != "wal" {
-            let problem = format!("{} is in journal mode {mode}, not wal; give a file on a local disk", self.name());
+            let problem = format!(
+                "{} is in journal mode {mode}, not wal; give a file on a local disk",
+                self.name()
+            );
             return Err(sqlx::Error::Configuration(problem.into()));
         }
-        Conn::new(sql, lock).await
+        Conn::new(sql).await
     }
 
     /// A connection on which writes fail.
     pub async fn reader(&self) -> sqlx::Result<Conn> {
         let mut sql = self.reader.connect().await?;
         check_library(&mut sql).await?;
-        Conn::new(sql, Duration::ZERO).await
+        Conn::new(sql).await
     }
 
     /// A reader that looks so often that logging its statements would drown the log.
     pub async fn quiet_reader(&self) -> sqlx::Result<Conn> {
-        Conn::new(self.reader.clone().disable_statement_logging().connect().await?, Duration::ZERO).await
+        Conn::new(self.reader.clone().disable_statement_logging().connect().await?).await
     }
 
     pub fn name(&self) -> String {
@@ -132,36 +135,37 @@ async fn check_library(sql: &mut SqliteConnection) -> sqlx::Result<()> {
     Err(sqlx::Error::Configuration(problem.into()))
 }
 
+/// How long to go on asking for the write lock. SQLite's own busy handler soon asks only every 100 ms, and starves for
+/// seconds beside a process that writes all the time; asking every few milliseconds finds the gaps.
+pub struct Patience {
+    until: Instant,
+}
+
+impl Patience {
+    /// Waits a moment, if there is time left.
+    pub async fn wait(&mut self) -> bool {
+        if Instant::now() >= self.until {
+            return false;
+        }
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(500..2500))).await;
+        true
+    }
+}
+
 /// One connection. Dropped, it interrupts what it runs and closes.
 pub struct Conn {
     sql: SqliteConnection,
-    /// How long it waits for the write lock; nothing, for one that never takes it.
-    lock_ms: u64,
     abandoned: Arc<AtomicBool>,
 }
 
 impl Conn {
-    async fn new(mut sql: SqliteConnection, lock: Duration) -> sqlx::Result<Conn> {
+    async fn new(mut sql: SqliteConnection) -> sqlx::Result<Conn> {
         let abandoned = Arc::new(AtomicBool::new(false));
         let flag = abandoned.clone();
         sql.lock_handle()
             .await?
             .set_progress_handler(OPS_BETWEEN_LOOKS, move || !flag.load(Ordering::Relaxed));
-        Ok(Conn {
-            sql,
-            lock_ms: millis(lock),
-            abandoned,
-        })
-    }
-
-    /// Waits this long for the write lock from now on.
-    pub async fn wait_for_lock(&mut self, lock_ms: u64) -> sqlx::Result<()> {
-        if self.lock_ms != lock_ms {
-            let set = format!("pragma busy_timeout = {lock_ms}");
-            sqlx::raw_sql(AssertSqlSafe(set)).execute(&mut self.sql).await?;
-            self.lock_ms = lock_ms;
-        }
-        Ok(())
+        Ok(Conn { sql, abandoned })
     }
 
     pub fn sql(&mut self) -> &mut SqliteConnection {
@@ -236,7 +240,11 @@ impl Reading {
     /// Back to the idle list, if it is outside any transaction.
     pub fn give_back(self) {
         if self.conn.depth() == 0 {
-            self.home.idle.lock().unwrap_or_else(PoisonError::into_inner).push(self.conn);
+            self.home
+                .idle
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .push(self.conn);
         }
     }
 }

@@ -36,11 +36,13 @@ pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> s
     let mut ids = Vec::with_capacity(drafts.len());
     for chunk in chunks(drafts) {
         let array = rows::array(&chunk.iter().map(DraftRow::from).collect::<Vec<_>>())?;
-        let mut new: Vec<i64> =
-            sqlx::query_scalar(sql::ENQUEUE).bind(&array).bind(now).fetch_all(&mut *db).await?;
+        let mut new: Vec<i64> = sqlx::query_scalar(sql::ENQUEUE_ALL)
+            .bind(array)
+            .bind(now)
+            .fetch_all(&mut *db)
+            .await?;
         // `returning` promises no order; the ids themselves rise with the input.
         new.sort_unstable();
-        sqlx::query(sql::ENQUEUE_READY).bind(&array).bind(now).bind(new.first()).execute(&mut *db).await?;
         ids.extend(new);
     }
     Ok(ids)
@@ -80,9 +82,13 @@ pub async fn enqueue_in(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -
     sqlx::raw_sql("savepoint rowlock_enqueue").execute(&mut *db).await?;
     let written = enqueue(&mut *db, now, drafts).await;
     if written.is_err() {
-        sqlx::raw_sql("rollback to savepoint rowlock_enqueue").execute(&mut *db).await?;
+        sqlx::raw_sql("rollback to savepoint rowlock_enqueue")
+            .execute(&mut *db)
+            .await?;
     }
-    sqlx::raw_sql("release savepoint rowlock_enqueue").execute(&mut *db).await?;
+    sqlx::raw_sql("release savepoint rowlock_enqueue")
+        .execute(&mut *db)
+        .await?;
     written
 }
 
@@ -106,10 +112,6 @@ pub fn distinct(mut queues: Vec<i64>) -> Vec<i64> {
 /// Takes due jobs queue by queue. The write lock makes it safe against any other claim, and against being declared
 /// dead meanwhile.
 pub async fn claim(db: &mut SqliteConnection, now: i64, ask: &ClaimAsk) -> sqlx::Result<ClaimReply> {
-    let alive = sqlx::query(sql::CLAIM_WORKER).bind(ask.worker.0).fetch_optional(&mut *db).await?;
-    if alive.is_none() {
-        return Ok(ClaimReply::Dead);
-    }
     let mut taken = Vec::new();
     for (queue_no, places) in &ask.queues {
         let lanes = ask.probes.iter().filter(|p| p.queue_no == *queue_no);
@@ -120,6 +122,7 @@ pub async fn claim(db: &mut SqliteConnection, now: i64, ask: &ClaimAsk) -> sqlx:
             .bind(now)
             // A negative limit would mean no limit.
             .bind((*places).max(0))
+            .bind(ask.worker.0)
             .fetch_all(&mut *db)
             .await?;
         for row in &rows {
@@ -127,11 +130,21 @@ pub async fn claim(db: &mut SqliteConnection, now: i64, ask: &ClaimAsk) -> sqlx:
         }
     }
     if taken.is_empty() {
-        return Ok(ClaimReply::Jobs(Vec::new()));
+        let alive = sqlx::query(sql::CLAIM_WORKER)
+            .bind(ask.worker.0)
+            .fetch_optional(&mut *db)
+            .await?;
+        return Ok(match alive {
+            Some(_) => ClaimReply::Jobs(Vec::new()),
+            None => ClaimReply::Dead,
+        });
     }
-    let array = rows::array(&taken)?;
-    sqlx::query(sql::CLAIM_LEASE).bind(&array).bind(ask.worker.0).bind(now).execute(&mut *db).await?;
-    let found = sqlx::query(sql::CLAIM_BODY).bind(&array).bind(now).fetch_all(&mut *db).await?;
+    let found = sqlx::query(sql::CLAIM_HOLD)
+        .bind(rows::array(&taken)?)
+        .bind(ask.worker.0)
+        .bind(now)
+        .fetch_all(&mut *db)
+        .await?;
     // A body that does not read is as good as missing: one bad row must not fail the claim of the others.
     let mut bodies: HashMap<i64, _> = found.iter().filter_map(|row| rows::body(row).ok()).collect();
     let claimed = taken.into_iter().map(|t| {
@@ -173,33 +186,19 @@ impl<'a> From<&'a Settlement> for EndRow<'a> {
     }
 }
 
-/// Ends the leases whose tokens hold, and says which those were, and the queues that got due work.
-pub async fn end_leases(
-    db: &mut SqliteConnection,
-    now: i64,
-    ends: &[EndRow<'_>],
-) -> sqlx::Result<(HashSet<Token>, Vec<i64>)> {
-    let array = rows::array(ends)?;
-    let logged = sqlx::query(sql::SETTLE).bind(&array).bind(now).fetch_all(&mut *db).await?;
-    let held: HashSet<Token> = logged.iter().map(rows::token).collect::<sqlx::Result<_>>()?;
-    let mut woken = Vec::new();
-    if held.is_empty() {
-        return Ok((held, woken));
-    }
-    let goes_to = |place: State| ends.iter().any(|e| e.place == place.as_str());
-    if goes_to(State::Ready) {
-        let back = sqlx::query(sql::SETTLE_READY).bind(&array).bind(now).fetch_all(&mut *db).await?;
-        for row in &back {
-            if row.try_get::<i64, _>("due_at")? <= now {
-                woken.push(row.try_get("queue_no")?);
-            }
-        }
-    }
-    if goes_to(State::Case) {
-        sqlx::query(sql::SETTLE_CASE).bind(&array).bind(now).execute(&mut *db).await?;
-    }
-    sqlx::query(sql::SETTLE_GONE).bind(&array).execute(&mut *db).await?;
-    Ok((held, woken))
+/// Ends the leases whose tokens hold, and says which those were.
+pub async fn end_leases(db: &mut SqliteConnection, now: i64, ends: &[EndRow<'_>]) -> sqlx::Result<HashSet<Token>> {
+    let all_finish = ends.iter().all(|e| e.place == State::Finished.as_str());
+    let statements = match all_finish {
+        true => sql::SETTLE_FINISHED,
+        false => sql::SETTLE_ALL,
+    };
+    let logged = sqlx::query(statements)
+        .bind(rows::array(ends)?)
+        .bind(now)
+        .fetch_all(&mut *db)
+        .await?;
+    logged.iter().map(rows::token).collect()
 }
 
 /// Settles a batch: the tokens that held, and the queues that got due work. Lost ones leave the others standing.
@@ -209,7 +208,7 @@ pub async fn settle(
     batch: &[Settlement],
 ) -> sqlx::Result<(HashSet<Token>, Vec<i64>)> {
     let ends: Vec<EndRow> = batch.iter().map(EndRow::from).collect();
-    let (held, mut woken) = end_leases(db, now, &ends).await?;
+    let held = end_leases(db, now, &ends).await?;
     let mut next = Vec::new();
     let mut retired = Vec::new();
     for settlement in batch.iter().filter(|s| held.contains(&s.token)) {
@@ -220,8 +219,7 @@ pub async fn settle(
     }
     next.extend(compensations(db, &retired).await?);
     enqueue(db, now, &next).await?;
-    woken.extend(due_queues(&next, now));
-    Ok((held, distinct(woken)))
+    Ok((held, due_queues(&next, now)))
 }
 
 /// What `Draft::as_compensation` stored.
@@ -242,7 +240,10 @@ pub async fn compensations(db: &mut SqliteConnection, retired: &[i64]) -> sqlx::
     if retired.is_empty() {
         return Ok(Vec::new());
     }
-    let found = sqlx::query(sql::COMPENSATE).bind(rows::array(retired)?).fetch_all(db).await?;
+    let found = sqlx::query(sql::COMPENSATE)
+        .bind(rows::array(retired)?)
+        .fetch_all(db)
+        .await?;
     let mut drafts = Vec::with_capacity(found.len());
     for row in &found {
         let id: i64 = row.try_get("id")?;

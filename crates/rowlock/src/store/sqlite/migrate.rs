@@ -45,8 +45,8 @@ pub async fn found(db: &mut SqliteConnection) -> sqlx::Result<SchemaFound> {
 
 /// Applies one migration, unless the schema is there or past it already; its name if it ran. The write lock is held,
 /// so of many processes that start at once one applies it and the others find it done.
-pub async fn apply(db: &mut SqliteConnection, migration: Migration) -> sqlx::Result<Option<String>> {
-    let (version, name, oldest, script) = migration;
+pub async fn apply(db: &mut SqliteConnection, migration: &Migration) -> sqlx::Result<Option<String>> {
+    let (version, name, oldest, script) = *migration;
     let at = match found(db).await? {
         SchemaFound::Missing => 0,
         SchemaFound::At { version, .. } => version,
@@ -55,6 +55,11 @@ pub async fn apply(db: &mut SqliteConnection, migration: Migration) -> sqlx::Res
         return Ok(None);
     }
     sqlx::raw_sql(script).execute(&mut *db).await?;
-    sqlx::query(sql::MIGRATED).bind(version).bind(name).bind(oldest).execute(&mut *db).await?;
+    sqlx::query(sql::MIGRATED)
+        .bind(version)
+        .bind(name)
+        .bind(oldest)
+        .execute(&mut *db)
+        .await?;
     Ok(Some(format!("{version:04} {name}")))
 }

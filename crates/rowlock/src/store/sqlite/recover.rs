@@ -35,7 +35,11 @@ pub async fn register(
 }
 
 pub async fn beat(db: &mut SqliteConnection, now: i64, worker: WorkerId) -> sqlx::Result<bool> {
-    let alive = sqlx::query(sql::BEAT).bind(worker.0).bind(now).fetch_optional(db).await?;
+    let alive = sqlx::query(sql::BEAT)
+        .bind(worker.0)
+        .bind(now)
+        .fetch_optional(db)
+        .await?;
     Ok(alive.is_some())
 }
 
@@ -72,10 +76,11 @@ pub async fn expire(db: &mut SqliteConnection, now: i64, max: i32) -> sqlx::Resu
     if expired.is_empty() {
         return Ok((expired, Vec::new()));
     }
-    let (_, mut woken) = flow::end_leases(db, now, &ends).await?;
+    flow::end_leases(db, now, &ends).await?;
     let retired: Vec<i64> = expired.iter().filter(|e| e.retired).map(|e| e.token.id).collect();
     let next = flow::compensations(db, &retired).await?;
     flow::enqueue(db, now, &next).await?;
+    let mut woken: Vec<i64> = expired.iter().map(|e| e.queue_no).collect();
     woken.extend(flow::due_queues(&next, now));
     Ok((expired, flow::distinct(woken)))
 }
@@ -93,19 +98,29 @@ pub async fn leave(db: &mut SqliteConnection, worker: WorkerId) -> sqlx::Result<
 
 pub async fn own_leases(db: &mut SqliteConnection, worker: WorkerId) -> sqlx::Result<Vec<Token>> {
     let found: Vec<(i64, i64)> = sqlx::query_as(sql::OWN_LEASES).bind(worker.0).fetch_all(db).await?;
-    Ok(found.into_iter().map(|(id, epoch)| Token { id, epoch, worker }).collect())
+    Ok(found
+        .into_iter()
+        .map(|(id, epoch)| Token { id, epoch, worker })
+        .collect())
 }
 
 /// Removes one batch of history that ended before the given time, and the bodies that nothing is left to say about.
 /// Whether there may be more.
 pub async fn prune(db: &mut SqliteConnection, before: i64) -> sqlx::Result<bool> {
-    let mut ids: Vec<i64> = sqlx::query_scalar(sql::PRUNE).bind(before).bind(PRUNE_MAX).fetch_all(&mut *db).await?;
+    let mut ids: Vec<i64> = sqlx::query_scalar(sql::PRUNE)
+        .bind(before)
+        .bind(PRUNE_MAX)
+        .fetch_all(&mut *db)
+        .await?;
     if ids.is_empty() {
         return Ok(false);
     }
     let more = ids.len() as i64 == PRUNE_MAX;
     ids.sort_unstable();
     ids.dedup();
-    sqlx::query(sql::PRUNE_BODY).bind(rows::array(&ids)?).execute(&mut *db).await?;
+    sqlx::query(sql::PRUNE_BODY)
+        .bind(rows::array(&ids)?)
+        .execute(&mut *db)
+        .await?;
     Ok(more)
 }

@@ -51,15 +51,21 @@ impl Room for Sqlite {
     }
 
     /// `Store::cut` has nothing to do here.
+    /// There is no backend to end; any number but 0 says that a transaction is held, which starts its cap.
     fn holder(_held: &Held) -> i64 {
-        0
+        1
     }
 
     /// No wake travels with a commit in SQLite; listeners see that the file changed.
-    fn enqueue_in<'a>(store: &'a SqliteStore, conn: &'a mut SqliteConnection, drafts: &'a [Draft]) -> Fut<'a, Vec<i64>> {
+    fn enqueue_in<'a>(
+        store: &'a SqliteStore,
+        conn: &'a mut SqliteConnection,
+        drafts: &'a [Draft],
+    ) -> Fut<'a, Vec<i64>> {
         Box::pin(async {
             let ids = flow::enqueue_in(conn, now_us(&store.inner.clock), drafts).await;
-            ids.map_err(|e| refused::explained(e, &store.inner.opening.name())).doing("enqueue")
+            ids.map_err(|e| refused::explained(e, &store.inner.opening.name()))
+                .doing("enqueue")
         })
     }
 
@@ -91,7 +97,10 @@ impl Room for Sqlite {
 
     fn back<'a>(_store: &'a SqliteStore, held: &'a mut Held) -> Fut<'a, ()> {
         Box::pin(async {
-            sqlx::raw_sql("rollback to savepoint rowlock").execute(held.sql()).await.doing("roll back")?;
+            sqlx::raw_sql("rollback to savepoint rowlock")
+                .execute(held.sql())
+                .await
+                .doing("roll back")?;
             Ok(())
         })
     }
@@ -105,7 +114,9 @@ impl Room for Sqlite {
                 return Ok(SettledIn::NotOurs);
             }
             let now = now_us(&store.inner.clock);
-            let (held, woken) = flow::settle(lent.sql(), now, std::slice::from_ref(settlement)).await.doing("settle")?;
+            let (held, woken) = flow::settle(lent.sql(), now, std::slice::from_ref(settlement))
+                .await
+                .doing("settle")?;
             Ok(match held.is_empty() {
                 true => SettledIn::LeaseLost,
                 false => SettledIn::Applied { woken },
@@ -130,7 +141,9 @@ async fn still_ours(lent: &mut Lent) -> Result<bool> {
     match sqlx::raw_sql("release savepoint rowlock").execute(lent.sql()).await {
         Ok(_) => Ok(lent.depth() == 1),
         Err(error) => {
-            let gone = error.as_database_error().is_some_and(|e| e.message().contains("no such savepoint"));
+            let gone = error
+                .as_database_error()
+                .is_some_and(|e| e.message().contains("no such savepoint"));
             if gone { Ok(false) } else { Err(error).doing("settle") }
         }
     }

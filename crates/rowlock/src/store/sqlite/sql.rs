@@ -10,6 +10,21 @@ macro_rules! statements {
     };
 }
 
+/// Statements sent as one, for the same parameters: each message to a connection's thread costs more than running one.
+/// The first that fails keeps the rest from running.
+macro_rules! together {
+    ($($constant:ident = $($file:literal)+),* $(,)?) => {
+        $(pub const $constant: &str = concat!($(include_str!(concat!("../../../sql/sqlite/", $file, ".sql")), ";\n"),+);)*
+    };
+}
+
+together!(
+    ENQUEUE_ALL = "enqueue" "enqueue_ready",
+    CLAIM_HOLD = "claim_lease" "claim_body",
+    SETTLE_FINISHED = "settle" "settle_gone",
+    SETTLE_ALL = "settle" "settle_ready" "settle_case" "settle_gone",
+);
+
 statements!(
     ALONE_DUE = "alone_due",
     ATTEMPTS = "attempts",

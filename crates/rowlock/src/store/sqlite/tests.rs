@@ -1,5 +1,6 @@
 //! On real files, each in a directory of its own. Time is the test's own clock: nothing here waits for it.
 
+mod bench_tmp;
 mod cases;
 mod flow;
 mod handlers;
@@ -72,7 +73,10 @@ impl Rig {
 
     async fn count(&self, table: &str) -> i64 {
         let sql = format!("select count(*) from {table}");
-        sqlx::query_scalar(sqlx::AssertSqlSafe(sql)).fetch_one(&mut self.conn().await).await.unwrap()
+        sqlx::query_scalar(sqlx::AssertSqlSafe(sql))
+            .fetch_one(&mut self.conn().await)
+            .await
+            .unwrap()
     }
 
     /// One job, enqueued and claimed.
@@ -84,7 +88,9 @@ impl Rig {
 }
 
 fn options(dir: &TempDir) -> SqliteConnectOptions {
-    SqliteConnectOptions::new().filename(dir.path().join("jobs.db")).create_if_missing(true)
+    SqliteConnectOptions::new()
+        .filename(dir.path().join("jobs.db"))
+        .create_if_missing(true)
 }
 
 fn draft(payload: &str) -> Draft {

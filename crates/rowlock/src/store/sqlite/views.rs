@@ -61,15 +61,28 @@ pub async fn cases(db: &mut SqliteConnection, id: Option<i64>, max: i64) -> sqlx
 
 pub async fn alone_due(db: &mut SqliteConnection, before: i64, probes: &[Probe]) -> sqlx::Result<bool> {
     let array = rows::array(&probes.iter().map(ProbeRow::from).collect::<Vec<_>>())?;
-    sqlx::query_scalar(sql::ALONE_DUE).bind(array).bind(before).fetch_one(db).await
+    sqlx::query_scalar(sql::ALONE_DUE)
+        .bind(array)
+        .bind(before)
+        .fetch_one(db)
+        .await
 }
 
 /// The queue to wake, or `None` when the job is no case.
 pub async fn reopen(db: &mut SqliteConnection, now: i64, id: i64, actor: &str) -> sqlx::Result<Option<i64>> {
-    let queue_no: Option<i64> =
-        sqlx::query_scalar(sql::REOPEN_READY).bind(id).bind(now).fetch_optional(&mut *db).await?;
+    let queue_no: Option<i64> = sqlx::query_scalar(sql::REOPEN_READY)
+        .bind(id)
+        .bind(now)
+        .fetch_optional(&mut *db)
+        .await?;
     if queue_no.is_some() {
-        sqlx::query(sql::AUDIT).bind(now).bind(actor).bind("reopen").bind(id).execute(&mut *db).await?;
+        sqlx::query(sql::AUDIT)
+            .bind(now)
+            .bind(actor)
+            .bind("reopen")
+            .bind(id)
+            .execute(&mut *db)
+            .await?;
         sqlx::query(sql::REOPEN).bind(id).execute(&mut *db).await?;
     }
     Ok(queue_no)

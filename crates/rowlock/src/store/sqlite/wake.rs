@@ -12,10 +12,7 @@ use std::{
     time::Duration,
 };
 
-use tokio::{
-    sync::broadcast,
-    time::Instant,
-};
+use tokio::{sync::broadcast, time::Instant};
 
 use super::{conns::Conn, sql};
 use crate::{

@@ -4,8 +4,8 @@
 //! a handler that blocks its executor cannot leave the database locked half-way through a claim, and a caller that
 //! gives up does not cut a transaction in two. It also makes the store usable from any runtime.
 //!
-//! Turns that wait at the same moment share one transaction and so one sync to disk, each under a savepoint of its
-//! own. Nobody is answered before that transaction committed. A handler gets the connection itself, alone, and the
+//! Turns that wait at the same moment share one transaction and so one sync to disk. Nobody is answered before it
+//! committed; when one of them fails, all are rolled back and each is run again alone. A handler gets the connection itself, alone, and the
 //! writer waits until it comes back; when it does not come back it was closed, and the next turn opens another.
 
 use std::{
@@ -34,8 +34,13 @@ use crate::{
 /// Turns that share one commit at most.
 const TURNS_MAX: usize = 64;
 
-/// What a turn does with the connection, at the time it is given.
+const BEGIN: &str = "begin immediate";
+
+/// What is under way on a connection.
 pub type Work<'c, T> = Pin<Box<dyn Future<Output = sqlx::Result<T>> + Send + 'c>>;
+
+/// What to do on a connection, at the given time in microseconds, with the given input.
+pub type Verb<I, T> = for<'c> fn(&'c mut SqliteConnection, i64, &'c I) -> Work<'c, T>;
 
 /// The thread that all writers of the process live on. It only waits and passes on: SQLite itself runs on sqlx's
 /// threads, one per connection.
@@ -69,16 +74,17 @@ impl Writer {
         }
     }
 
-    /// Runs `work` in a transaction that holds the write lock and returns once it committed. An error does not say
+    /// Runs `verb` in a transaction that holds the write lock and returns once it committed. An error does not say
     /// that nothing happened. Cancel-safe: given up before its turn it does not happen, after that it ends on its own.
-    pub async fn write<T, W>(&self, doing: &'static str, limit: Duration, work: W) -> Result<T>
+    pub async fn write<I, T>(&self, doing: &'static str, limit: Duration, input: I, verb: Verb<I, T>) -> Result<T>
     where
+        I: Send + Sync + 'static,
         T: Send + 'static,
-        W: for<'c> FnOnce(&'c mut SqliteConnection, i64) -> Work<'c, T> + Send + 'static,
     {
         let (reply, answer) = oneshot::channel();
         let turn = Pending {
-            work: Some(work),
+            input,
+            verb,
             value: None,
             clock: self.clock.clone(),
             reply,
@@ -95,7 +101,9 @@ impl Writer {
     }
 
     fn ask(&self, ask: Ask) -> sqlx::Result<()> {
-        let thread = THREAD.as_ref().map_err(|e| sqlx::Error::Io(std::io::Error::new(e.kind(), e.to_string())))?;
+        let thread = THREAD
+            .as_ref()
+            .map_err(|e| sqlx::Error::Io(std::io::Error::new(e.kind(), e.to_string())))?;
         let asks = self.asks.get_or_init(|| {
             let (asks, asked) = mpsc::unbounded_channel();
             let desk = Desk {
@@ -121,22 +129,24 @@ impl Writer {
 trait Turn: Send {
     /// Nobody waits for it any more.
     fn given_up(&self) -> bool;
+    /// May run more than once; what it did before was rolled back.
     fn run<'c>(&'c mut self, sql: &'c mut SqliteConnection) -> Work<'c, ()>;
     /// Answers, now that the fate of the transaction is known.
     fn end(self: Box<Self>, fate: sqlx::Result<()>);
 }
 
-struct Pending<T, W> {
-    work: Option<W>,
+struct Pending<I, T> {
+    input: I,
+    verb: Verb<I, T>,
     value: Option<T>,
     clock: Clock,
     reply: oneshot::Sender<sqlx::Result<T>>,
 }
 
-impl<T, W> Turn for Pending<T, W>
+impl<I, T> Turn for Pending<I, T>
 where
+    I: Send + Sync + 'static,
     T: Send + 'static,
-    W: for<'c> FnOnce(&'c mut SqliteConnection, i64) -> Work<'c, T> + Send + 'static,
 {
     fn given_up(&self) -> bool {
         self.reply.is_closed()
@@ -144,10 +154,8 @@ where
 
     fn run<'c>(&'c mut self, sql: &'c mut SqliteConnection) -> Work<'c, ()> {
         Box::pin(async move {
-            if let Some(work) = self.work.take() {
-                // The clock is read here, with the write lock held: a turn may have waited for long.
-                self.value = Some(work(sql, now_us(&self.clock)).await?);
-            }
+            // The clock is read here, with the write lock held: a turn may have waited for long.
+            self.value = Some((self.verb)(sql, now_us(&self.clock), &self.input).await?);
             Ok(())
         })
     }
@@ -232,20 +240,22 @@ impl Desk {
     }
 
     /// The connection, in a transaction that holds the write lock.
-    async fn begin(&mut self) -> sqlx::Result<Conn> {
+    async fn begin(&mut self, statement: &'static str) -> sqlx::Result<Conn> {
         let mut conn = match self.idle.take() {
             Some(conn) => conn,
             None => self.opening.writer().await?,
         };
-        conn.wait_for_lock(self.opening.lock_ms()).await?;
-        match Tm::begin(conn.sql(), Some("begin immediate".into_sql_str())).await {
-            Ok(()) => Ok(conn),
-            Err(error) => {
-                // Refused for the lock's sake, nothing began and the connection is as good as before.
-                if refused::is_busy(&error) && conn.depth() == 0 {
-                    self.idle = Some(conn);
+        let mut patience = self.opening.patience();
+        loop {
+            match Tm::begin(conn.sql(), Some(statement.into_sql_str())).await {
+                Ok(()) => return Ok(conn),
+                Err(error) if !refused::is_busy(&error) => return Err(error),
+                Err(_) if patience.wait().await => {}
+                Err(error) => {
+                    // Nothing began, and the connection is as good as before.
+                    self.keep(conn);
+                    return Err(error);
                 }
-                Err(error)
             }
         }
     }
@@ -254,12 +264,7 @@ impl Desk {
         if reply.is_closed() {
             return;
         }
-        let begun = async {
-            let mut conn = self.begin().await?;
-            sqlx::raw_sql("savepoint rowlock").execute(conn.sql()).await?;
-            Ok(conn)
-        };
-        let conn = match begun.await {
+        let conn = match self.begin("begin immediate; savepoint rowlock").await {
             Ok(conn) => conn,
             Err(error) => {
                 let _ = reply.send(Err(error));
@@ -279,55 +284,49 @@ impl Desk {
     }
 
     async fn write(&mut self, mut turns: Vec<Box<dyn Turn>>) {
-        if turns.is_empty() {
-            return;
-        }
-        let conn = match self.begin().await {
-            Ok(conn) => conn,
-            Err(error) => return end_all(turns, &error),
-        };
-        let fates = if turns.len() == 1 {
-            self.write_alone(conn, &mut turns[0]).await.map(|fate| vec![fate])
-        } else {
-            self.write_together(conn, &mut turns).await
-        };
-        match fates {
-            Ok(fates) => turns.into_iter().zip(fates).for_each(|(turn, fate)| turn.end(fate)),
-            Err(error) => end_all(turns, &error),
-        }
-    }
-
-    async fn write_alone(&mut self, mut conn: Conn, turn: &mut Box<dyn Turn>) -> sqlx::Result<sqlx::Result<()>> {
-        let fate = turn.run(conn.sql()).await;
-        match fate {
-            Ok(()) => Tm::commit(conn.sql()).await?,
-            // On an error that ended the transaction already, this fails too and the connection closes.
-            Err(_) if Tm::rollback(conn.sql()).await.is_err() => return Ok(fate),
-            Err(_) => {}
-        }
-        self.keep(conn);
-        Ok(fate)
-    }
-
-    /// Each turn's own fate, or the one error that undid them all.
-    async fn write_together(
-        &mut self,
-        mut conn: Conn,
-        turns: &mut [Box<dyn Turn>],
-    ) -> sqlx::Result<Vec<sqlx::Result<()>>> {
-        let mut fates = Vec::with_capacity(turns.len());
-        for turn in turns {
-            Tm::begin(conn.sql(), None).await?;
-            let fate = turn.run(conn.sql()).await;
-            match fate {
-                Ok(()) => Tm::commit(conn.sql()).await?,
-                Err(_) => Tm::rollback(conn.sql()).await?,
+        if turns.len() > 1 {
+            match self.write_together(&mut turns).await {
+                Ok(true) => return turns.into_iter().for_each(|turn| turn.end(Ok(()))),
+                Ok(false) => {}
+                Err(error) => return turns.into_iter().for_each(|turn| turn.end(Err(refused::again(&error)))),
             }
-            fates.push(fate);
+        }
+        for mut turn in turns {
+            let fate = self.write_alone(&mut *turn).await;
+            turn.end(fate);
+        }
+    }
+
+    /// All in one commit; `false` when one of them failed and all were rolled back.
+    async fn write_together(&mut self, turns: &mut [Box<dyn Turn>]) -> sqlx::Result<bool> {
+        let mut conn = self.begin(BEGIN).await?;
+        for turn in turns {
+            if turn.run(conn.sql()).await.is_err() {
+                self.undo(conn).await;
+                return Ok(false);
+            }
         }
         Tm::commit(conn.sql()).await?;
         self.keep(conn);
-        Ok(fates)
+        Ok(true)
+    }
+
+    async fn write_alone(&mut self, turn: &mut dyn Turn) -> sqlx::Result<()> {
+        let mut conn = self.begin(BEGIN).await?;
+        if let Err(error) = turn.run(conn.sql()).await {
+            self.undo(conn).await;
+            return Err(error);
+        }
+        Tm::commit(conn.sql()).await?;
+        self.keep(conn);
+        Ok(())
+    }
+
+    /// An error may have ended the transaction already; then this fails too, and the connection closes.
+    async fn undo(&mut self, mut conn: Conn) {
+        if Tm::rollback(conn.sql()).await.is_ok() {
+            self.keep(conn);
+        }
     }
 
     /// For the next turn, if it is outside any transaction; else it closes here.
@@ -335,11 +334,5 @@ impl Desk {
         if conn.depth() == 0 {
             self.idle = Some(conn);
         }
-    }
-}
-
-fn end_all(turns: Vec<Box<dyn Turn>>, error: &sqlx::Error) {
-    for turn in turns {
-        turn.end(Err(refused::again(error)));
     }
 }

@@ -27,7 +27,10 @@ async fn a_retired_job_is_a_case_with_its_history() {
     let id = last.token.id;
     assert_eq!(state_of(&rig.store, id).await, State::Case);
     let case = rig.store.case(id).await.unwrap().unwrap();
-    assert_eq!((case.kind.as_str(), case.queue.as_str(), case.reason.as_str()), ("charge", "orders", "sold out"));
+    assert_eq!(
+        (case.kind.as_str(), case.queue.as_str(), case.reason.as_str()),
+        ("charge", "orders", "sold out")
+    );
     assert_eq!((case.attempt, case.attempts_max), (2, 3));
     let worker = last.token.worker.0;
     assert_eq!(
@@ -55,8 +58,14 @@ async fn the_commit_that_retires_enqueues_the_compensating_job() {
     let links = rig.store.chain(id).await.unwrap();
     assert_eq!(links.len(), 2);
     let refund = &links[1];
-    assert_eq!((refund.kind.as_str(), refund.chain, refund.position), ("refund", Some(id), 1));
-    assert_eq!((refund.priority, refund.attempts_max, refund.state), (2, 5, State::Ready));
+    assert_eq!(
+        (refund.kind.as_str(), refund.chain, refund.position),
+        ("refund", Some(id), 1)
+    );
+    assert_eq!(
+        (refund.priority, refund.attempts_max, refund.state),
+        (2, 5, State::Ready)
+    );
     assert_eq!(refund.payload, serde_json::json!({"order": 7}));
     assert_eq!(refund.tags, ["money"]);
 }
@@ -79,8 +88,10 @@ async fn a_reopened_case_gets_all_its_attempts_and_no_old_token_fits() {
     assert!(rig.store.reopen(id, "ann").await.unwrap());
     assert!(!rig.store.reopen(id, "ann").await.unwrap(), "it is no case any more");
     assert_eq!(rig.count("rowlock_case_file").await, 0);
-    let audit: (String, String, i64) =
-        sqlx::query_as("select actor, verb, id from rowlock_audit").fetch_one(&mut rig.conn().await).await.unwrap();
+    let audit: (String, String, i64) = sqlx::query_as("select actor, verb, id from rowlock_audit")
+        .fetch_one(&mut rig.conn().await)
+        .await
+        .unwrap();
     assert_eq!(audit, ("ann".into(), "reopen".into(), id));
     let again = claim(&rig.store, last.token.worker, 1).await.pop().unwrap();
     assert_eq!((again.attempt, again.token.epoch), (1, 3));
@@ -99,16 +110,51 @@ async fn every_filter_narrows() {
     let worker = rig.worker().await;
     let leased = claim(&rig.store, worker, 1).await[0].token.id;
     let all = JobFilter::default();
-    let list = async |filter: JobFilter| -> Vec<i64> {
-        rig.store.jobs(&filter).await.unwrap().iter().map(|j| j.id).collect()
-    };
+    let list =
+        async |filter: JobFilter| -> Vec<i64> { rig.store.jobs(&filter).await.unwrap().iter().map(|j| j.id).collect() };
     assert_eq!(list(all.clone()).await, [ids[2], ids[1], ids[0]]);
     let f = all.clone();
-    assert_eq!(list(JobFilter { queue: Some("mail".into()), ..f.clone() }).await, [ids[1]]);
-    assert_eq!(list(JobFilter { kind: Some("send".into()), ..f.clone() }).await, [ids[1]]);
-    assert_eq!(list(JobFilter { state: Some(State::Leased), ..f.clone() }).await, [leased]);
-    assert_eq!(list(JobFilter { tag: Some("vip".into()), ..f.clone() }).await, [ids[0]]);
-    assert_eq!(list(JobFilter { below: Some(ids[2]), max: 1, ..f }).await, [ids[1]]);
+    assert_eq!(
+        list(JobFilter {
+            queue: Some("mail".into()),
+            ..f.clone()
+        })
+        .await,
+        [ids[1]]
+    );
+    assert_eq!(
+        list(JobFilter {
+            kind: Some("send".into()),
+            ..f.clone()
+        })
+        .await,
+        [ids[1]]
+    );
+    assert_eq!(
+        list(JobFilter {
+            state: Some(State::Leased),
+            ..f.clone()
+        })
+        .await,
+        [leased]
+    );
+    assert_eq!(
+        list(JobFilter {
+            tag: Some("vip".into()),
+            ..f.clone()
+        })
+        .await,
+        [ids[0]]
+    );
+    assert_eq!(
+        list(JobFilter {
+            below: Some(ids[2]),
+            max: 1,
+            ..f
+        })
+        .await,
+        [ids[1]]
+    );
 }
 
 #[tokio::test]
@@ -128,12 +174,28 @@ async fn status_counts_every_place_by_queue_and_kind() {
     let lanes: Vec<_> = status
         .lanes
         .iter()
-        .map(|l| (l.queue.as_str(), l.kind.as_str(), l.due, l.scheduled, l.leased, l.cases, l.oldest_due_ms))
+        .map(|l| {
+            (
+                l.queue.as_str(),
+                l.kind.as_str(),
+                l.due,
+                l.scheduled,
+                l.leased,
+                l.cases,
+                l.oldest_due_ms,
+            )
+        })
         .collect();
     assert_eq!(
         lanes,
-        [("mail", "charge", 1, 0, 0, 0, Some(1500)), ("orders", "charge", 1, 1, 1, 1, Some(1500))]
+        [
+            ("mail", "charge", 1, 0, 0, 0, Some(1500)),
+            ("orders", "charge", 1, 1, 1, 1, Some(1500))
+        ]
     );
     let holder = status.workers.iter().find(|w| w.id == held.token.worker.0).unwrap();
-    assert_eq!((holder.leases, holder.dead, holder.beat_age_ms, holder.lease_ms), (1, false, 1500, 15_000));
+    assert_eq!(
+        (holder.leases, holder.dead, holder.beat_age_ms, holder.lease_ms),
+        (1, false, 1500, 15_000)
+    );
 }

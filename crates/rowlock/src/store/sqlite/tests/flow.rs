@@ -15,7 +15,10 @@ async fn ids_come_back_in_input_order_and_are_never_reused() {
         let job = rig.store.job(ids[n]).await.unwrap().unwrap();
         assert_eq!((job.payload, job.uid), (serde_json::json!(n), drafts[n].uid));
     }
-    sqlx::raw_sql("delete from rowlock_job; delete from rowlock_ready").execute(&mut rig.conn().await).await.unwrap();
+    sqlx::raw_sql("delete from rowlock_job; delete from rowlock_ready")
+        .execute(&mut rig.conn().await)
+        .await
+        .unwrap();
     let later = rig.store.enqueue(&[numbered(1)]).await.unwrap();
     assert!(later[0] > ids[2499]);
     assert!(rig.store.enqueue(&[]).await.unwrap().is_empty());
@@ -47,19 +50,40 @@ async fn an_enqueue_is_all_or_nothing() {
     bad.payload = "not json".into();
     assert!(rig.store.enqueue(&[numbered(1), bad.clone()]).await.is_err());
     let mut conn = rig.conn().await;
-    assert!(Sqlite::enqueue_in(&rig.store, &mut conn, &[numbered(1), bad.clone()]).await.is_err());
+    assert!(
+        Sqlite::enqueue_in(&rig.store, &mut conn, &[numbered(1), bad.clone()])
+            .await
+            .is_err()
+    );
     sqlx::raw_sql("begin").execute(&mut conn).await.unwrap();
-    assert!(Sqlite::enqueue_in(&rig.store, &mut conn, &[numbered(1), bad]).await.is_err());
+    assert!(
+        Sqlite::enqueue_in(&rig.store, &mut conn, &[numbered(1), bad])
+            .await
+            .is_err()
+    );
     sqlx::raw_sql("commit").execute(&mut conn).await.unwrap();
-    assert_eq!((rig.count("rowlock_job").await, rig.count("rowlock_ready").await), (0, 0));
+    assert_eq!(
+        (rig.count("rowlock_job").await, rig.count("rowlock_ready").await),
+        (0, 0)
+    );
 }
 
 #[tokio::test]
 async fn an_enqueue_shares_the_fate_of_the_callers_transaction() {
     let rig = Rig::new().await;
     let mut conn = rig.conn().await;
-    assert_eq!(Sqlite::enqueue_in(&rig.store, &mut conn, &[numbered(1)]).await.unwrap().len(), 1);
-    assert_eq!(rig.count("rowlock_ready").await, 1, "outside a transaction it stands at once");
+    assert_eq!(
+        Sqlite::enqueue_in(&rig.store, &mut conn, &[numbered(1)])
+            .await
+            .unwrap()
+            .len(),
+        1
+    );
+    assert_eq!(
+        rig.count("rowlock_ready").await,
+        1,
+        "outside a transaction it stands at once"
+    );
     let mut tx = conn.begin().await.unwrap();
     Sqlite::enqueue_in(&rig.store, &mut tx, &[numbered(2)]).await.unwrap();
     tx.rollback().await.unwrap();
@@ -70,7 +94,10 @@ async fn an_enqueue_shares_the_fate_of_the_callers_transaction() {
     for (end, jobs) in [("rollback", 2), ("commit", 3)] {
         sqlx::raw_sql("begin immediate").execute(&mut conn).await.unwrap();
         Sqlite::enqueue_in(&rig.store, &mut conn, &[numbered(4)]).await.unwrap();
-        sqlx::raw_sql(sqlx::AssertSqlSafe(end)).execute(&mut conn).await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(end))
+            .execute(&mut conn)
+            .await
+            .unwrap();
         assert_eq!(rig.count("rowlock_ready").await, jobs, "a begin by hand, then {end}");
     }
 }
@@ -101,7 +128,10 @@ async fn probes_are_served_in_order_up_to_each_queues_limit() {
     let mut payloads: Vec<i64> = jobs.iter().map(|j| payload(j).parse().unwrap()).collect();
     payloads.sort_unstable();
     assert_eq!(payloads, [0, 3, 4, 5, 10, 11]);
-    assert!(jobs.iter().all(|j| (j.attempt, j.token.epoch, j.alone) == (1, 1, false)));
+    assert!(
+        jobs.iter()
+            .all(|j| (j.attempt, j.token.epoch, j.alone) == (1, 1, false))
+    );
     assert!(jobs.iter().all(|j| j.due_at == rig.clock.now().unwrap()));
 }
 
@@ -124,7 +154,11 @@ async fn a_probe_takes_only_what_is_due_and_not_before_its_cursor() {
     let jobs = claim_by(&rig.store, &from).await;
     assert_eq!(jobs.iter().map(|j| j.token.id).collect::<Vec<_>>(), [ids[2]]);
     let jobs = claim(&rig.store, worker, 10).await;
-    assert_eq!(jobs.iter().map(|j| j.token.id).collect::<Vec<_>>(), [ids[1]], "a past due time is clamped to now");
+    assert_eq!(
+        jobs.iter().map(|j| j.token.id).collect::<Vec<_>>(),
+        [ids[1]],
+        "a past due time is clamped to now"
+    );
     assert_eq!(jobs[0].due_at, rig.clock.now().unwrap());
     rig.forward(Duration::from_secs(10));
     assert_eq!(claim(&rig.store, worker, 10).await.len(), 1);
@@ -133,7 +167,10 @@ async fn a_probe_takes_only_what_is_due_and_not_before_its_cursor() {
 #[tokio::test]
 async fn two_stores_on_one_file_never_claim_the_same_job() {
     let rig = Rig::new().await;
-    rig.store.enqueue(&(0..300).map(numbered).collect::<Vec<_>>()).await.unwrap();
+    rig.store
+        .enqueue(&(0..300).map(numbered).collect::<Vec<_>>())
+        .await
+        .unwrap();
     let mut tasks = Vec::new();
     for store in [rig.store.clone(), rig.another(), rig.another()] {
         let worker = rig.worker().await;
@@ -154,7 +191,10 @@ async fn two_stores_on_one_file_never_claim_the_same_job() {
     }
     assert_eq!(ids.len(), 300);
     assert_eq!(ids.iter().collect::<HashSet<_>>().len(), 300);
-    assert_eq!((rig.count("rowlock_ready").await, rig.count("rowlock_lease").await), (0, 300));
+    assert_eq!(
+        (rig.count("rowlock_ready").await, rig.count("rowlock_lease").await),
+        (0, 300)
+    );
 }
 
 #[tokio::test]
@@ -162,7 +202,11 @@ async fn a_missing_body_does_not_fail_the_claim_of_the_others() {
     let rig = Rig::new().await;
     let worker = rig.worker().await;
     let ids = rig.store.enqueue(&[numbered(1), numbered(2)]).await.unwrap();
-    sqlx::query("delete from rowlock_job where id = ?").bind(ids[0]).execute(&mut rig.conn().await).await.unwrap();
+    sqlx::query("delete from rowlock_job where id = ?")
+        .bind(ids[0])
+        .execute(&mut rig.conn().await)
+        .await
+        .unwrap();
     let jobs = claim(&rig.store, worker, 10).await;
     let missing = jobs.iter().find(|j| j.token.id == ids[0]).unwrap();
     assert!(missing.body.is_none() && !missing.expired);
@@ -181,8 +225,15 @@ async fn a_stale_token_settles_nothing_and_leaves_the_others_standing() {
     let mut good = settlement(&jobs[1], Ended::Done);
     good.result = Some(r#"{"paid":true}"#.into());
     assert_eq!(rig.store.settle(&[late, good.clone()]).await.unwrap(), [false, true]);
-    assert_eq!(rig.count("rowlock_ready").await, 0, "the next link of a lost attempt is not enqueued");
-    assert_eq!((rig.count("rowlock_outcome").await, rig.count("rowlock_lease").await), (1, 1));
+    assert_eq!(
+        rig.count("rowlock_ready").await,
+        0,
+        "the next link of a lost attempt is not enqueued"
+    );
+    assert_eq!(
+        (rig.count("rowlock_outcome").await, rig.count("rowlock_lease").await),
+        (1, 1)
+    );
     assert_eq!(rig.store.settle(&[good]).await.unwrap(), [false], "once only");
     let done = rig.store.job(jobs[1].token.id).await.unwrap().unwrap();
     assert_eq!((done.state, done.last_outcome), (State::Finished, Some(Ended::Done)));
@@ -205,8 +256,19 @@ async fn a_retried_job_comes_back_later_and_a_released_one_keeps_its_attempt() {
     assert_eq!((second.attempt, second.token.epoch), (2, 2));
     assert!(settle(&rig.store, &second, Ended::Released).await);
     let third = claim(&rig.store, worker, 1).await.pop().unwrap();
-    assert_eq!((third.attempt, third.token.epoch), (2, 3), "the epoch rises for ever, the attempt was given back");
-    let words: Vec<Ended> = rig.store.attempts(first.token.id).await.unwrap().iter().map(|a| a.outcome).collect();
+    assert_eq!(
+        (third.attempt, third.token.epoch),
+        (2, 3),
+        "the epoch rises for ever, the attempt was given back"
+    );
+    let words: Vec<Ended> = rig
+        .store
+        .attempts(first.token.id)
+        .await
+        .unwrap()
+        .iter()
+        .map(|a| a.outcome)
+        .collect();
     assert_eq!(words, [Ended::Retried, Ended::Released]);
 }
 
@@ -223,7 +285,10 @@ async fn the_next_link_is_enqueued_in_the_commit_that_settles() {
     let links = rig.store.chain(root.token.id).await.unwrap();
     assert_eq!(links.iter().map(|l| l.position).collect::<Vec<_>>(), [0, 1]);
     let from_the_end = rig.store.chain(links[1].id).await.unwrap();
-    assert_eq!(from_the_end.iter().map(|l| l.id).collect::<Vec<_>>(), [links[0].id, links[1].id]);
+    assert_eq!(
+        from_the_end.iter().map(|l| l.id).collect::<Vec<_>>(),
+        [links[0].id, links[1].id]
+    );
 }
 
 #[tokio::test]
@@ -234,7 +299,10 @@ async fn a_lost_reply_is_resolved_to_what_happened() {
     assert_eq!(rig.store.resolve(token).await.unwrap(), Resolved::StillLeased);
     assert_eq!(rig.store.resolve(stale(token)).await.unwrap(), Resolved::Lost);
     assert!(settle(&rig.store, &claimed, Ended::Cancelled).await);
-    assert_eq!(rig.store.resolve(token).await.unwrap(), Resolved::Ended(Ended::Cancelled));
+    assert_eq!(
+        rig.store.resolve(token).await.unwrap(),
+        Resolved::Ended(Ended::Cancelled)
+    );
 }
 
 #[tokio::test]
@@ -242,26 +310,39 @@ async fn a_claim_whose_reply_was_lost_is_found_among_the_own_leases() {
     let rig = Rig::new().await;
     let claimed = rig.claimed(numbered(1)).await;
     let other = rig.worker().await;
-    assert_eq!(rig.store.own_leases(claimed.token.worker).await.unwrap(), [claimed.token]);
+    assert_eq!(
+        rig.store.own_leases(claimed.token.worker).await.unwrap(),
+        [claimed.token]
+    );
     assert!(rig.store.own_leases(other).await.unwrap().is_empty());
 }
 
 #[tokio::test]
 async fn verbs_that_share_a_commit_do_not_share_their_fate() {
     let rig = Rig::new().await;
-    let hold = Sqlite::begin(&rig.store, &token(), Timing::of_lease(LEASE)).await.unwrap();
+    let hold = Sqlite::begin(&rig.store, &token(), Timing::of_lease(LEASE))
+        .await
+        .unwrap();
     let mut bad = numbered(2);
     bad.payload = "not json".into();
     // All three wait for the handler's turn to end, and are then written together.
     let (one, two, three) = ([numbered(1)], [bad], [numbered(3)]);
     let together = async {
-        tokio::join!(rig.store.enqueue(&one), rig.store.enqueue(&two), rig.store.enqueue(&three), async {
-            drop(hold);
-        })
+        tokio::join!(
+            rig.store.enqueue(&one),
+            rig.store.enqueue(&two),
+            rig.store.enqueue(&three),
+            async {
+                drop(hold);
+            }
+        )
     };
     let (one, two, three, ()) = together.await;
     assert!(one.is_ok() && two.is_err() && three.is_ok());
-    assert_eq!((rig.count("rowlock_job").await, rig.count("rowlock_ready").await), (2, 2));
+    assert_eq!(
+        (rig.count("rowlock_job").await, rig.count("rowlock_ready").await),
+        (2, 2)
+    );
 }
 
 fn token() -> Token {

@@ -5,11 +5,13 @@ use sqlx::{Connection, Sqlite};
 use super::*;
 use crate::{
     error::Error,
-    store::{Resolved, Room, SettledIn, sqlite::Held},
+    store::{Resolved, Room, SettledIn, sqlite::room::Held},
 };
 
 async fn begin(rig: &Rig, claimed: &Claimed) -> Held {
-    Sqlite::begin(&rig.store, &claimed.token, Timing::of_lease(LEASE)).await.unwrap()
+    Sqlite::begin(&rig.store, &claimed.token, Timing::of_lease(LEASE))
+        .await
+        .unwrap()
 }
 
 async fn run(held: &mut Held, sql: &'static str) -> sqlx::Result<()> {
@@ -20,7 +22,10 @@ async fn run(held: &mut Held, sql: &'static str) -> sqlx::Result<()> {
 async fn at_work() -> (Rig, Claimed) {
     let rig = Rig::new().await;
     let claimed = rig.claimed(numbered(1)).await;
-    sqlx::raw_sql("create table effect (n integer)").execute(&mut rig.conn().await).await.unwrap();
+    sqlx::raw_sql("create table effect (n integer)")
+        .execute(&mut rig.conn().await)
+        .await
+        .unwrap();
     (rig, claimed)
 }
 
@@ -32,7 +37,12 @@ async fn a_handlers_writes_commit_with_the_outcome() {
     let mut done = settlement(&claimed, Ended::Done);
     done.next = vec![numbered(2)];
     let settled = Sqlite::settle_in(&rig.store, &mut held, &done).await.unwrap();
-    assert_eq!(settled, SettledIn::Applied { woken: vec![queue_no("orders")] });
+    assert_eq!(
+        settled,
+        SettledIn::Applied {
+            woken: vec![queue_no("orders")]
+        }
+    );
     assert_eq!(rig.count("effect").await, 0, "not before the commit");
     Sqlite::commit(&rig.store, held).await.unwrap();
     assert_eq!((rig.count("effect").await, rig.count("rowlock_ready").await), (1, 1));
@@ -45,7 +55,10 @@ async fn after_going_back_the_failure_is_recorded_and_nothing_else() {
     let mut held = begin(&rig, &claimed).await;
     run(&mut held, "insert into effect values (1)").await.unwrap();
     let mut nested = Sqlite::conn(&mut held).begin().await.unwrap();
-    sqlx::raw_sql("insert into effect values (2)").execute(&mut *nested).await.unwrap();
+    sqlx::raw_sql("insert into effect values (2)")
+        .execute(&mut *nested)
+        .await
+        .unwrap();
     drop(nested);
     Sqlite::back(&rig.store, &mut held).await.unwrap();
     let failed = settlement(&claimed, Ended::Retried);
@@ -60,9 +73,14 @@ async fn a_savepoint_dropped_right_before_the_settle_is_no_foreign_transaction()
     let (rig, claimed) = at_work().await;
     let mut held = begin(&rig, &claimed).await;
     let mut nested = Sqlite::conn(&mut held).begin().await.unwrap();
-    sqlx::raw_sql("insert into effect values (1)").execute(&mut *nested).await.unwrap();
+    sqlx::raw_sql("insert into effect values (1)")
+        .execute(&mut *nested)
+        .await
+        .unwrap();
     drop(nested);
-    let settled = Sqlite::settle_in(&rig.store, &mut held, &settlement(&claimed, Ended::Done)).await.unwrap();
+    let settled = Sqlite::settle_in(&rig.store, &mut held, &settlement(&claimed, Ended::Done))
+        .await
+        .unwrap();
     assert!(matches!(settled, SettledIn::Applied { .. }));
     Sqlite::commit(&rig.store, held).await.unwrap();
     assert_eq!(rig.count("effect").await, 0);
@@ -70,15 +88,29 @@ async fn a_savepoint_dropped_right_before_the_settle_is_no_foreign_transaction()
 
 #[tokio::test]
 async fn a_transaction_that_user_code_ended_is_not_ours_and_gets_no_outcome() {
-    for end in ["commit", "rollback", "commit; begin", "commit; begin immediate; savepoint other"] {
+    for end in [
+        "commit",
+        "rollback",
+        "commit; begin",
+        "commit; begin immediate; savepoint other",
+    ] {
         let (rig, claimed) = at_work().await;
         let mut held = begin(&rig, &claimed).await;
         run(&mut held, end).await.unwrap();
-        let settled = Sqlite::settle_in(&rig.store, &mut held, &settlement(&claimed, Ended::Done)).await.unwrap();
+        let settled = Sqlite::settle_in(&rig.store, &mut held, &settlement(&claimed, Ended::Done))
+            .await
+            .unwrap();
         assert_eq!(settled, SettledIn::NotOurs, "{end}");
         drop(held);
-        assert_eq!((rig.count("rowlock_outcome").await, rig.count("rowlock_lease").await), (0, 1), "{end}");
-        assert!(settle(&rig.store, &claimed, Ended::Retired).await, "{end}: the next turn has a sound connection");
+        assert_eq!(
+            (rig.count("rowlock_outcome").await, rig.count("rowlock_lease").await),
+            (0, 1),
+            "{end}"
+        );
+        assert!(
+            settle(&rig.store, &claimed, Ended::Retired).await,
+            "{end}: the next turn has a sound connection"
+        );
     }
 }
 
@@ -87,7 +119,9 @@ async fn a_leaked_savepoint_is_not_ours() {
     let (rig, claimed) = at_work().await;
     let mut held = begin(&rig, &claimed).await;
     std::mem::forget(Sqlite::conn(&mut held).begin().await.unwrap());
-    let settled = Sqlite::settle_in(&rig.store, &mut held, &settlement(&claimed, Ended::Done)).await.unwrap();
+    let settled = Sqlite::settle_in(&rig.store, &mut held, &settlement(&claimed, Ended::Done))
+        .await
+        .unwrap();
     assert_eq!(settled, SettledIn::NotOurs);
     drop(held);
     assert_eq!(rig.store.resolve(claimed.token).await.unwrap(), Resolved::StillLeased);
@@ -100,7 +134,10 @@ async fn a_lost_lease_is_seen_inside_the_transaction() {
     run(&mut held, "insert into effect values (1)").await.unwrap();
     let mut late = settlement(&claimed, Ended::Done);
     late.token = stale(late.token);
-    assert_eq!(Sqlite::settle_in(&rig.store, &mut held, &late).await.unwrap(), SettledIn::LeaseLost);
+    assert_eq!(
+        Sqlite::settle_in(&rig.store, &mut held, &late).await.unwrap(),
+        SettledIn::LeaseLost
+    );
     drop(held);
     assert_eq!(rig.store.resolve(claimed.token).await.unwrap(), Resolved::StillLeased);
     assert_eq!(rig.count("effect").await, 0);
@@ -115,7 +152,9 @@ async fn a_dropped_transaction_rolls_back_and_the_next_one_begins() {
     }
     let mut held = begin(&rig, &claimed).await;
     run(&mut held, "insert into effect values (2)").await.unwrap();
-    let settled = Sqlite::settle_in(&rig.store, &mut held, &settlement(&claimed, Ended::Done)).await.unwrap();
+    let settled = Sqlite::settle_in(&rig.store, &mut held, &settlement(&claimed, Ended::Done))
+        .await
+        .unwrap();
     assert!(matches!(settled, SettledIn::Applied { .. }));
     Sqlite::commit(&rig.store, held).await.unwrap();
     assert_eq!(rig.count("effect").await, 1);
@@ -164,10 +203,17 @@ async fn who_waits_too_long_is_told_who_holds_the_lock() {
     };
     assert_eq!(doing, "enqueue");
     let text = source.to_string();
-    assert!(text.contains("holds the write lock of") && text.contains("jobs.db"), "{text}");
+    assert!(
+        text.contains("holds the write lock of") && text.contains("jobs.db"),
+        "{text}"
+    );
     assert_eq!(crate::error::sqlstate(&source).as_deref(), Some("5"));
     drop(held);
-    assert_eq!(other.enqueue(&[numbered(2)]).await.unwrap().len(), 1, "its connection is as good as before");
+    assert_eq!(
+        other.enqueue(&[numbered(2)]).await.unwrap().len(),
+        1,
+        "its connection is as good as before"
+    );
 }
 
 #[tokio::test]
@@ -177,7 +223,9 @@ async fn a_beat_behind_a_handler_gives_up_in_time() {
         lease: LEASE,
         lock: Duration::from_millis(30),
     });
-    let held = Sqlite::begin(&store, &claimed.token, Timing::of_lease(LEASE)).await.unwrap();
+    let held = Sqlite::begin(&store, &claimed.token, Timing::of_lease(LEASE))
+        .await
+        .unwrap();
     let error = store.beat(claimed.token.worker).await.unwrap_err();
     assert_eq!(error.code().as_deref(), Some("5"));
     drop(held);
@@ -189,11 +237,21 @@ async fn a_transaction_that_reads_sees_one_state_and_cannot_write() {
     let (rig, _claimed) = at_work().await;
     let mut held = Sqlite::begin_read(&rig.store, Timing::of_lease(LEASE)).await.unwrap();
     let error = run(&mut held, "insert into effect values (1)").await.unwrap_err();
-    assert_eq!(crate::error::sqlstate(&error).as_deref(), Some("8"), "SQLITE_READONLY: {error}");
+    assert_eq!(
+        crate::error::sqlstate(&error).as_deref(),
+        Some("8"),
+        "SQLITE_READONLY: {error}"
+    );
     let count = "select count(*) from rowlock_job";
-    let before: i64 = sqlx::query_scalar(count).fetch_one(Sqlite::conn(&mut held)).await.unwrap();
+    let before: i64 = sqlx::query_scalar(count)
+        .fetch_one(Sqlite::conn(&mut held))
+        .await
+        .unwrap();
     rig.store.enqueue(&[numbered(2)]).await.unwrap();
-    let after: i64 = sqlx::query_scalar(count).fetch_one(Sqlite::conn(&mut held)).await.unwrap();
+    let after: i64 = sqlx::query_scalar(count)
+        .fetch_one(Sqlite::conn(&mut held))
+        .await
+        .unwrap();
     assert_eq!(before, after);
     Sqlite::end_read(&rig.store, held).await.unwrap();
     assert_eq!(rig.count("rowlock_job").await, before + 1);
@@ -206,7 +264,10 @@ async fn a_blocked_runtime_does_not_keep_another_from_writing() {
     let store = rig.store.clone();
     // A runtime with writes in flight whose only thread then blocks, as a careless handler would.
     let blocked = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async move {
             for n in 0..20 {
                 let store = store.clone();

@@ -17,13 +17,25 @@ async fn a_worker_is_dead_only_when_seen_stale_twice() {
     let rig = Rig::new().await;
     let worker = rig.worker().await;
     rig.forward(STALE);
-    assert!(rig.store.mark_dead().await.unwrap().is_empty(), "one look proves nothing");
-    assert!(rig.store.mark_dead().await.unwrap().is_empty(), "nor does a second one right after it");
+    assert!(
+        rig.store.mark_dead().await.unwrap().is_empty(),
+        "one look proves nothing"
+    );
+    assert!(
+        rig.store.mark_dead().await.unwrap().is_empty(),
+        "nor does a second one right after it"
+    );
     assert!(rig.store.beat(worker).await.unwrap());
     rig.forward(A_THIRD);
-    assert!(rig.store.mark_dead().await.unwrap().is_empty(), "a beat in between clears the suspicion");
+    assert!(
+        rig.store.mark_dead().await.unwrap().is_empty(),
+        "a beat in between clears the suspicion"
+    );
     rig.forward(STALE);
-    assert!(rig.store.mark_dead().await.unwrap().is_empty(), "it must be suspected anew");
+    assert!(
+        rig.store.mark_dead().await.unwrap().is_empty(),
+        "it must be suspected anew"
+    );
     rig.forward(A_THIRD);
     assert_eq!(rig.store.mark_dead().await.unwrap(), [worker]);
     assert!(!rig.store.beat(worker).await.unwrap());
@@ -35,10 +47,19 @@ async fn a_dead_worker_cannot_claim() {
     let worker = rig.worker().await;
     rig.store.enqueue(&[numbered(1)]).await.unwrap();
     die(&rig).await;
-    assert!(matches!(rig.store.claim(&ask(worker, 1)).await.unwrap(), ClaimReply::Dead));
+    assert!(matches!(
+        rig.store.claim(&ask(worker, 1)).await.unwrap(),
+        ClaimReply::Dead
+    ));
     let unknown = WorkerId::random();
-    assert!(matches!(rig.store.claim(&ask(unknown, 1)).await.unwrap(), ClaimReply::Dead));
-    assert_eq!((rig.count("rowlock_ready").await, rig.count("rowlock_lease").await), (1, 0));
+    assert!(matches!(
+        rig.store.claim(&ask(unknown, 1)).await.unwrap(),
+        ClaimReply::Dead
+    ));
+    assert_eq!(
+        (rig.count("rowlock_ready").await, rig.count("rowlock_lease").await),
+        (1, 0)
+    );
 }
 
 #[tokio::test]
@@ -49,8 +70,14 @@ async fn a_lost_job_goes_back_to_be_claimed_alone() {
     die(&rig).await;
     let expired = rig.store.expire(10).await.unwrap();
     assert_eq!(expired.len(), 1);
-    assert_eq!((expired[0].token, expired[0].attempt, expired[0].retired), (lost.token, 1, false));
-    assert_eq!((expired[0].kind.as_str(), expired[0].queue_no), ("charge", queue_no("orders")));
+    assert_eq!(
+        (expired[0].token, expired[0].attempt, expired[0].retired),
+        (lost.token, 1, false)
+    );
+    assert_eq!(
+        (expired[0].kind.as_str(), expired[0].queue_no),
+        ("charge", queue_no("orders"))
+    );
     assert!(!settle(&rig.store, &lost, Ended::Done).await, "the old token is void");
     let worker = rig.worker().await;
     assert!(claim(&rig.store, worker, 1).await.is_empty());
@@ -63,7 +90,10 @@ async fn a_lost_job_goes_back_to_be_claimed_alone() {
     let again = claim_by(&rig.store, &alone).await.pop().unwrap();
     assert_eq!((again.attempt, again.token.epoch, again.alone), (2, 2, true));
     let attempts = rig.store.attempts(lost.token.id).await.unwrap();
-    assert_eq!((attempts[0].outcome, attempts[0].error.as_deref()), (Ended::Lost, Some(WORKER_LOST)));
+    assert_eq!(
+        (attempts[0].outcome, attempts[0].error.as_deref()),
+        (Ended::Lost, Some(WORKER_LOST))
+    );
 }
 
 #[tokio::test]
@@ -80,7 +110,10 @@ async fn a_lost_job_without_attempts_left_becomes_a_case_and_is_compensated() {
     assert_eq!((case.reason.as_str(), case.attempt), (WORKER_LOST, 1));
     assert_eq!(case.history[0]["outcome"], "lost");
     let links = rig.store.chain(lost.token.id).await.unwrap();
-    assert_eq!((links.len(), links[1].kind.as_str(), links[1].state), (2, "refund", State::Ready));
+    assert_eq!(
+        (links.len(), links[1].kind.as_str(), links[1].state),
+        (2, "refund", State::Ready)
+    );
 }
 
 #[tokio::test]
@@ -109,18 +142,28 @@ async fn history_and_bodies_go_when_their_retention_is_over() {
     let mut retired = numbered(3);
     retired.kind = "other".into();
     let case = rig.store.enqueue(&[retired]).await.unwrap()[0];
-    sqlx::query("insert into rowlock_case_file select id, 1, 1, 1, 0, 0, 3, 'why', 0, '[]' from rowlock_ready where id = ?")
-        .bind(case)
-        .execute(&mut rig.conn().await)
-        .await
-        .unwrap();
+    sqlx::query(
+        "insert into rowlock_case_file select id, 1, 1, 1, 0, 0, 3, 'why', 0, '[]' from rowlock_ready where id = ?",
+    )
+    .bind(case)
+    .execute(&mut rig.conn().await)
+    .await
+    .unwrap();
     rig.store.maintain(day).await.unwrap();
-    assert_eq!((rig.count("rowlock_outcome").await, rig.count("rowlock_job").await), (2, 3), "nothing is old yet");
+    assert_eq!(
+        (rig.count("rowlock_outcome").await, rig.count("rowlock_job").await),
+        (2, 3),
+        "nothing is old yet"
+    );
     rig.forward(day + Duration::from_secs(1));
     rig.store.maintain(day).await.unwrap();
     assert_eq!(rig.count("rowlock_outcome").await, 0);
     assert!(rig.store.job(done.token.id).await.unwrap().is_none());
-    assert_eq!(state_of(&rig.store, retried.token.id).await, State::Ready, "it still has a place");
+    assert_eq!(
+        state_of(&rig.store, retried.token.id).await,
+        State::Ready,
+        "it still has a place"
+    );
     assert!(rig.store.job(case).await.unwrap().is_some());
 }
 
@@ -128,11 +171,17 @@ async fn history_and_bodies_go_when_their_retention_is_over() {
 async fn pruning_is_not_stopped_by_a_batch_limit() {
     let rig = Rig::new().await;
     let worker = rig.worker().await;
-    rig.store.enqueue(&(0..2500).map(numbered).collect::<Vec<_>>()).await.unwrap();
+    rig.store
+        .enqueue(&(0..2500).map(numbered).collect::<Vec<_>>())
+        .await
+        .unwrap();
     let jobs = claim(&rig.store, worker, 2500).await;
     let batch: Vec<_> = jobs.iter().map(|j| settlement(j, Ended::Done)).collect();
     assert!(rig.store.settle(&batch).await.unwrap().iter().all(|ok| *ok));
     rig.forward(Duration::from_secs(2));
     rig.store.maintain(Duration::from_secs(1)).await.unwrap();
-    assert_eq!((rig.count("rowlock_outcome").await, rig.count("rowlock_job").await), (0, 0));
+    assert_eq!(
+        (rig.count("rowlock_outcome").await, rig.count("rowlock_job").await),
+        (0, 0)
+    );
 }

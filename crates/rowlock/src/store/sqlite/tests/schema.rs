@@ -13,7 +13,10 @@ fn folder() -> std::path::PathBuf {
 }
 
 async fn objects(conn: &mut SqliteConnection) -> Vec<(String, String, Option<String>)> {
-    sqlx::query_as("select type, name, sql from sqlite_schema order by type, name").fetch_all(conn).await.unwrap()
+    sqlx::query_as("select type, name, sql from sqlite_schema order by type, name")
+        .fetch_all(conn)
+        .await
+        .unwrap()
 }
 
 #[tokio::test]
@@ -21,7 +24,10 @@ async fn many_stores_may_migrate_at_once() {
     let rig = Rig::bare();
     assert_eq!(rig.store.schema().await.unwrap(), SchemaFound::Missing);
     let stores: Vec<_> = (0..8).map(|_| rig.another()).collect();
-    let tasks: Vec<_> = stores.into_iter().map(|s| tokio::spawn(async move { s.migrate().await.unwrap() })).collect();
+    let tasks: Vec<_> = stores
+        .into_iter()
+        .map(|s| tokio::spawn(async move { s.migrate().await.unwrap() }))
+        .collect();
     let mut applied = Vec::new();
     for task in tasks {
         applied.extend(task.await.unwrap());
@@ -44,7 +50,13 @@ async fn a_newer_schema_is_left_alone() {
         .await
         .unwrap();
     assert!(rig.store.migrate().await.unwrap().is_empty());
-    assert_eq!(rig.store.schema().await.unwrap(), SchemaFound::At { version: 99, oldest: 50 });
+    assert_eq!(
+        rig.store.schema().await.unwrap(),
+        SchemaFound::At {
+            version: 99,
+            oldest: 50
+        }
+    );
 }
 
 #[tokio::test]
@@ -52,9 +64,15 @@ async fn the_schema_is_the_sum_of_its_migrations_and_so_is_the_printed_script() 
     let migrated = Rig::new().await;
     let schema = Rig::bare();
     let text = std::fs::read_to_string(folder().join("schema.sql")).unwrap();
-    sqlx::raw_sql(sqlx::AssertSqlSafe(text)).execute(&mut schema.conn().await).await.unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(text))
+        .execute(&mut schema.conn().await)
+        .await
+        .unwrap();
     let printed = Rig::bare();
-    sqlx::raw_sql(sqlx::AssertSqlSafe(migration_sql())).execute(&mut printed.conn().await).await.unwrap();
+    sqlx::raw_sql(sqlx::AssertSqlSafe(migration_sql()))
+        .execute(&mut printed.conn().await)
+        .await
+        .unwrap();
     let expected = objects(&mut migrated.conn().await).await;
     assert!(!expected.is_empty());
     assert_eq!(objects(&mut schema.conn().await).await, expected);
@@ -68,14 +86,22 @@ async fn every_statement_prepares_and_every_file_has_a_caller() {
     let mut conn = rig.conn().await;
     for (name, text) in sql::ALL {
         let mut lines = text.lines();
-        assert!(lines.next().is_some_and(|l| l.starts_with("-- ")), "{name}: line one is the promise");
-        assert!(lines.next().is_some_and(|l| l.starts_with("-- Index: ")), "{name}: line two is the index");
+        assert!(
+            lines.next().is_some_and(|l| l.starts_with("-- ")),
+            "{name}: line one is the promise"
+        );
+        assert!(
+            lines.next().is_some_and(|l| l.starts_with("-- Index: ")),
+            "{name}: line two is the index"
+        );
         if let Err(error) = conn.prepare(text.into_sql_str()).await {
             panic!("{name}: {error}");
         }
     }
     let called: BTreeSet<String> = sql::ALL.iter().map(|(name, _)| format!("{name}.sql")).collect();
-    let files = std::fs::read_dir(folder()).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap());
+    let files = std::fs::read_dir(folder())
+        .unwrap()
+        .map(|f| f.unwrap().file_name().into_string().unwrap());
     let found: BTreeSet<String> = files.filter(|f| f.ends_with(".sql") && f != "schema.sql").collect();
     assert_eq!(found, called);
 }
@@ -87,8 +113,10 @@ async fn hot_statements_use_their_index() {
     let mut conn = rig.conn().await;
     let mut plan = async |text: &str| -> String {
         let explain = format!("explain query plan {text}");
-        let rows: Vec<(i64, i64, i64, String)> =
-            sqlx::query_as(sqlx::AssertSqlSafe(explain)).fetch_all(&mut conn).await.unwrap();
+        let rows: Vec<(i64, i64, i64, String)> = sqlx::query_as(sqlx::AssertSqlSafe(explain))
+            .fetch_all(&mut conn)
+            .await
+            .unwrap();
         rows.into_iter().map(|r| r.3 + "\n").collect()
     };
     let claim = plan(sql::CLAIM).await;
@@ -101,9 +129,15 @@ async fn hot_statements_use_their_index() {
         assert!(settle.contains("SEARCH l USING INTEGER PRIMARY KEY"), "{settle}");
     }
     let status = plan(sql::STATUS).await;
-    assert!(status.contains("SCAN r USING COVERING INDEX rowlock_ready_order"), "{status}");
+    assert!(
+        status.contains("SCAN r USING COVERING INDEX rowlock_ready_order"),
+        "{status}"
+    );
     let chain = plan(sql::CHAIN).await;
-    assert!(chain.contains("USING COVERING INDEX rowlock_job_chain (chain=?)"), "{chain}");
+    assert!(
+        chain.contains("USING COVERING INDEX rowlock_job_chain (chain=?)"),
+        "{chain}"
+    );
     let alone = plan(sql::ALONE_DUE).await;
     assert!(alone.contains("priority=? AND due_at<?"), "{alone}");
 }

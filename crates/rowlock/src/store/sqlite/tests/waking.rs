@@ -5,7 +5,10 @@ use crate::store::{Room, Wakes};
 
 /// Far longer than any hint takes: a wake that does not come fails the test instead of hanging it.
 async fn next(wakes: &mut Box<dyn Wakes>) -> Option<i64> {
-    tokio::time::timeout(Duration::from_secs(10), wakes.next()).await.expect("no wake").unwrap()
+    tokio::time::timeout(Duration::from_secs(10), wakes.next())
+        .await
+        .expect("no wake")
+        .unwrap()
 }
 
 #[tokio::test]

@@ -1,0 +1,104 @@
+//! A worker process to be killed, frozen, cut off and restarted by the suites. Its orders are its only argument.
+
+mod on_postgres;
+mod on_sqlite;
+mod point;
+
+use std::{
+    fs::{File, OpenOptions},
+    io::Write,
+    net::SocketAddr,
+};
+
+use anyhow::{Context, Result};
+use proof::victim::Orders;
+use rowlock::{Attempt, Event};
+use rustix::event::{PollFd, PollFlags, poll};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+/// What handlers reach.
+#[derive(Debug)]
+pub(crate) struct Tools {
+    provider: Option<SocketAddr>,
+    starts: Option<File>,
+}
+
+impl Tools {
+    fn new(orders: &Orders) -> Result<Tools> {
+        let open = |path| OpenOptions::new().create(true).append(true).open(path);
+        Ok(Tools {
+            provider: orders.provider,
+            starts: orders.starts.as_ref().map(open).transpose().context("the file of starts")?,
+        })
+    }
+
+    /// Notes that a handler has started. One write, so that lines of several processes do not mix.
+    pub(crate) fn started(&self, attempt: &Attempt) -> Result<()> {
+        let Some(mut file) = self.starts.as_ref() else { return Ok(()) };
+        Ok(file.write_all(format!("{} {}\n", attempt.id(), attempt.epoch()).as_bytes())?)
+    }
+
+    /// Causes the effect outside.
+    pub(crate) async fn call(&self, key: &str, job: i64) -> Result<String> {
+        let provider = self.provider.context("this victim was given no provider")?;
+        proof::provider::call(provider, key, job).await
+    }
+}
+
+// Points block the thread they are hit on; the others must be able to go on meanwhile.
+#[tokio::main(flavor = "multi_thread", worker_threads = 4)]
+async fn main() -> Result<()> {
+    let orders = std::env::args().nth(1).context("give the orders, as json")?;
+    let orders: Orders = serde_json::from_str(&orders).context("the orders do not read")?;
+    let level = if orders.quiet { "rowlock=info" } else { "rowlock=debug" };
+    tracing_subscriber::fmt().with_env_filter(level).with_ansi(false).with_writer(std::io::stderr).init();
+    std::thread::spawn(end_with_parent);
+    let stop = CancellationToken::new();
+    let mut asked = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let told = stop.clone();
+    tokio::spawn(async move {
+        asked.recv().await;
+        told.cancel();
+    });
+    if orders.url.starts_with("sqlite:") {
+        on_sqlite::run(&orders, &stop).await
+    } else {
+        on_postgres::run(&orders, &stop).await
+    }
+}
+
+/// Ends the process when nobody holds the other end of its stdin any more. Only looks: what is written there is for
+/// the point at which this process stands.
+fn end_with_parent() {
+    let stdin = std::io::stdin();
+    loop {
+        let mut ends = [PollFd::new(&stdin, PollFlags::empty())];
+        if poll(&mut ends, None).is_ok() && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
+            std::process::exit(3);
+        }
+    }
+}
+
+/// Prints an event as one line of JSON.
+pub(crate) fn print(event: &Event, quiet: bool) {
+    let line = match event {
+        Event::Claimed { .. } | Event::Settled { .. } if quiet => return,
+        Event::Claimed { jobs } => json!({"event": "claimed", "jobs": jobs}),
+        Event::Settled { id, attempt, ended, error, .. } => {
+            json!({"event": "settled", "id": id, "attempt": attempt, "ended": ended.as_str(), "error": error})
+        }
+        Event::LeaseLost { id, attempt, .. } => json!({"event": "lease_lost", "id": id, "attempt": attempt}),
+        Event::CommitResolved { id, committed } => {
+            json!({"event": "commit_resolved", "id": id, "committed": committed})
+        }
+        Event::Expired { id, worker, retired, .. } => {
+            json!({"event": "expired", "id": id, "worker": worker.to_string(), "retired": retired})
+        }
+        Event::ClaimReplyLost { jobs } => json!({"event": "claim_reply_lost", "jobs": jobs}),
+        Event::CutOff => json!({"event": "cut_off"}),
+        Event::DeclaredDead => json!({"event": "declared_dead"}),
+        other => Value::String(format!("{other:?}")),
+    };
+    println!("{line}");
+}

@@ -1,0 +1,148 @@
+//! The handlers and the workers, compiled once per database.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use proof::victim::{Abort, Atomic, Batched, Failing, Follow, Hold, Orders, Plain, Quick, Slow, Staged as StagedJob};
+use rowlock::{Backoff, Fail};
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use super::db::{Ctx, Outcome, Rowlock, Staged, Tx, Worker};
+use crate::{Tools, point};
+
+/// Runs the workers until told to stop.
+pub(crate) async fn run(orders: &Orders, stop: &CancellationToken) -> Result<()> {
+    let mut workers = JoinSet::new();
+    for _ in 0..orders.workers {
+        let (worker, stop) = (worker(orders)?, stop.clone());
+        workers.spawn(worker.run_until(async move { stop.cancelled().await }));
+    }
+    while let Some(ended) = workers.join_next().await {
+        ended??;
+    }
+    Ok(())
+}
+
+fn worker(orders: &Orders) -> Result<Worker<Tools>> {
+    let quiet = orders.quiet;
+    let mut worker = Worker::new(&Rowlock::open(&orders.url)?)
+        .state(Tools::new(orders)?)
+        .queue(&orders.queue, orders.concurrency)
+        .lease(Duration::from_millis(orders.lease_ms))
+        .grace(Duration::from_secs(5))
+        .on_event(move |event| crate::print(event, quiet))
+        .atomic(atomic)
+        .atomic(failing)
+        .atomic(follow)
+        .atomic(plain)
+        .backoff(Backoff {
+            base: Duration::from_millis(20),
+            max: Duration::from_millis(200),
+        })
+        .staged(staged)
+        .staged(batched)
+        .staged(quick)
+        .staged(slow)
+        .staged(abort)
+        .staged(hold);
+    if let Some(prefetch) = orders.prefetch {
+        worker = worker.prefetch(prefetch);
+    }
+    if let Some(connections) = orders.connections {
+        worker = worker.connections(connections);
+    }
+    if let Some(name) = &orders.name {
+        worker = worker.name(name);
+    }
+    Ok(worker)
+}
+
+/// One ledger row; the ledger has no unique index, so that a double shows.
+async fn ledger(tx: &mut Tx, job: i64, note: &str) -> Result<(), sqlx::Error> {
+    let insert = sqlx::query("insert into ledger (job, note) values ($1, $2)");
+    insert.bind(job).bind(note).execute(&mut **tx).await?;
+    Ok(())
+}
+
+async fn atomic(cx: Ctx<Tools>, job: Atomic, mut tx: Tx) -> Outcome {
+    let add = sqlx::query("update account set balance = balance + 1 where id = $1");
+    add.bind(job.account).execute(&mut *tx).await?;
+    point::stand("mid-handler");
+    ledger(&mut tx, cx.id(), "atomic").await?;
+    tx.done().then(Follow {}).ok()
+}
+
+async fn failing(cx: Ctx<Tools>, _job: Failing, mut tx: Tx) -> Outcome {
+    ledger(&mut tx, cx.id(), "failing").await?;
+    if cx.attempt() == 1 {
+        return Err(Fail::retry_after(Duration::ZERO, "the first attempt fails"));
+    }
+    tx.done().then(Follow {}).ok()
+}
+
+async fn follow(cx: Ctx<Tools>, _job: Follow, mut tx: Tx) -> Outcome {
+    ledger(&mut tx, cx.id(), "follow").await?;
+    tx.done().ok()
+}
+
+async fn plain(cx: Ctx<Tools>, _job: Plain, mut tx: Tx) -> Outcome {
+    ledger(&mut tx, cx.id(), "plain").await?;
+    tx.done().ok()
+}
+
+async fn staged(mut cx: Staged<Tools>, _job: StagedJob) -> Outcome {
+    let mut read = cx.prepare().await?;
+    sqlx::query("select balance from account").fetch_optional(&mut *read).await?;
+    read.commit().await?;
+    let receipt = charge(&cx).await?;
+    let (id, mut tx) = (cx.id(), cx.settle().await?);
+    ledger(&mut tx, id, &receipt).await?;
+    tx.done().then(Follow {}).ok()
+}
+
+async fn batched(cx: Staged<Tools>, _job: Batched) -> Outcome {
+    charge(&cx).await?;
+    cx.done().then(Follow {}).ok()
+}
+
+async fn charge(cx: &Staged<Tools>) -> Result<String, Fail> {
+    let (tools, id) = (cx.state(), cx.id());
+    cx.effect("charge", |key| async move {
+        let receipt = tools.call(&key.to_string(), id).await;
+        point::stand("outside");
+        receipt
+    })
+    .await
+}
+
+async fn quick(cx: Staged<Tools>, _job: Quick) -> Outcome {
+    cx.state().started(&cx)?;
+    cx.done().ok()
+}
+
+async fn slow(cx: Staged<Tools>, job: Slow) -> Outcome {
+    if cx.attempt() == 1 {
+        tokio::time::sleep(Duration::from_millis(job.ms)).await;
+    }
+    let receipt = charge(&cx).await?;
+    let (id, mut tx) = (cx.id(), cx.settle().await?);
+    ledger(&mut tx, id, &receipt).await?;
+    tx.done().ok()
+}
+
+async fn abort(cx: Staged<Tools>, job: Abort) -> Outcome {
+    cx.state().started(&cx)?;
+    if cx.attempt() == 1 {
+        tokio::time::sleep(Duration::from_millis(job.ms)).await;
+    }
+    std::process::abort()
+}
+
+async fn hold(cx: Staged<Tools>, _job: Hold) -> Outcome {
+    cx.state().started(&cx)?;
+    if cx.attempt() == 1 {
+        cx.stopping().await;
+    }
+    cx.done().ok()
+}

@@ -1,0 +1,64 @@
+//! The jobs that victims run. Each exists for what can go wrong in the middle of it.
+
+use rowlock::Job;
+use serde::{Deserialize, Serialize};
+
+/// Atomic: adds one to an account, stops at `mid-handler`, writes the ledger, goes on with [`Follow`].
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "atomic", attempts = 5)]
+pub struct Atomic {
+    /// The account that it adds one to.
+    pub account: i64,
+}
+
+/// Atomic: writes the ledger and fails on the first attempt, succeeds and goes on with [`Follow`] on the second.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "failing", attempts = 5)]
+pub struct Failing {}
+
+/// Staged: looks, calls the provider (stopping at `outside` before it has the reply), writes the ledger, goes on with
+/// [`Follow`].
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "staged", attempts = 5)]
+pub struct Staged {}
+
+/// Staged: calls the provider, has nothing to write, goes on with [`Follow`]; settled in a batch.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "batched", attempts = 5)]
+pub struct Batched {}
+
+/// The next link: atomic, writes the ledger.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "follow", attempts = 5)]
+pub struct Follow {}
+
+/// Atomic: writes the ledger, nothing else.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "plain", attempts = 25)]
+pub struct Plain {}
+
+/// Staged: does nothing.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "quick", attempts = 25)]
+pub struct Quick {}
+
+/// Staged: takes its time on the first attempt, calls the provider, writes the ledger.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "slow", attempts = 3)]
+pub struct Slow {
+    /// How long.
+    pub ms: u64,
+}
+
+/// Staged: kills its own process, on the first attempt after a while.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "abort", attempts = 3)]
+pub struct Abort {
+    /// How long.
+    pub ms: u64,
+}
+
+/// Staged: goes on until a later attempt than the first, or until the worker stops.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "hold", attempts = 5)]
+pub struct Hold {}

@@ -1,0 +1,175 @@
+//! A real worker process is killed with SIGKILL at every named point of both handler shapes. Another takes over, and
+//! what the job does has happened once: in the database, at the provider, and down its chain.
+
+use anyhow::{Context, Result, ensure};
+use proof::{
+    bed::postgres_servers,
+    scene::{Scene, all_servers, on_each},
+    victim::{Atomic, Batched, Failing, PATIENCE, Staged},
+};
+use rowlock::Ended::{self, Done, Lost, Retried};
+
+const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
+
+/// What the killed job is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    Atomic,
+    Failing,
+    Staged,
+    Batched,
+}
+
+impl Shape {
+    async fn enqueue(self, scene: &Scene) -> Result<i64> {
+        match self {
+            Shape::Atomic => scene.enqueue(Atomic { account: 1 }).await,
+            Shape::Failing => scene.enqueue(Failing {}).await,
+            Shape::Staged => scene.enqueue(Staged {}).await,
+            Shape::Batched => scene.enqueue(Batched {}).await,
+        }
+    }
+
+    fn goes_outside(self) -> bool {
+        matches!(self, Shape::Staged | Shape::Batched)
+    }
+
+    /// Rows of its own in the ledger.
+    fn ledger(self) -> i64 {
+        if self == Shape::Batched { 0 } else { 1 }
+    }
+}
+
+/// One job, one killed worker, another that takes over; then everything is counted.
+async fn killed_once(scene: Scene, shape: Shape, point: &'static str, ended: &'static [Ended], calls: usize) -> Result<()> {
+    let id = shape.enqueue(&scene).await?;
+    let mut first = scene.victim(&scene.orders(), Some(point))?;
+    first.stands_at(point).await?;
+    first.kill()?;
+
+    let mut second = scene.victim(&scene.orders(), None)?;
+    scene.until_finished(id).await;
+    second.stop().await?;
+
+    happened_once(&scene, shape, id, ended).await?;
+    if shape.goes_outside() {
+        let (seen, effects) = (scene.provider.calls(id), scene.provider.effects(id));
+        ensure!((seen, effects) == (calls, 1), "{seen} calls with {effects} keys, not {calls} with one");
+    }
+    Ok(())
+}
+
+async fn happened_once(scene: &Scene, shape: Shape, id: i64, ended: &[Ended]) -> Result<()> {
+    let rows = scene.number(&format!("select count(*) from ledger where job = {id}")).await?;
+    ensure!(rows == shape.ledger(), "{rows} ledger rows");
+    let balance = scene.number("select balance from account where id = 1").await?;
+    ensure!(balance == i64::from(shape == Shape::Atomic), "the account stands at {balance}");
+    let chain = scene.observe().chain(id).await?;
+    ensure!(chain.len() == 2, "the chain has {} links", chain.len());
+    let follows = scene.number("select count(*) from rowlock.job where kind = 'follow'").await?;
+    let followed = scene.number("select count(*) from ledger where note = 'follow'").await?;
+    ensure!((follows, followed) == (1, 1), "{follows} next links, which happened {followed} times");
+
+    let attempts = scene.attempts(id).await?;
+    let outcomes: Vec<Ended> = attempts.iter().map(|a| a.outcome).collect();
+    ensure!(outcomes == ended, "attempts ended {outcomes:?}, not {ended:?}");
+    let numbers: Vec<i32> = attempts.iter().map(|a| a.attempt).collect();
+    ensure!(numbers.iter().copied().eq(1..=ended.len() as i32), "attempts are numbered {numbers:?}");
+    ensure!(attempts.iter().all(|a| i64::from(a.attempt) == a.epoch), "an epoch was skipped");
+    scene.at_rest().await
+}
+
+/// A test per point: who is killed where, how its attempts end, and how often it calls outside.
+macro_rules! killed {
+    ($($name:ident: $shape:ident at $point:literal ends $ended:expr, calls $calls:literal;)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn $name() -> Result<()> {
+                let case = concat!("crash::", stringify!($name));
+                on_each(all_servers(), VICTIM, case, |scene| killed_once(scene, Shape::$shape, $point, &$ended, $calls)).await
+            }
+        )*
+    };
+}
+
+killed! {
+    an_atomic_job_killed_after_its_claim_happens_once: Atomic at "after-claim" ends [Lost, Done], calls 0;
+    an_atomic_job_killed_before_its_handler_happens_once: Atomic at "before-handler" ends [Lost, Done], calls 0;
+    an_atomic_job_killed_after_its_first_write_happens_once: Atomic at "mid-handler" ends [Lost, Done], calls 0;
+    an_atomic_job_killed_before_its_settle_happens_once: Atomic at "before-settle" ends [Lost, Done], calls 0;
+    an_atomic_job_killed_before_its_commit_happens_once: Atomic at "before-commit" ends [Lost, Done], calls 0;
+    an_atomic_job_killed_after_its_commit_is_not_run_again: Atomic at "after-commit" ends [Done], calls 0;
+
+    a_failing_job_killed_before_its_failure_is_recorded_counts_as_lost: Failing at "before-failure" ends [Lost, Done], calls 0;
+    a_failing_job_killed_before_its_settle_counts_as_lost: Failing at "before-settle" ends [Lost, Done], calls 0;
+    a_failing_job_killed_before_its_commit_counts_as_lost: Failing at "before-commit" ends [Lost, Done], calls 0;
+    a_failing_job_killed_after_its_commit_counts_as_failed: Failing at "after-commit" ends [Retried, Done], calls 0;
+
+    a_staged_job_killed_after_its_claim_calls_once: Staged at "after-claim" ends [Lost, Done], calls 1;
+    a_staged_job_killed_before_its_handler_calls_once: Staged at "before-handler" ends [Lost, Done], calls 1;
+    a_staged_job_killed_before_its_call_calls_once: Staged at "before-effect" ends [Lost, Done], calls 1;
+    a_staged_job_killed_during_its_call_repeats_it_under_the_same_key: Staged at "outside" ends [Lost, Done], calls 2;
+    a_staged_job_killed_after_its_call_repeats_it_under_the_same_key: Staged at "after-effect" ends [Lost, Done], calls 2;
+    a_staged_job_killed_before_its_settle_happens_once: Staged at "before-settle" ends [Lost, Done], calls 2;
+    a_staged_job_killed_before_its_commit_happens_once: Staged at "before-commit" ends [Lost, Done], calls 2;
+    a_staged_job_killed_after_its_commit_is_not_run_again: Staged at "after-commit" ends [Done], calls 1;
+
+    a_batched_job_killed_before_its_call_calls_once: Batched at "before-effect" ends [Lost, Done], calls 1;
+    a_batched_job_killed_after_its_call_repeats_it_under_the_same_key: Batched at "after-effect" ends [Lost, Done], calls 2;
+    a_batched_job_killed_before_its_batch_is_written_happens_once: Batched at "before-batch" ends [Lost, Done], calls 2;
+    a_batched_job_killed_after_its_batch_is_written_is_not_run_again: Batched at "after-batch" ends [Done], calls 1;
+}
+
+/// Makes COMMIT itself take a while on the server: a deferred trigger that sleeps, for the first row only.
+async fn slow_commit(scene: &Scene) -> Result<()> {
+    let slow = "create table slow (once int); insert into slow values (1); \
+        create function sleep_once() returns trigger language plpgsql as $$ begin \
+          delete from slow; if found then perform pg_sleep(1); end if; return null; end $$; \
+        create constraint trigger sleep after insert on ledger deferrable initially deferred \
+          for each row execute function sleep_once()";
+    scene.run(slow).await
+}
+
+/// The backend in the middle of a COMMIT, when there is one.
+const COMMITTING: &str = "select count(*) from pg_stat_activity \
+    where datname = current_database() and wait_event = 'PgSleep' and query ilike 'commit%'";
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_job_killed_while_its_commit_is_under_way_is_not_run_again() -> Result<()> {
+    let case = "crash::a_job_killed_while_its_commit_is_under_way_is_not_run_again";
+    on_each(postgres_servers(), VICTIM, case, |scene| async move {
+        slow_commit(&scene).await?;
+        let id = Shape::Atomic.enqueue(&scene).await?;
+        let mut first = scene.victim(&scene.orders(), None)?;
+        scene.until_number(COMMITTING, 1, PATIENCE).await;
+        // The server has the COMMIT, nobody is left to hear its answer, and it commits all the same.
+        first.kill()?;
+
+        let mut second = scene.victim(&scene.orders(), None)?;
+        scene.until_finished(id).await;
+        second.stop().await?;
+        happened_once(&scene, Shape::Atomic, id, &[Done]).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_commit_cut_off_by_the_server_is_looked_up_and_the_job_retried() -> Result<()> {
+    let case = "crash::a_commit_cut_off_by_the_server_is_looked_up_and_the_job_retried";
+    on_each(postgres_servers(), VICTIM, case, |scene| async move {
+        slow_commit(&scene).await?;
+        let id = Shape::Atomic.enqueue(&scene).await?;
+        let mut only = scene.victim(&scene.orders(), None)?;
+        scene.until_number(COMMITTING, 1, PATIENCE).await;
+        let cut = COMMITTING.replace("count(*)", "count(pg_terminate_backend(pid))");
+        ensure!(scene.number(&cut).await? == 1, "no commit was cut off");
+
+        scene.until_finished(id).await;
+        only.stop().await?;
+        let resolved = only.events("commit_resolved");
+        let resolved = resolved.first().context("the commit's fate was not looked up")?;
+        ensure!(resolved["committed"] == false, "{resolved}");
+        happened_once(&scene, Shape::Atomic, id, &[Retried, Done]).await
+    })
+    .await
+}

@@ -1,0 +1,138 @@
+//! What the pages say is so: named tests exist, links lead somewhere, and the SQL runs.
+
+use std::path::{Path, PathBuf};
+
+use proof::bed::{Database, Server};
+use sqlx::Connection;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// Every file with this ending under a folder.
+fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files(&path, ending, found);
+        } else if path.extension().is_some_and(|e| e == ending) {
+            found.push(path);
+        }
+    }
+}
+
+/// What stands between backticks.
+fn quoted(text: &str) -> Vec<&str> {
+    text.split('`').skip(1).step_by(2).collect()
+}
+
+/// Whether a quoted word can only be the name of a test: a claim has many words.
+fn is_claim(word: &str) -> bool {
+    let plain = word.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
+    plain && word.matches('_').count() >= 3
+}
+
+fn rust_sources() -> String {
+    let mut paths = Vec::new();
+    files(&root().join("crates"), "rs", &mut paths);
+    let texts = paths.iter().map(|path| std::fs::read_to_string(path).unwrap());
+    texts.collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn every_test_named_in_the_guarantees_exists() {
+    let sources = rust_sources();
+    let page = read("docs/guarantees.md");
+    let named: Vec<&str> = quoted(&page).into_iter().filter(|word| is_claim(word)).collect();
+    assert!(named.len() >= 40, "only {} tests are named", named.len());
+    let missing: Vec<_> = named.iter().filter(|name| !sources.contains(&format!("fn {name}("))).collect();
+    assert!(missing.is_empty(), "no such tests: {missing:#?}");
+}
+
+#[test]
+fn every_promise_and_invariant_in_the_guarantees_names_a_test() {
+    let page = read("docs/guarantees.md");
+    let mut rows = Vec::new();
+    for line in page.lines().filter(|line| line.starts_with("| ")) {
+        let Some(mark) = line.split('|').nth(1).map(str::trim) else { continue };
+        let letter = mark.starts_with(|c: char| "ACDESL".contains(c));
+        if letter && mark.len() == 2 && mark.ends_with(|c: char| c.is_ascii_digit()) {
+            assert!(quoted(line).into_iter().any(is_claim), "row {mark} names no test");
+            rows.push(mark);
+        }
+    }
+    let wanted = "A1 A2 A3 A5 C1 C2 C4 C5 C6 D2 E1 E2 E3 E4 E5 S1 S2 S3 S4 S5 S6 L1 L2 L3 L4 L5";
+    assert_eq!(rows.join(" "), wanted);
+}
+
+#[test]
+fn every_link_between_the_pages_leads_somewhere() {
+    let mut pages = Vec::new();
+    files(&root().join("docs"), "md", &mut pages);
+    pages.extend(["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md"].map(|page| root().join(page)));
+    let mut broken = Vec::new();
+    for page in &pages {
+        let text = std::fs::read_to_string(page).unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let path = target.split('#').next().unwrap_or_default();
+            let outside = target.contains("://") || path.is_empty();
+            if !outside && !page.parent().unwrap().join(path).exists() {
+                broken.push(format!("{}: {target}", page.display()));
+            }
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn every_path_named_in_the_architecture_exists() {
+    let page = read("ARCHITECTURE.md");
+    let path = |word: &&str| word.contains('/') && !word.contains([' ', '<', '(', '*', '{', '→']) && !word.starts_with('/');
+    let missing: Vec<_> = quoted(&page).into_iter().filter(path).filter(|word| !root().join(word).exists()).collect();
+    assert!(missing.is_empty(), "{missing:#?}");
+}
+
+/// The fenced blocks of a page that begin with this mark.
+fn blocks<'a>(page: &'a str, mark: &str) -> Vec<&'a str> {
+    let fence = format!("```{mark}\n");
+    page.split(fence.as_str()).skip(1).filter_map(|rest| rest.split("```").next()).collect()
+}
+
+#[tokio::test]
+async fn every_query_of_the_sql_page_runs_on_sqlite() {
+    let page = read("docs/sql.md");
+    let queries = blocks(&page, "sql sqlite");
+    assert!(queries.len() >= 6, "{} queries", queries.len());
+    let [server] = proof::bed::sqlite_server().try_into().unwrap();
+    let database = Database::fresh(&server, "docs::every_query_of_the_sql_page_runs").await.unwrap();
+    rowlock::sqlite::Rowlock::open(&database.url).unwrap().migrate().await.unwrap();
+    let mut db = sqlx::SqliteConnection::connect(&database.url).await.unwrap();
+    for query in queries {
+        let run = sqlx::raw_sql(sqlx::AssertSqlSafe(query)).execute(&mut db).await;
+        assert!(run.is_ok(), "{query}\n{run:?}");
+    }
+}
+
+#[tokio::test]
+async fn every_query_of_the_sql_page_runs_on_postgresql() {
+    let page = read("docs/sql.md");
+    let queries = blocks(&page, "sql postgresql");
+    assert!(queries.len() >= 6, "{} queries", queries.len());
+    for server in proof::bed::postgres_servers() {
+        run_on(&server, &queries).await;
+    }
+}
+
+async fn run_on(server: &Server, queries: &[&str]) {
+    let database = Database::fresh(server, "docs::every_query_of_the_sql_page_runs").await.unwrap();
+    rowlock::postgres::Rowlock::open(&database.url).unwrap().migrate().await.unwrap();
+    let mut db = sqlx::PgConnection::connect(&database.url).await.unwrap();
+    for query in queries {
+        let run = sqlx::raw_sql(sqlx::AssertSqlSafe(*query)).execute(&mut db).await;
+        assert!(run.is_ok(), "{query}\n{run:?}");
+    }
+}

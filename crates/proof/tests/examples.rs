@@ -1,0 +1,141 @@
+//! Every example runs, ends by itself, and prints exactly this; and the README shows the code of one of them.
+
+use std::{
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
+    sync::LazyLock,
+};
+
+/// The workspace's root.
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The folder of the examples' binaries, once they are built. The whole workspace is named, so that dependencies have
+/// the features they were built with for the tests, and nothing is built twice.
+static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into());
+    let mut build = Command::new(cargo);
+    build.args(["build", "--quiet", "--locked", "--workspace", "--examples"]).current_dir(root());
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    assert!(build.status().unwrap().success(), "the examples do not build");
+    let test = std::env::current_exe().unwrap();
+    test.ancestors().nth(2).unwrap().join("examples")
+});
+
+/// What an example writes to stdout.
+fn output(name: &str) -> String {
+    let run = Command::new(BUILT.join(name)).stdin(Stdio::null()).output().unwrap();
+    let err = String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{name} failed: {err}");
+    String::from_utf8(run.stdout).unwrap()
+}
+
+fn expect(name: &str, lines: &[&str]) {
+    let printed = output(name);
+    assert_eq!(printed.lines().collect::<Vec<_>>(), lines, "example {name}");
+}
+
+#[test]
+fn hello_runs_its_job_once() {
+    expect("hello", &["hello, world: job 1 is done"]);
+}
+
+#[test]
+fn a_failed_request_leaves_neither_order_nor_job() {
+    expect(
+        "enqueue_in_axum",
+        &[
+            "oars: 201: order 1",
+            "boat: 402: not enough money",
+            "1 order, 1 job",
+            "order 1 is confirmed",
+        ],
+    );
+}
+
+#[test]
+fn a_chain_runs_link_by_link_and_is_read_back() {
+    expect(
+        "atomic_chain",
+        &[
+            "link 0: reserve-stock done in attempt 1",
+            "link 1: charge-account done in attempt 1",
+            "link 2: write-receipt done in attempt 1",
+            "        receipt for the chain that job 1 began",
+            "stock 4, account 200 cents, receipts 1",
+        ],
+    );
+}
+
+#[test]
+fn a_lost_reply_is_asked_for_again_under_the_same_key_and_charged_once() {
+    expect(
+        "staged_charge",
+        &[
+            "attempt 1: retried: connection reset before the reply arrived",
+            "attempt 2: done",
+            "calls 2, the same key each time: true, charges 1",
+            "order 7 is paid by ch_1 over 800 cents",
+        ],
+    );
+}
+
+#[test]
+fn a_job_out_of_attempts_becomes_a_case_and_is_reopened() {
+    expect(
+        "retries_and_a_case",
+        &[
+            "case 1: ship-parcel used 3 of 3 attempts",
+            "  attempt 1: retried: the label printer is out of paper",
+            "  attempt 2: retried: the label printer is out of paper",
+            "  attempt 3: retired: the label printer is out of paper",
+            "parcels shipped: 0",
+            "paper refilled, case reopened",
+            "job 1: finished, done in attempt 1, claimed 4 times in all",
+            "parcels shipped: 1",
+        ],
+    );
+}
+
+#[test]
+fn a_stopping_worker_finishes_what_runs_and_hands_back_the_rest() {
+    expect(
+        "graceful_shutdown",
+        &[
+            "first worker: a page begun",
+            "first worker: told to stop, the page finished",
+            "finished: done, attempts used: 1",
+            "ready: released, attempts used: 0",
+            "ready: released, attempts used: 0",
+            "second worker: a page written in attempt 1",
+            "second worker: a page written in attempt 1",
+        ],
+    );
+}
+
+#[test]
+fn every_example_is_tested_and_short() {
+    let source = std::fs::read_to_string(root().join("crates/proof/tests/examples.rs")).unwrap();
+    for entry in std::fs::read_dir(root().join("crates/rowlock/examples")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_stem().unwrap().to_string_lossy().into_owned();
+        assert!(source.contains(&format!("\"{name}\"")), "example {name} is not run by any test");
+        let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines <= 120, "example {name} has {lines} lines, at most 120");
+    }
+}
+
+#[test]
+fn the_readme_shows_the_hello_example_as_it_is() {
+    let readme = std::fs::read_to_string(root().join("README.md")).unwrap();
+    let (_, rest) = readme.split_once("```rust\n").expect("the README has a rust block");
+    let (shown, _) = rest.split_once("```").unwrap();
+    let example = std::fs::read_to_string(root().join("crates/rowlock/examples/hello.rs")).unwrap();
+    let code = example.lines().filter(|line| !line.starts_with("//!"));
+    // Spaces do not count: the formatter may lay out the example anew.
+    let plain = |text: &str| text.split_whitespace().collect::<String>();
+    assert_eq!(plain(shown), plain(&code.collect::<Vec<_>>().join("\n")));
+}

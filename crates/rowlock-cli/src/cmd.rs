@@ -1,0 +1,141 @@
+//! The commands, and where they act.
+
+pub(crate) mod bench;
+pub(crate) mod cases;
+pub(crate) mod demo;
+pub(crate) mod enqueue;
+pub(crate) mod inspect;
+pub(crate) mod jobs;
+pub(crate) mod migrate;
+pub(crate) mod reopen;
+pub(crate) mod status;
+mod tables;
+
+use std::{str::FromStr, time::Duration};
+
+use anyhow::Result;
+use clap::{Args, Parser, Subcommand};
+use rowlock::Admin;
+use sqlx::sqlite::SqliteConnectOptions;
+
+use crate::output::Advice;
+
+/// Background jobs whose effects happen exactly once, on PostgreSQL and SQLite.
+///
+/// New here? `rowlock demo` runs an order pipeline, kills its workers all the time, and counts what was lost or doubled.
+#[derive(Parser)]
+#[command(name = "rowlock", version, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) place: Place,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Which database.
+#[derive(Args)]
+pub(crate) struct Place {
+    /// The database: postgres://user@host/name or sqlite:path. There is no default; `demo` and `bench` use a temporary
+    /// SQLite file unless it is given by hand
+    #[arg(long, global = true, value_name = "URL", env = "ROWLOCK_DATABASE", hide_env_values = true)]
+    database: Option<String>,
+    /// The PostgreSQL schema that holds the jobs
+    #[arg(long, global = true, value_name = "NAME", default_value = "rowlock")]
+    pub(crate) schema: String,
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Runs orders through workers that are killed all the time, and counts what was lost or doubled
+    Demo(demo::Args),
+    #[command(hide = true)]
+    DemoWorker(demo::WorkerArgs),
+    /// Creates or updates the tables
+    Migrate(migrate::Args),
+    /// Shows how many jobs wait, run or were retired, and the workers
+    Status(status::Args),
+    /// Lists jobs, newest first
+    Jobs(jobs::Args),
+    /// Shows one job: payload, attempts, chain, and why it was retired
+    Inspect(inspect::Args),
+    /// Lists retired jobs that wait for a decision
+    Cases(cases::Args),
+    /// Puts a case back to ready, with all its attempts
+    Reopen(reopen::Args),
+    /// Enqueues a job by its kind and JSON payload
+    Enqueue(enqueue::Args),
+    /// Measures roughly how many jobs a second this machine enqueues and runs
+    Bench(bench::Args),
+}
+
+impl Place {
+    pub(crate) fn url(&self) -> Result<&str> {
+        self.database.as_deref().filter(|url| !url.is_empty()).ok_or_else(|| {
+            Advice::error("no database given", "--database sqlite:app.db or postgres://…, or set ROWLOCK_DATABASE")
+        })
+    }
+
+    /// The URL, if it was `named` by hand.
+    pub(crate) fn url_if(&self, named: bool) -> Option<&str> {
+        self.database.as_deref().filter(|_| named)
+    }
+
+    /// The database, not looked at yet.
+    pub(crate) fn admin(&self) -> Result<Admin> {
+        Ok(Admin::open(self.url()?, &self.schema)?)
+    }
+
+    /// The database, with a schema that this binary can use. A SQLite file that is not there is a mistyped name, and is
+    /// not created by looking at it.
+    pub(crate) async fn checked(&self) -> Result<Admin> {
+        let admin = self.admin()?;
+        let url = self.url()?;
+        if url.starts_with("sqlite:")
+            && let Ok(options) = SqliteConnectOptions::from_str(url)
+            && !options.get_filename().exists()
+        {
+            let file = options.get_filename().display();
+            return Err(Advice::error(
+                format!("there is no file {file}"),
+                format!("rowlock migrate --database {url}   creates it; or check the path"),
+            ));
+        }
+        admin.check_schema().await?;
+        Ok(admin)
+    }
+}
+
+/// Reads `500ms`, `5s`, `10m`, `2h` or `1d`.
+fn duration(text: &str) -> Result<Duration, String> {
+    let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let unit_ms = match unit {
+        "ms" => 1,
+        "s" => 1000,
+        "m" => 60 * 1000,
+        "h" => 3600 * 1000,
+        "d" => 24 * 3600 * 1000,
+        _ => return Err("give a whole number and ms, s, m, h or d, such as 5s".into()),
+    };
+    let number: u64 = number.parse().map_err(|_| "give a whole number and a unit, such as 5s".to_owned())?;
+    number.checked_mul(unit_ms).map(Duration::from_millis).ok_or_else(|| "too long".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_need_a_number_and_a_unit() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2h"), Ok(Duration::from_secs(7200)));
+        for bad in ["", "5", "s", "-5s", "5 s", "1.5s", "99999999999999999999d", "99999999999999999d"] {
+            assert!(duration(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        <Cli as clap::CommandFactory>::command().debug_assert();
+    }
+}

@@ -1,0 +1,82 @@
+//! `rowlock inspect`: everything about one job.
+
+use anyhow::Result;
+use rowlock::{CaseView, JobView};
+
+use super::{Place, tables};
+use crate::output::{self, Advice, BOLD, DIM, PLAIN, RED, when};
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The job's id
+    id: i64,
+    /// Print one JSON object: job, attempts, chain, case
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
+    let observe = place.checked().await?.observe();
+    let Some(job) = observe.job(args.id).await? else {
+        return Err(Advice::error(
+            format!("no job {}, or its retention is over", args.id),
+            "rowlock jobs   lists the newest",
+        ));
+    };
+    let attempts = observe.attempts(args.id).await?;
+    let chain = observe.chain(args.id).await?;
+    let case = observe.case(args.id).await?;
+    if args.json {
+        let all = serde_json::json!({ "job": job, "attempts": attempts, "chain": chain, "case": case });
+        return output::print_json(&all);
+    }
+    let mut text = facts(&job);
+    if let Some(case) = &case {
+        text += &reason(case);
+    }
+    text += &heading("payload");
+    text += &format!("{}\n", serde_json::to_string_pretty(&job.payload)?);
+    if let Some(result) = &job.result {
+        text += &heading("result");
+        text += &format!("{}\n", serde_json::to_string_pretty(result)?);
+    }
+    text += &heading("attempts");
+    text += &if attempts.is_empty() { "none has ended\n".into() } else { tables::attempts(&attempts) };
+    if chain.len() > 1 {
+        text += &heading("chain");
+        text += &tables::jobs(&chain);
+    }
+    output::print(&text)
+}
+
+fn heading(title: &str) -> String {
+    format!("\n{BOLD}{title}{PLAIN}\n")
+}
+
+fn facts(job: &JobView) -> String {
+    let mut text = format!("{BOLD}job {}{PLAIN}  {}\n", job.id, tables::state(job).content());
+    let mut fact = |name: &str, value: String| text += &format!("{DIM}{name:<10}{PLAIN}{value}\n");
+    fact("kind", format!("{} (version {})", job.kind, job.version));
+    fact("queue", format!("{}, priority {}", job.queue, job.priority));
+    fact("uid", job.uid.to_string());
+    fact("attempts", format!("{} of {}, claimed {} times", job.attempt, job.attempts_max, job.epoch));
+    fact("enqueued", format!("{} ({})", when(job.created_at), job.created_at));
+    if let Some(due) = job.due_at {
+        fact("due", format!("{} ({due})", when(due)));
+    }
+    if let (Some(worker), Some(claimed)) = (job.worker, job.claimed_at) {
+        fact("claimed", format!("{} by worker {worker}", when(claimed)));
+    }
+    if let Some(expires) = job.expires_at {
+        fact("expires", format!("{} ({expires})", when(expires)));
+    }
+    if !job.tags.is_empty() {
+        fact("tags", job.tags.join(", "));
+    }
+    text
+}
+
+fn reason(case: &CaseView) -> String {
+    let (id, when) = (case.id, when(case.retired_at));
+    format!("\n{RED}retired {when}:{PLAIN} {}\nrowlock reopen {id}   tries it again\n", case.reason)
+}

@@ -1,0 +1,28 @@
+//! `rowlock migrate`: creates or updates the tables, or prints the SQL for people who run their own.
+
+use anyhow::Result;
+
+use super::Place;
+use crate::output;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Print every migration instead of applying what is missing; touches no database
+    #[arg(long)]
+    sql: bool,
+}
+
+pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
+    let admin = place.admin()?;
+    if args.sql {
+        return output::print(admin.migration_sql());
+    }
+    let applied = admin.migrate().await?;
+    // On a schema that is newer than this binary nothing was applied, and that may be too new.
+    admin.check_schema().await?;
+    if applied.is_empty() {
+        return output::print("schema is up to date\n");
+    }
+    let lines: String = applied.iter().map(|name| format!("applied {name}\n")).collect();
+    output::print(&lines)
+}

@@ -1,0 +1,223 @@
+//! What people see: tables, times, errors. Colours appear on a terminal only, and passwords never.
+
+use std::{fmt, io::Write, process::ExitCode};
+
+use anyhow::Result;
+use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
+use jiff::Timestamp;
+use serde::Serialize;
+
+pub(crate) const BOLD: &str = "\x1b[1m";
+pub(crate) const DIM: &str = "\x1b[2m";
+pub(crate) const RED: &str = "\x1b[1;31m";
+pub(crate) const GREEN: &str = "\x1b[1;32m";
+pub(crate) const CYAN: &str = "\x1b[36m";
+pub(crate) const PLAIN: &str = "\x1b[0m";
+
+/// Writes data to stdout. A reader that has gone away (`| head`) is no error.
+pub(crate) fn print(text: &str) -> Result<()> {
+    let mut out = anstream::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
+    }
+}
+
+/// One JSON value and a line end.
+pub(crate) fn print_json<T: Serialize>(value: &T) -> Result<()> {
+    print(&format!("{}\n", serde_json::to_string_pretty(value)?))
+}
+
+/// Says something that is no data.
+pub(crate) fn note(text: &str) {
+    let mut err = anstream::stderr().lock();
+    // There is nobody to tell that telling failed.
+    let _ = writeln!(err, "{text}");
+}
+
+/// A table with a quiet header and no frame.
+pub(crate) fn table<const N: usize>(header: [&str; N]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).enforce_styling();
+    table.set_header(header.map(|h| Cell::new(h).add_attribute(Attribute::Dim)));
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
+    }
+    table
+}
+
+/// The table's text, without blanks at the line ends.
+pub(crate) fn text(table: &Table) -> String {
+    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+}
+
+pub(crate) fn right(value: impl ToString) -> Cell {
+    Cell::new(value).set_alignment(CellAlignment::Right)
+}
+
+/// A count that deserves a look when it is not zero.
+pub(crate) fn watched(count: i64) -> Cell {
+    let cell = right(count);
+    if count > 0 { cell.fg(Color::Red) } else { cell }
+}
+
+/// One line of at most `max` characters.
+pub(crate) fn short(text: &str, max: usize) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    if line.chars().count() <= max {
+        return line;
+    }
+    line.chars().take(max.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// A span as people say it.
+pub(crate) fn span_ms(ms: i64) -> String {
+    match ms {
+        ..1000 => format!("{ms} ms"),
+        ..60_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
+        ..3_600_000 => format!("{} min {} s", ms / 60_000, ms % 60_000 / 1000),
+        ..86_400_000 => format!("{} h {} min", ms / 3_600_000, ms % 3_600_000 / 60_000),
+        _ => format!("{} d {} h", ms / 86_400_000, ms % 86_400_000 / 3_600_000),
+    }
+}
+
+/// How long ago, or how far ahead.
+pub(crate) fn when(at: Timestamp) -> String {
+    let ms = Timestamp::now().duration_since(at).as_millis();
+    let ms = i64::try_from(ms).unwrap_or(if ms < 0 { i64::MIN + 1 } else { i64::MAX });
+    if ms < 0 { format!("in {}", span_ms(-ms)) } else { format!("{} ago", span_ms(ms)) }
+}
+
+/// A problem that comes with its next step.
+#[derive(Debug)]
+pub(crate) struct Advice {
+    problem: String,
+    next: String,
+}
+
+impl Advice {
+    pub(crate) fn error(problem: impl Into<String>, next: impl Into<String>) -> anyhow::Error {
+        anyhow::Error::new(Advice {
+            problem: problem.into(),
+            next: next.into(),
+        })
+    }
+}
+
+impl fmt::Display for Advice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.problem)
+    }
+}
+
+impl std::error::Error for Advice {}
+
+/// Prints the error and gives the exit code.
+pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
+    let mut text = String::new();
+    for (label, style, line) in lines(error) {
+        text += &format!("{style}{label}{PLAIN} {line}\n");
+    }
+    note(without_passwords(&text).trim_end());
+    ExitCode::FAILURE
+}
+
+fn lines(error: &anyhow::Error) -> Vec<(&'static str, &'static str, String)> {
+    let mut lines: Vec<(&str, &str, String)> = Vec::new();
+    for link in error.chain() {
+        let text = link.to_string();
+        // Many errors print their source themselves; say it once.
+        if lines.last().is_some_and(|(_, _, last)| last.contains(&text)) {
+            continue;
+        }
+        lines.push(if lines.is_empty() { ("error:", RED, text) } else { ("cause:", BOLD, text) });
+    }
+    if let Some(next) = next_step(error) {
+        lines.push(("try:  ", CYAN, next));
+    }
+    lines
+}
+
+fn next_step(error: &anyhow::Error) -> Option<String> {
+    for link in error.chain() {
+        if let Some(advice) = link.downcast_ref::<Advice>() {
+            return Some(advice.next.clone());
+        }
+        if let Some(sqlx::Error::Io(_)) = link.downcast_ref::<sqlx::Error>() {
+            return Some("check that the server runs and that --database names its host and port".into());
+        }
+    }
+    None
+}
+
+/// Replaces the password of every URL in a text.
+pub(crate) fn without_passwords(text: &str) -> String {
+    let mut clean = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        clean += before;
+        // A password may hold an `@` or `/` of its own, so the last `@` of the word ends it.
+        let word = after.find(|c: char| c.is_whitespace() || "\"'`".contains(c)).unwrap_or(after.len());
+        match after[..word].rfind('@').and_then(|end| Some((after[..end].find(':')?, end))) {
+            Some((colon, end)) => {
+                clean += &after[..colon];
+                clean += ":***";
+                rest = &after[end..];
+            }
+            None => rest = after,
+        }
+    }
+    let clean = clean + rest;
+    hide_parameter(&clean, "password=")
+}
+
+/// A URL may also carry its password as a parameter.
+fn hide_parameter(text: &str, name: &str) -> String {
+    let mut parts = text.split(name);
+    let mut clean = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| c.is_whitespace() || "&\"'`".contains(c)).unwrap_or(part.len());
+        clean += &format!("{name}***{}", &part[end..]);
+    }
+    clean
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_password_of_a_url_survives() {
+        for (from, to) in [
+            ("at postgres://me:pw@host/db now", "at postgres://me:***@host/db now"),
+            ("'postgres://me:p@w/x@host:5432/db'", "'postgres://me:***@host:5432/db'"),
+            ("postgres://me@host:5432/db", "postgres://me@host:5432/db"),
+            ("a://b:c@d e://f:g@h", "a://b:***@d e://f:***@h"),
+            ("postgres://h/db?user=me&password=pw&x=1", "postgres://h/db?user=me&password=***&x=1"),
+        ] {
+            assert_eq!(without_passwords(from), to);
+        }
+    }
+
+    #[test]
+    fn a_cause_that_was_said_already_is_not_repeated() {
+        let error = anyhow::anyhow!("inner").context("outer: inner").context("top");
+        let said: Vec<_> = lines(&error).into_iter().map(|(label, _, text)| format!("{label} {text}")).collect();
+        assert_eq!(said, ["error: top", "cause: outer: inner"]);
+    }
+
+    #[test]
+    fn spans_read_like_speech() {
+        assert_eq!(span_ms(12), "12 ms");
+        assert_eq!(span_ms(2_345), "2.3 s");
+        assert_eq!(span_ms(125_000), "2 min 5 s");
+        assert_eq!(span_ms(90_000_000), "1 d 1 h");
+    }
+
+    #[test]
+    fn a_long_text_is_cut_to_one_line() {
+        assert_eq!(short("a\n  b", 10), "a b");
+        assert_eq!(short("abcdef", 4), "abc…");
+    }
+}

@@ -1,0 +1,501 @@
+//! A test rig for your handlers: a real database, a clock you move, one job at a time, no sleeping.
+//!
+//! ```
+//! use rowlock::{Job, sqlite::{Ctx, Outcome, TestRig, Tx}};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize, Job)]
+//! struct Greet { name: String }
+//!
+//! async fn greet(_cx: Ctx, job: Greet, mut tx: Tx) -> Outcome {
+//!     sqlx::query("insert into greeting (name) values ($1)").bind(job.name).execute(&mut *tx).await?;
+//!     tx.done().ok()
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # tokio::runtime::Runtime::new()?.block_on(async {
+//! let rig = TestRig::sqlite().await?.atomic(greet);
+//! sqlx::raw_sql("create table greeting (name text)").execute(&mut rig.connect().await?).await?;
+//! rig.enqueue(Greet { name: "Ada".into() }).await?;
+//! rig.run_once().await?.expect_done();
+//! # rig.close().await?; Ok(()) })
+//! # }
+//! ```
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use jiff::Timestamp;
+use sqlx::Connection;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    backoff::Backoff,
+    claim::{Planner, Reach},
+    enqueue::JobOptions,
+    error::{Error, Result},
+    handle::{Attempt, Ctx, Outcome, Staged, Tx, atomic::Handler},
+    job::{Job, kind_no, queue_no},
+    lease::{Claimed, WorkerId},
+    observe::JobView,
+    root::{Backend, Rowlock},
+    settle::Ending,
+    state::Ended,
+    store::{ClaimReply, Clock, Store, Timing},
+    worker::{
+        hand::{InHand, Session},
+        run::{Env, Finished, run, run_for_nothing},
+    },
+};
+
+/// The rig's lease, by its own clock.
+const LEASE: Duration = Duration::from_secs(15);
+
+/// A real database with a clock you move. Jobs run when you say so, one at a time.
+pub struct TestRig<A, DB: Backend> {
+    rowlock: Rowlock<DB>,
+    url: String,
+    file: Option<std::path::PathBuf>,
+    state: Arc<A>,
+    handlers: Vec<Handler<DB>>,
+    queues: std::sync::Mutex<Vec<String>>,
+    clock: Clock,
+    start: Timestamp,
+}
+
+#[cfg(feature = "sqlite")]
+impl TestRig<(), sqlx::Sqlite> {
+    /// A rig on a new SQLite file in the temporary folder, removed by [`TestRig::close`].
+    ///
+    /// # Errors
+    /// The file could not be made.
+    pub async fn sqlite() -> Result<TestRig<(), sqlx::Sqlite>> {
+        let file = std::env::temp_dir().join(format!("rowlock-rig-{}.db", uuid::Uuid::now_v7()));
+        let mut rig = TestRig::open(&format!("sqlite:{}?mode=rwc", file.display()), "rowlock").await?;
+        rig.file = Some(file);
+        Ok(rig)
+    }
+}
+
+#[cfg(feature = "postgres")]
+impl TestRig<(), sqlx::Postgres> {
+    /// A rig in a schema of its own in this PostgreSQL database, removed by [`TestRig::close`].
+    ///
+    /// # Errors
+    /// The database could not be reached or the schema not be made.
+    pub async fn postgres(url: &str) -> Result<TestRig<(), sqlx::Postgres>> {
+        TestRig::open(url, &format!("rig_{}", uuid::Uuid::now_v7().simple())).await
+    }
+}
+
+impl<DB: Backend> TestRig<(), DB> {
+    async fn open(url: &str, schema: &str) -> Result<TestRig<(), DB>> {
+        let clock = Clock::default();
+        let rowlock = Rowlock::with_clock(url, schema, clock.clone())?;
+        rowlock.migrate().await?;
+        let start = Timestamp::now();
+        clock.set(start);
+        Ok(TestRig {
+            rowlock,
+            url: url.to_owned(),
+            file: None,
+            state: Arc::new(()),
+            handlers: Vec::new(),
+            queues: std::sync::Mutex::default(),
+            clock,
+            start,
+        })
+    }
+
+    /// What handlers can reach through their context. Set it before the handlers.
+    pub fn state<A: Send + Sync + 'static>(self, state: A) -> TestRig<A, DB> {
+        TestRig {
+            state: Arc::new(state),
+            rowlock: self.rowlock,
+            url: self.url,
+            file: self.file,
+            handlers: self.handlers,
+            queues: self.queues,
+            clock: self.clock,
+            start: self.start,
+        }
+    }
+}
+
+impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
+    /// Adds an atomic handler.
+    pub fn atomic<J, F, Fut>(mut self, handler: F) -> Self
+    where
+        J: Job,
+        F: Fn(Ctx<A, DB>, J, Tx<DB>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Outcome<DB>> + Send + 'static,
+    {
+        self.handlers.push(Handler::atomic(self.state.clone(), handler));
+        self
+    }
+
+    /// Adds a staged handler.
+    pub fn staged<J, F, Fut>(mut self, handler: F) -> Self
+    where
+        J: Job,
+        F: Fn(Staged<A, DB>, J) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Outcome<DB>> + Send + 'static,
+    {
+        self.handlers.push(Handler::staged(self.state.clone(), handler));
+        self
+    }
+
+    /// Also serves this queue; the queues of handlers' kinds are served anyway.
+    pub fn queue(self, queue: impl Into<String>) -> Self {
+        self.queues
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .push(queue.into());
+        self
+    }
+
+    /// The handle, for enqueuing in transactions of your own and for looking.
+    pub fn rowlock(&self) -> &Rowlock<DB> {
+        &self.rowlock
+    }
+
+    /// A connection to the rig's database, for your own tables.
+    ///
+    /// # Errors
+    /// The database could not be reached.
+    pub async fn connect(&self) -> Result<DB::Connection> {
+        DB::Connection::connect(&self.url)
+            .await
+            .map_err(|source| Error::Database {
+                doing: "connect",
+                source,
+            })
+    }
+
+    /// The rig's time.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now().unwrap_or(self.start)
+    }
+
+    /// Moves the clock forward: due times and leases are judged by it.
+    pub fn advance(&self, by: Duration) {
+        let later = self.now().checked_add(by).unwrap_or(Timestamp::MAX);
+        self.clock.set(later);
+    }
+
+    /// Enqueues a job in a commit of its own.
+    ///
+    /// # Errors
+    /// As [`Rowlock::enqueue_now`].
+    pub async fn enqueue<J: Job>(&self, job: J) -> Result<i64> {
+        self.enqueue_with(job, JobOptions::new()).await
+    }
+
+    /// [`TestRig::enqueue`] with options.
+    ///
+    /// # Errors
+    /// As [`Rowlock::enqueue_now`].
+    pub async fn enqueue_with<J: Job>(&self, job: J, options: JobOptions) -> Result<i64> {
+        let draft = options.draft(&job, self.rowlock.limits())?;
+        let ids = self.rowlock.store().enqueue(std::slice::from_ref(&draft)).await?;
+        ids.first()
+            .copied()
+            .ok_or_else(|| Error::NotFound("the job that was just enqueued".into()))
+    }
+
+    /// Claims the next due job, runs it and settles it.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when nothing is due at the rig's time.
+    pub async fn run_once(&self) -> Result<Ran> {
+        let (claimed, handler, job) = self.claim_next().await?;
+        let attempt = Attempt::of(&claimed, CancellationToken::new());
+        let finished = run(&self.env(), handler, &claimed, attempt, &job).await;
+        let (ended, error) = match finished {
+            Finished::Settled { ended, error, .. } => (Some(ended), error),
+            Finished::Settle { settlement, .. } => {
+                let applied = self.rowlock.store().settle(std::slice::from_ref(&settlement)).await?;
+                (
+                    applied.first().copied().unwrap_or(false).then_some(settlement.ended),
+                    settlement.error,
+                )
+            }
+            Finished::LeaseLost | Finished::Cut => (None, None),
+        };
+        self.rowlock.store().leave(claimed.token.worker).await?;
+        let observe = self.rowlock.observe();
+        let job = observe.job(claimed.token.id).await?;
+        let chain = observe.chain(claimed.token.id).await?;
+        let position = claimed.body.as_ref().map_or(0, |b| b.position);
+        Ok(Ran {
+            id: claimed.token.id,
+            ended,
+            error,
+            job,
+            next: chain.into_iter().filter(|j| j.position == position + 1).collect(),
+        })
+    }
+
+    /// Claims the next due job and loses its worker before anything ran, as a kill right after the claim does. The clock
+    /// moves past the lease. Returns the job's id.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when nothing is due.
+    pub async fn lose_before_running(&self) -> Result<i64> {
+        let (claimed, _, _) = self.claim_next().await?;
+        self.lose(&claimed).await
+    }
+
+    /// Runs the next due job's handler to its end and loses the worker right before the commit: what the handler did
+    /// outside has happened, nothing of it is in the database. The clock moves past the lease. Run the job again to see
+    /// that a repeat is safe.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when nothing is due; [`Error::Config`] with the handler's error when it failed before its end.
+    pub async fn lose_before_commit(&self) -> Result<i64> {
+        let (claimed, handler, job) = self.claim_next().await?;
+        let attempt = Attempt::of(&claimed, CancellationToken::new());
+        let ran = run_for_nothing(&self.env(), handler, &claimed, attempt, &job).await;
+        let id = self.lose(&claimed).await?;
+        ran.map_err(|fail| Error::Config(format!("the handler failed before its end: {}", fail.text)))?;
+        Ok(id)
+    }
+
+    /// Removes the rig's file. A schema in PostgreSQL stays until its database is dropped, for you to look at.
+    ///
+    /// # Errors
+    /// The file could not be removed.
+    pub async fn close(self) -> Result<()> {
+        let Some(file) = self.file.clone() else { return Ok(()) };
+        drop(self);
+        for suffix in ["", "-wal", "-shm"] {
+            let mut path = file.clone().into_os_string();
+            path.push(suffix);
+            match std::fs::remove_file(&path) {
+                Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
+                    return Err(Error::Config(format!("{} could not be removed: {e}", path.display())));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn env(&self) -> Env<DB> {
+        Env {
+            rowlock: self.rowlock.clone(),
+            timing: Timing::of_lease(LEASE),
+            resolved: Box::new(|_, _| {}),
+        }
+    }
+
+    async fn claim_next(&self) -> Result<(Claimed, &Handler<DB>, Arc<InHand>)> {
+        let store = self.rowlock.store();
+        let worker = WorkerId::random();
+        store.register(worker, "rig", LEASE).await?;
+        let mut queues = self
+            .queues
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .clone();
+        queues.extend(self.handlers.iter().map(|h| h.queue.to_owned()));
+        queues.sort();
+        queues.dedup();
+        let kinds: Vec<(&str, i32)> = self.handlers.iter().map(|h| (h.kind, h.version)).collect();
+        for alone in [false, true] {
+            for queue in &queues {
+                let mut planner = Planner::new(std::iter::once(queue.as_str()), &kinds);
+                let mut ask = planner.ask(worker, &[(queue_no(queue), 1)], Reach::Full);
+                ask.alone = alone;
+                let ClaimReply::Jobs(jobs) = store.claim(&ask).await? else {
+                    continue;
+                };
+                let Some(claimed) = jobs.into_iter().next() else {
+                    continue;
+                };
+                let handles = |h: &&Handler<DB>| (1..=h.version).any(|v| kind_no(h.kind, v) == claimed.kind_no);
+                if let Some(handler) = self.handlers.iter().find(handles) {
+                    let ending = Ending::of(&claimed, Backoff::DEFAULT);
+                    let job = InHand::new(&claimed, ending, handler.time_limit, Session::new(worker));
+                    return Ok((claimed, handler, job));
+                }
+            }
+        }
+        store.leave(worker).await?;
+        Err(Error::NotFound(format!(
+            "nothing is due at {} in {queues:?}; advance the clock or enqueue",
+            self.now()
+        )))
+    }
+
+    /// Past the lease, everyone agrees that the worker is gone.
+    async fn lose(&self, claimed: &Claimed) -> Result<i64> {
+        let store = self.rowlock.store();
+        self.advance(LEASE + Duration::from_secs(1));
+        store.mark_dead().await?;
+        // SQLite wants to see it silent twice.
+        self.advance(LEASE / 3 + Duration::from_secs(1));
+        store.mark_dead().await?;
+        store.expire(1000).await?;
+        store.forget_dead().await?;
+        Ok(claimed.token.id)
+    }
+}
+
+/// What one run did. The `expect_` methods panic with what happened instead: they are a test's assertions.
+#[derive(Debug)]
+pub struct Ran {
+    /// The job that ran.
+    pub id: i64,
+    /// How the attempt ended; `None` when its lease was lost.
+    pub ended: Option<Ended>,
+    /// What went wrong, if anything.
+    pub error: Option<String>,
+    /// The job as it stands now.
+    pub job: Option<JobView>,
+    /// The next links of its chain.
+    pub next: Vec<JobView>,
+}
+
+impl Ran {
+    /// It ended done.
+    ///
+    /// # Panics
+    /// When it did not.
+    pub fn expect_done(self) -> Ran {
+        self.expect(Ended::Done)
+    }
+
+    /// It ended like this.
+    ///
+    /// # Panics
+    /// When it did not.
+    pub fn expect(self, ended: Ended) -> Ran {
+        assert_eq!(
+            self.ended,
+            Some(ended),
+            "job {} ended otherwise: {:?}",
+            self.id,
+            self.error
+        );
+        self
+    }
+
+    /// Exactly one next link is of this kind.
+    ///
+    /// # Panics
+    /// When none or several are.
+    pub fn expect_next<J: Job>(self) -> Ran {
+        let found = self.next.iter().filter(|j| j.kind == J::KIND).count();
+        assert_eq!(found, 1, "next links of job {}: {:?}", self.id, self.next);
+        self
+    }
+
+    /// There is no next link.
+    ///
+    /// # Panics
+    /// When there is one.
+    pub fn expect_no_next(self) -> Ran {
+        assert!(self.next.is_empty(), "next links of job {}: {:?}", self.id, self.next);
+        self
+    }
+}
+
+#[cfg(all(test, feature = "sqlite"))]
+mod tests {
+    use serde::{Deserialize, Serialize};
+
+    use super::*;
+    use crate::{
+        Job,
+        handle::Fail,
+        sqlite::{Ctx, Outcome, Staged, Tx},
+        state::State,
+    };
+
+    #[derive(Serialize, Deserialize, Job)]
+    #[job(attempts = 2)]
+    struct First {
+        fail: bool,
+    }
+
+    #[derive(Serialize, Deserialize, Job)]
+    #[job(queue = "elsewhere")]
+    struct Second;
+
+    async fn first(_cx: Ctx, job: First, tx: Tx) -> Outcome {
+        if job.fail {
+            return Err(Fail::retry("told to"));
+        }
+        tx.done().then(Second).ok()
+    }
+
+    async fn second(cx: Staged<Arc<std::sync::Mutex<Vec<String>>>>, _job: Second) -> Outcome {
+        let seen = cx.state().clone();
+        cx.effect("call", |key| async move {
+            seen.lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .push(key.to_string());
+            Ok::<_, Fail>(())
+        })
+        .await?;
+        cx.done().ok()
+    }
+
+    #[tokio::test]
+    async fn a_chain_runs_link_by_link() {
+        let rig = TestRig::sqlite().await.unwrap().atomic(first);
+        rig.enqueue(First { fail: false }).await.unwrap();
+
+        rig.run_once().await.unwrap().expect_done().expect_next::<Second>();
+
+        let none = rig.run_once().await.unwrap_err().to_string();
+        assert!(none.starts_with("nothing is due"), "{none}");
+        rig.close().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_clock_moves_a_retry_into_reach() {
+        let rig = TestRig::sqlite().await.unwrap().atomic(first);
+        let id = rig.enqueue(First { fail: true }).await.unwrap();
+
+        rig.run_once().await.unwrap().expect(Ended::Retried);
+        assert!(rig.run_once().await.is_err(), "not due yet");
+        rig.advance(Duration::from_secs(2));
+        rig.run_once().await.unwrap().expect(Ended::Retired);
+
+        let case = rig.rowlock().observe().case(id).await.unwrap().unwrap();
+        assert_eq!((case.reason.as_str(), case.attempt), ("told to", 2));
+        rig.close().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_crash_before_the_commit_repeats_the_effect_under_the_same_key() {
+        let calls = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let rig = TestRig::sqlite().await.unwrap().state(calls.clone()).staged(second);
+        let id = rig.enqueue(Second).await.unwrap();
+
+        assert_eq!(rig.lose_before_commit().await.unwrap(), id);
+        rig.run_once().await.unwrap().expect_done();
+
+        let calls = calls.lock().unwrap().clone();
+        assert_eq!(calls.len(), 2);
+        assert_eq!(calls[0], calls[1]);
+        let attempts = rig.rowlock().observe().attempts(id).await.unwrap();
+        let ended: Vec<_> = attempts.iter().map(|a| a.outcome).collect();
+        assert_eq!(ended, [Ended::Lost, Ended::Done]);
+        rig.close().await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_lost_worker_costs_an_attempt() {
+        let rig = TestRig::sqlite().await.unwrap().atomic(first);
+        let id = rig.enqueue(First { fail: false }).await.unwrap();
+
+        rig.lose_before_running().await.unwrap();
+        rig.lose_before_running().await.unwrap();
+
+        let job = rig.rowlock().observe().job(id).await.unwrap().unwrap();
+        assert_eq!((job.state, job.attempt), (State::Case, 2));
+        rig.close().await.unwrap();
+    }
+}

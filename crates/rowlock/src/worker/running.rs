@@ -1,0 +1,166 @@
+//! A worker at work: its parts, how they start and in which order they stop.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::{Notify, mpsc};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+
+use super::{
+    Worker,
+    claimer::{self, Claimer, Places},
+    crew::Crew,
+    hand::{Cut, Shared},
+    settler::{self, ToSettle},
+    watch,
+};
+use crate::{
+    claim::Planner,
+    error::{Error, Result},
+    job::queue_no,
+    lease::WorkerId,
+    root::{Backend, Rowlock},
+    store::{Store, Timing},
+};
+
+/// A worker at work.
+pub(crate) struct Running {
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+    grace: Duration,
+    claimer: tokio::task::JoinHandle<()>,
+    listener: Option<tokio::task::JoinHandle<()>>,
+    settler: tokio::task::JoinHandle<()>,
+    settle: mpsc::UnboundedSender<ToSettle>,
+    give_up: CancellationToken,
+    watch_stop: CancellationToken,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Dropped without `stop`: nothing may go on claiming or beating for handlers that are gone.
+        self.shared.stopping.cancel();
+        self.shared.session().end(Cut::Stopped);
+        self.give_up.cancel();
+        self.watch_stop.cancel();
+        if let Some(listener) = &self.listener {
+            listener.abort();
+        }
+    }
+}
+
+impl Running {
+    pub(crate) fn start<A: Send + Sync + 'static, DB: Backend>(
+        worker: Worker<A, DB>,
+        rowlock: Rowlock<DB>,
+        timing: Timing,
+        id: WorkerId,
+    ) -> Result<Running> {
+        let store: Arc<dyn Store> = Arc::new(rowlock.store().clone());
+        let shared = Shared::new(
+            store,
+            timing,
+            worker.name,
+            DB::cap(timing),
+            worker.retention,
+            worker.counters,
+            worker.listeners,
+            id,
+        );
+        let watch_stop = CancellationToken::new();
+        watch::start(shared.clone(), watch_stop.clone())
+            .map_err(|e| Error::Config(format!("the watch thread could not start: {e}")))?;
+        let (settle, rx) = mpsc::unbounded_channel();
+        let give_up = CancellationToken::new();
+        let settler = tokio::spawn(settler::run(shared.clone(), rx, give_up.clone()));
+        let tasks = TaskTracker::new();
+        let kinds: Vec<(&str, i32)> = worker.handlers.iter().map(|h| (h.kind, h.version)).collect();
+        let planner = Planner::new(worker.queues.iter().map(|(q, _)| q.as_str()), &kinds);
+        let places = worker.queues.iter().map(|(queue, concurrency)| Places {
+            queue_no: queue_no(queue),
+            concurrency: *concurrency,
+            prefetch: worker.prefetch.unwrap_or((*concurrency).min(100)),
+        });
+        let places: Vec<Places> = places.collect();
+        let crew = Crew::new(
+            &shared,
+            rowlock,
+            worker.handlers,
+            &places,
+            settle.clone(),
+            tasks.clone(),
+        );
+        let woken = Arc::new(Notify::new());
+        let listener = worker
+            .listen
+            .then(|| tokio::spawn(listen(shared.clone(), woken.clone())));
+        let claimer = Claimer {
+            shared: shared.clone(),
+            planner,
+            places,
+            dispatch: Box::new(move |claimed, session| crew.dispatch(claimed, session)),
+            woken,
+            state: claimer::State::new(),
+        };
+        Ok(Running {
+            claimer: tokio::spawn(claimer.run()),
+            shared,
+            tasks,
+            grace: worker.grace,
+            listener,
+            settler,
+            settle,
+            give_up,
+            watch_stop,
+        })
+    }
+
+    pub(crate) async fn stop(mut self) {
+        self.shared.stopping.cancel();
+        let settle_limit = self.shared.timing.lease;
+        // The claimer may be in the middle of a claim; what it brings is released unstarted.
+        let _ = tokio::time::timeout(settle_limit, &mut self.claimer).await;
+        self.tasks.close();
+        if tokio::time::timeout(self.grace, self.tasks.wait()).await.is_err() {
+            for job in self.shared.in_hand() {
+                job.end(Cut::Stopped);
+            }
+            let _ = tokio::time::timeout(settle_limit / 3, self.tasks.wait()).await;
+        }
+        // Without its senders the settler ends when everything is written.
+        self.settle = mpsc::unbounded_channel().0;
+        if tokio::time::timeout(settle_limit, &mut self.settler).await.is_err() {
+            tracing::warn!(
+                jobs = self.shared.count(),
+                "not everything could be settled; others recover it after the lease"
+            );
+        }
+        // The watch would take the goodbye for a death and register anew.
+        self.watch_stop.cancel();
+        let worker = self.shared.session().worker;
+        if let Err(error) = self.shared.store.leave(worker).await {
+            tracing::debug!(%error, "leaving failed; the worker's row ends with its lease");
+        }
+    }
+}
+
+/// Hears wakes and passes them on; after every loss of the connection the claimer polls once.
+async fn listen(shared: Arc<Shared>, woken: Arc<Notify>) {
+    while !shared.stopping.is_cancelled() {
+        match shared.store.wakes().await {
+            Ok(mut wakes) => {
+                woken.notify_one();
+                loop {
+                    tokio::select! {
+                        heard = wakes.next() => match heard {
+                            Ok(_) => woken.notify_one(),
+                            Err(_) => break,
+                        },
+                        () = shared.stopping.cancelled() => return,
+                    }
+                }
+            }
+            Err(error) => tracing::debug!(%error, "listening for wakes failed; polling meanwhile"),
+        }
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
