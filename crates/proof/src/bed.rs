@@ -48,6 +48,8 @@ pub struct Database {
     /// What `Rowlock::open` takes.
     pub url: String,
     label: String,
+    // Where a PostgreSQL database was created from; empty for SQLite.
+    server_url: String,
     // Keeps the folder of a SQLite file alive.
     _folder: Option<tempfile::TempDir>,
 }
@@ -64,6 +66,7 @@ impl Database {
             return Ok(Database {
                 url: format!("sqlite:{}", folder.path().join("proof.db").display()),
                 label: server.label.clone(),
+                server_url: String::new(),
                 _folder: Some(folder),
             });
         }
@@ -76,8 +79,24 @@ impl Database {
         Ok(Database {
             url: format!("{base}/{name}"),
             label: server.label.clone(),
+            server_url: server.url.clone(),
             _folder: None,
         })
+    }
+
+    /// Drops it, because a server for hand work outlives the run. Whoever is still connected is sent away.
+    ///
+    /// # Errors
+    /// The server could not be reached.
+    pub async fn discard(self) -> Result<()> {
+        let Some((_, name)) = self.url.rsplit_once('/').filter(|_| !self.server_url.is_empty()) else {
+            return Ok(());
+        };
+        let mut admin = PgConnection::connect(&self.server_url).await.context("connecting to the test server")?;
+        let drop = format!("drop database {name} with (force)");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(drop)).execute(&mut admin).await?;
+        admin.close().await?;
+        Ok(())
     }
 
     /// The server's label.

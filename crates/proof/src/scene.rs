@@ -3,7 +3,7 @@
 use std::{collections::HashMap, future::Future, path::PathBuf, time::{Duration, Instant}};
 
 use anyhow::{Context, Result, ensure};
-use rowlock::{Admin, AttemptView, Ended, Job, Observe, State};
+use rowlock::{Admin, AttemptView, Ended, Job, NamedJob, Observe, State};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use tokio::task::JoinSet;
 
@@ -134,6 +134,18 @@ impl Scene {
         } else {
             rowlock::postgres::Rowlock::open(url)?.enqueue_all_now(jobs).await?
         })
+    }
+
+    /// Enqueues one job that is due after a while.
+    ///
+    /// # Errors
+    /// The database refused it.
+    pub async fn enqueue_later<J: Job>(&self, job: &J, delay: Duration) -> Result<i64> {
+        let named = NamedJob {
+            delay,
+            ..NamedJob::new(J::KIND, serde_json::to_string(job)?)
+        };
+        Ok(self.admin.enqueue(named).await?.id())
     }
 
     /// The library's own reading verbs.

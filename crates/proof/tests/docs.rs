@@ -96,6 +96,32 @@ fn every_path_named_in_the_architecture_exists() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
+/// The parts of a message that are the same every time: what stands between its placeholders (`N`, `FILE`, `…`).
+fn fixed_parts(message: &str) -> Vec<String> {
+    let varies = |word: &str| {
+        let bare = word.trim_matches(|c: char| !c.is_alphanumeric());
+        bare == "i" || bare != "NUL" && !bare.is_empty() && bare.chars().all(|c| c.is_ascii_uppercase())
+    };
+    let words = message.replace('…', " X ");
+    let words = words.split(' ').map(|word| if varies(word) { "\n" } else { word });
+    let parts = words.collect::<Vec<_>>().join(" ");
+    parts.split('\n').map(|part| part.trim().to_owned()).filter(|part| part.len() >= 12).collect()
+}
+
+#[test]
+fn every_message_on_the_errors_page_is_one_the_sources_can_say() {
+    let sources = rust_sources().replace('`', "");
+    // A long literal goes on in the next line.
+    let sources: String = sources.split("\\\n").map(str::trim_start).collect();
+    let page = read("docs/errors.md");
+    let cells = page.lines().filter(|line| line.starts_with("| `")).filter_map(|line| line.split(" | ").next());
+    let messages: Vec<&str> = cells.flat_map(quoted).collect();
+    assert!(messages.len() >= 40, "{} messages", messages.len());
+    let parts = messages.iter().flat_map(|message| fixed_parts(message));
+    let unknown: Vec<String> = parts.filter(|part| !sources.contains(part.as_str())).collect();
+    assert!(unknown.is_empty(), "{unknown:#?}");
+}
+
 /// The fenced blocks of a page that begin with this mark.
 fn blocks<'a>(page: &'a str, mark: &str) -> Vec<&'a str> {
     let fence = format!("```{mark}\n");

@@ -6,6 +6,11 @@ mod db {
     pub(crate) use rowlock::postgres::{Ctx, Outcome, Rowlock, Staged, Tx, Worker};
     pub(crate) type Conn = sqlx::PgConnection;
     pub(crate) type Backend = sqlx::Postgres;
+    /// How the engine's tables begin here.
+    pub(crate) const TABLES: &str = "rowlock.";
 }
 
 mod cases;
+
+#[path = "cases/only_postgres.rs"]
+mod only_postgres;

@@ -6,6 +6,11 @@ mod db {
     pub(crate) use rowlock::sqlite::{Ctx, Outcome, Rowlock, Staged, Tx, Worker};
     pub(crate) type Conn = sqlx::SqliteConnection;
     pub(crate) type Backend = sqlx::Sqlite;
+    /// How the engine's tables begin here.
+    pub(crate) const TABLES: &str = "rowlock_";
 }
 
 mod cases;
+
+#[path = "cases/only_sqlite.rs"]
+mod only_sqlite;

@@ -7,6 +7,7 @@ pub(crate) mod enqueue;
 pub(crate) mod inspect;
 pub(crate) mod jobs;
 pub(crate) mod migrate;
+mod own;
 pub(crate) mod reopen;
 pub(crate) mod status;
 mod tables;
@@ -37,7 +38,13 @@ pub(crate) struct Cli {
 pub(crate) struct Place {
     /// The database: postgres://user@host/name or sqlite:path. There is no default; `demo` and `bench` use a temporary
     /// SQLite file unless it is given by hand
-    #[arg(long, global = true, value_name = "URL", env = "ROWLOCK_DATABASE", hide_env_values = true)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "URL",
+        env = "ROWLOCK_DATABASE",
+        hide_env_values = true
+    )]
     database: Option<String>,
     /// The PostgreSQL schema that holds the jobs
     #[arg(long, global = true, value_name = "NAME", default_value = "rowlock")]
@@ -71,7 +78,10 @@ pub(crate) enum Command {
 impl Place {
     pub(crate) fn url(&self) -> Result<&str> {
         self.database.as_deref().filter(|url| !url.is_empty()).ok_or_else(|| {
-            Advice::error("no database given", "--database sqlite:app.db or postgres://…, or set ROWLOCK_DATABASE")
+            Advice::error(
+                "no database given",
+                "--database sqlite:app.db or postgres://…, or set ROWLOCK_DATABASE",
+            )
         })
     }
 
@@ -117,8 +127,13 @@ fn duration(text: &str) -> Result<Duration, String> {
         "d" => 24 * 3600 * 1000,
         _ => return Err("give a whole number and ms, s, m, h or d, such as 5s".into()),
     };
-    let number: u64 = number.parse().map_err(|_| "give a whole number and a unit, such as 5s".to_owned())?;
-    number.checked_mul(unit_ms).map(Duration::from_millis).ok_or_else(|| "too long".into())
+    let number: u64 = number
+        .parse()
+        .map_err(|_| "give a whole number and a unit, such as 5s".to_owned())?;
+    number
+        .checked_mul(unit_ms)
+        .map(Duration::from_millis)
+        .ok_or_else(|| "too long".into())
 }
 
 #[cfg(test)]
@@ -129,7 +144,16 @@ mod tests {
     fn durations_need_a_number_and_a_unit() {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("2h"), Ok(Duration::from_secs(7200)));
-        for bad in ["", "5", "s", "-5s", "5 s", "1.5s", "99999999999999999999d", "99999999999999999d"] {
+        for bad in [
+            "",
+            "5",
+            "s",
+            "-5s",
+            "5 s",
+            "1.5s",
+            "99999999999999999999d",
+            "99999999999999999d",
+        ] {
             assert!(duration(bad).is_err(), "{bad:?}");
         }
     }

@@ -53,6 +53,9 @@ fn parse() -> Result<(Cli, bool), ExitCode> {
 
 async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
     let place = cli.place;
+    if !matches!(cli.command, Command::Demo(_) | Command::DemoWorker(_)) {
+        output::pass_on_warnings();
+    }
     match cli.command {
         Command::Demo(args) => return cmd::demo::run(place.url_if(named), args).await,
         Command::DemoWorker(args) => cmd::demo::work(place.url()?, &place.schema, args).await?,

@@ -28,6 +28,15 @@ pub(crate) fn print_json<T: Serialize>(value: &T) -> Result<()> {
     print(&format!("{}\n", serde_json::to_string_pretty(value)?))
 }
 
+/// Shows what the library warns about.
+pub(crate) fn pass_on_warnings() {
+    let only = tracing_subscriber::EnvFilter::new("rowlock=warn");
+    let plain = tracing_subscriber::fmt()
+        .with_env_filter(only)
+        .with_writer(std::io::stderr);
+    plain.with_ansi(false).without_time().with_target(false).init();
+}
+
 /// Says something that is no data.
 pub(crate) fn note(text: &str) {
     let mut err = anstream::stderr().lock();
@@ -38,7 +47,10 @@ pub(crate) fn note(text: &str) {
 /// A table with a quiet header and no frame.
 pub(crate) fn table<const N: usize>(header: [&str; N]) -> Table {
     let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic).enforce_styling();
+    table
+        .load_preset(presets::NOTHING)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .enforce_styling();
     table.set_header(header.map(|h| Cell::new(h).add_attribute(Attribute::Dim)));
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
@@ -72,12 +84,13 @@ pub(crate) fn short(text: &str, max: usize) -> String {
 
 /// A span as people say it.
 pub(crate) fn span_ms(ms: i64) -> String {
-    match ms {
-        ..1000 => format!("{ms} ms"),
-        ..60_000 => format!("{}.{} s", ms / 1000, ms % 1000 / 100),
-        ..3_600_000 => format!("{} min {} s", ms / 60_000, ms % 60_000 / 1000),
-        ..86_400_000 => format!("{} h {} min", ms / 3_600_000, ms % 3_600_000 / 60_000),
-        _ => format!("{} d {} h", ms / 86_400_000, ms % 86_400_000 / 3_600_000),
+    let (seconds, minutes, hours) = (ms / 1000, ms / 60_000, ms / 3_600_000);
+    match (hours, minutes, seconds) {
+        (0, 0, 0) => format!("{ms} ms"),
+        (0, 0, _) => format!("{seconds}.{} s", ms % 1000 / 100),
+        (0, _, _) => format!("{minutes} min {} s", seconds % 60),
+        (..48, _, _) => format!("{hours} h {} min", minutes % 60),
+        _ => format!("{} d {} h", hours / 24, hours % 24),
     }
 }
 
@@ -85,7 +98,11 @@ pub(crate) fn span_ms(ms: i64) -> String {
 pub(crate) fn when(at: Timestamp) -> String {
     let ms = Timestamp::now().duration_since(at).as_millis();
     let ms = i64::try_from(ms).unwrap_or(if ms < 0 { i64::MIN + 1 } else { i64::MAX });
-    if ms < 0 { format!("in {}", span_ms(-ms)) } else { format!("{} ago", span_ms(ms)) }
+    if ms < 0 {
+        format!("in {}", span_ms(-ms))
+    } else {
+        format!("{} ago", span_ms(ms))
+    }
 }
 
 /// A problem that comes with its next step.
@@ -130,7 +147,11 @@ fn lines(error: &anyhow::Error) -> Vec<(&'static str, &'static str, String)> {
         if lines.last().is_some_and(|(_, _, last)| last.contains(&text)) {
             continue;
         }
-        lines.push(if lines.is_empty() { ("error:", RED, text) } else { ("cause:", BOLD, text) });
+        lines.push(if lines.is_empty() {
+            ("error:", RED, text)
+        } else {
+            ("cause:", BOLD, text)
+        });
     }
     if let Some(next) = next_step(error) {
         lines.push(("try:  ", CYAN, next));
@@ -158,8 +179,13 @@ pub(crate) fn without_passwords(text: &str) -> String {
         let (before, after) = rest.split_at(at + 3);
         clean += before;
         // A password may hold an `@` or `/` of its own, so the last `@` of the word ends it.
-        let word = after.find(|c: char| c.is_whitespace() || "\"'`".contains(c)).unwrap_or(after.len());
-        match after[..word].rfind('@').and_then(|end| Some((after[..end].find(':')?, end))) {
+        let word = after
+            .find(|c: char| c.is_whitespace() || "\"'`".contains(c))
+            .unwrap_or(after.len());
+        match after[..word]
+            .rfind('@')
+            .and_then(|end| Some((after[..end].find(':')?, end)))
+        {
             Some((colon, end)) => {
                 clean += &after[..colon];
                 clean += ":***";
@@ -177,7 +203,9 @@ fn hide_parameter(text: &str, name: &str) -> String {
     let mut parts = text.split(name);
     let mut clean = parts.next().unwrap_or_default().to_owned();
     for part in parts {
-        let end = part.find(|c: char| c.is_whitespace() || "&\"'`".contains(c)).unwrap_or(part.len());
+        let end = part
+            .find(|c: char| c.is_whitespace() || "&\"'`".contains(c))
+            .unwrap_or(part.len());
         clean += &format!("{name}***{}", &part[end..]);
     }
     clean
@@ -194,7 +222,10 @@ mod tests {
             ("'postgres://me:p@w/x@host:5432/db'", "'postgres://me:***@host:5432/db'"),
             ("postgres://me@host:5432/db", "postgres://me@host:5432/db"),
             ("a://b:c@d e://f:g@h", "a://b:***@d e://f:***@h"),
-            ("postgres://h/db?user=me&password=pw&x=1", "postgres://h/db?user=me&password=***&x=1"),
+            (
+                "postgres://h/db?user=me&password=pw&x=1",
+                "postgres://h/db?user=me&password=***&x=1",
+            ),
         ] {
             assert_eq!(without_passwords(from), to);
         }
@@ -203,7 +234,10 @@ mod tests {
     #[test]
     fn a_cause_that_was_said_already_is_not_repeated() {
         let error = anyhow::anyhow!("inner").context("outer: inner").context("top");
-        let said: Vec<_> = lines(&error).into_iter().map(|(label, _, text)| format!("{label} {text}")).collect();
+        let said: Vec<_> = lines(&error)
+            .into_iter()
+            .map(|(label, _, text)| format!("{label} {text}"))
+            .collect();
         assert_eq!(said, ["error: top", "cause: outer: inner"]);
     }
 
@@ -212,7 +246,8 @@ mod tests {
         assert_eq!(span_ms(12), "12 ms");
         assert_eq!(span_ms(2_345), "2.3 s");
         assert_eq!(span_ms(125_000), "2 min 5 s");
-        assert_eq!(span_ms(90_000_000), "1 d 1 h");
+        assert_eq!(span_ms(90_000_000), "25 h 0 min");
+        assert_eq!(span_ms(180_000_000), "2 d 2 h");
     }
 
     #[test]

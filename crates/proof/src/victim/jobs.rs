@@ -32,12 +32,12 @@ pub struct Batched {}
 #[job(kind = "follow", attempts = 5)]
 pub struct Follow {}
 
-/// Atomic: writes the ledger, nothing else.
+/// Atomic: notes its start, writes the ledger.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(kind = "plain", attempts = 25)]
 pub struct Plain {}
 
-/// Staged: does nothing.
+/// Staged: notes its start, nothing else.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(kind = "quick", attempts = 25)]
 pub struct Quick {}
@@ -50,7 +50,7 @@ pub struct Slow {
     pub ms: u64,
 }
 
-/// Staged: kills its own process, on the first attempt after a while.
+/// Staged: notes its start and kills its own process, on the first attempt after a while.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(kind = "abort", attempts = 3)]
 pub struct Abort {
@@ -58,7 +58,7 @@ pub struct Abort {
     pub ms: u64,
 }
 
-/// Staged: goes on until a later attempt than the first, or until the worker stops.
+/// Staged: notes its start; on the first attempt it goes on until the worker stops.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(kind = "hold", attempts = 5)]
 pub struct Hold {}

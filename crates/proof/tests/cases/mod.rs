@@ -1,17 +1,36 @@
 //! One file per verb; every case runs unchanged on every database. A case gets a [`Bed`]: a fresh database with the
-//! schema in place, and the helpers that keep cases short.
+//! schema in place, and what keeps cases short.
 
+mod chain;
+mod claim;
+mod enqueue;
+mod handle;
+mod migrate;
+mod observe;
+mod operate;
+mod recover;
 mod settle;
+mod staged;
+mod state;
+mod token;
+mod worker;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use proof::bed::{Database, Server};
-use rowlock::{Counters, Job};
+use rowlock::{AttemptView, Backoff, Counters, Ended, Fail, Job, JobView, State};
 use serde::{Deserialize, Serialize};
-use sqlx::Connection;
+use sqlx::{AssertSqlSafe, Connection};
 use tokio_util::sync::CancellationToken;
 
-use crate::db::{Conn, Ctx, Outcome, Rowlock, Tx, Worker};
+use crate::db::{Backend, Conn, Ctx, Outcome, Rowlock, Tx, Worker};
+
+/// The shortest lease there is: cases that wait for its end stay short.
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
 
 /// One case's database and handle.
 pub(crate) struct Bed {
@@ -21,12 +40,19 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub(crate) async fn new(server: &Server, case: &str) -> Bed {
-        let database = Database::fresh(server, case).await.unwrap();
-        let rowlock = Rowlock::open(&database.url).unwrap();
-        rowlock.migrate().await.unwrap();
-        let bed = Bed { database, rowlock };
+        let bed = Bed::bare(server, case).await;
+        bed.rowlock.migrate().await.unwrap();
         bed.run("create table ledger (job bigint not null, note text not null)").await;
         bed
+    }
+
+    /// A database without any table.
+    pub(crate) async fn bare(server: &Server, case: &str) -> Bed {
+        let filter = tracing_subscriber::EnvFilter::from_default_env();
+        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+        let database = Database::fresh(server, case).await.unwrap();
+        let rowlock = Rowlock::open(&database.url).unwrap();
+        Bed { database, rowlock }
     }
 
     /// A connection of the user's own.
@@ -34,18 +60,76 @@ impl Bed {
         Conn::connect(&self.database.url).await.unwrap()
     }
 
-    pub(crate) async fn run(&self, sql: &'static str) {
-        sqlx::raw_sql(sql).execute(&mut self.conn().await).await.unwrap();
+    /// Runs SQL by hand; write the engine's tables as `rowlock.job`.
+    pub(crate) async fn run(&self, text: &str) {
+        sqlx::raw_sql(sql(text)).execute(&mut self.conn().await).await.unwrap();
     }
 
-    pub(crate) async fn count(&self, sql: &'static str) -> i64 {
-        sqlx::query_scalar(sql).fetch_one(&mut self.conn().await).await.unwrap()
+    pub(crate) async fn count(&self, text: &str) -> i64 {
+        sqlx::query_scalar(sql(text)).fetch_one(&mut self.conn().await).await.unwrap()
+    }
+
+    pub(crate) async fn ledger(&self) -> i64 {
+        self.count("select count(*) from ledger").await
+    }
+
+    pub(crate) async fn note(&self, text: &str) -> i64 {
+        self.rowlock.enqueue_now(Note::new(text)).await.unwrap().id()
+    }
+
+    pub(crate) async fn job(&self, id: i64) -> JobView {
+        self.rowlock.observe().job(id).await.unwrap().unwrap()
+    }
+
+    pub(crate) async fn attempts(&self, id: i64) -> Vec<AttemptView> {
+        self.rowlock.observe().attempts(id).await.unwrap()
+    }
+
+    /// How the job's attempts ended, oldest first.
+    pub(crate) async fn ends(&self, id: i64) -> Vec<Ended> {
+        self.attempts(id).await.iter().map(|a| a.outcome).collect()
     }
 
     /// A worker on the queue `default` with a short lease.
     pub(crate) fn worker(&self) -> Worker {
-        Worker::new(&self.rowlock).queue("default", 8).lease(Duration::from_secs(2)).grace(Duration::from_secs(5))
+        Worker::new(&self.rowlock).queue("default", 8).lease(LEASE).grace(Duration::from_secs(5))
     }
+
+    /// A worker that takes one job at a time, so that the order of claims is the order of runs.
+    pub(crate) fn single(&self) -> Worker {
+        Worker::new(&self.rowlock).queue("default", 1).prefetch(0).lease(LEASE).grace(Duration::from_secs(5))
+    }
+
+    /// Runs the worker until each of these jobs is finished or a case.
+    pub(crate) async fn work<A>(&self, worker: rowlock::Worker<A, Backend>, ids: &[i64]) -> Arc<Counters>
+    where
+        A: Send + Sync + 'static,
+    {
+        let running = Running::start(worker);
+        for id in ids {
+            until("every job to stand still", async || {
+                matches!(self.job(*id).await.state, State::Finished | State::Case)
+            })
+            .await;
+        }
+        running.stop().await
+    }
+
+    /// Runs the worker until this job has ended so many attempts.
+    pub(crate) async fn work_attempts(&self, worker: Worker, id: i64, attempts: usize) -> Arc<Counters> {
+        let running = Running::start(worker);
+        until("the attempts to end", async || self.attempts(id).await.len() >= attempts).await;
+        running.stop().await
+    }
+
+    pub(crate) async fn discard(self) {
+        self.database.discard().await.unwrap();
+    }
+}
+
+/// The statement with the engine's tables named as they are here.
+pub(crate) fn sql(text: &str) -> AssertSqlSafe<String> {
+    AssertSqlSafe(text.replace("rowlock.", crate::db::TABLES))
 }
 
 /// A worker running in this process.
@@ -56,7 +140,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn start<A: Send + Sync + 'static>(worker: rowlock::Worker<A, crate::db::Backend>) -> Running {
+    pub(crate) fn start<A: Send + Sync + 'static>(worker: rowlock::Worker<A, Backend>) -> Running {
         let (stop, counters) = (CancellationToken::new(), worker.counters());
         let stopped = stop.clone();
         let task = tokio::spawn(worker.run_until(async move { stopped.cancelled().await }));
@@ -70,9 +154,24 @@ impl Running {
     }
 }
 
+/// A worker that is gone without a word once `in_hand` resolves, as a killed process is: its runtime is dropped with
+/// every task on it unpolled, so nothing is settled or released, and nothing beats any more.
+pub(crate) async fn vanish(worker: Worker, in_hand: impl Future<Output = ()> + Send + 'static) {
+    let gone = tokio::task::spawn_blocking(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            tokio::select! {
+                ended = worker.run_until(std::future::pending()) => ended.unwrap(),
+                () = in_hand => {}
+            }
+        });
+    });
+    gone.await.unwrap();
+}
+
 /// Waits for a state of the database or the counters, with a limit.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
-    proof::bed::until(what, Duration::from_secs(30), || {
+    proof::bed::until(what, Duration::from_secs(20), || {
         let check = check();
         async move { check.await.then_some(()) }
     })
@@ -92,6 +191,13 @@ impl Note {
     }
 }
 
+/// A job of another kind.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "other")]
+pub(crate) struct Other {
+    pub(crate) n: i64,
+}
+
 /// Writes one ledger row. The ledger has no unique index: a double effect shows.
 pub(crate) async fn write(tx: &mut Tx, job: i64, note: &str) -> Result<(), sqlx::Error> {
     sqlx::query("insert into ledger (job, note) values ($1, $2)").bind(job).bind(note).execute(&mut **tx).await?;
@@ -104,20 +210,46 @@ pub(crate) async fn note(cx: Ctx, job: Note, mut tx: Tx) -> Outcome {
     tx.done().ok()
 }
 
-/// Makes a test of each case, run on every server of the run.
+/// Ends a handler that can only fail.
+pub(crate) fn fail(fail: impl Into<Fail>) -> Outcome {
+    Err(fail.into())
+}
+
+/// What handlers saw, in order.
+#[derive(Clone, Default)]
+pub(crate) struct Seen(Arc<Mutex<Vec<String>>>);
+
+impl Seen {
+    pub(crate) fn push(&self, text: impl Into<String>) {
+        self.0.lock().unwrap().push(text.into());
+    }
+
+    pub(crate) fn all(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
+}
+
+/// Next to no wait between attempts.
+pub(crate) const AT_ONCE: Backoff = Backoff {
+    base: Duration::from_millis(1),
+    max: Duration::from_millis(2),
+};
+
+/// Makes a test of each case, run on every server of the run; `bare` cases get a database without any table.
 macro_rules! cases {
-    ($($(#[$meta:meta])* $name:ident),* $(,)?) => {
-        $(
-            $(#[$meta])*
-            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-            async fn $name() {
-                for server in crate::db::servers() {
-                    let case = concat!(module_path!(), "::", stringify!($name));
-                    let case = case.split_once("::").map_or(case, |(_, rest)| rest);
-                    super::$name(crate::cases::Bed::new(&server, case).await).await;
-                }
+    (bare: $($name:ident),* $(,)?) => { $(crate::cases::cases!(@one bare $name);)* };
+    ($($name:ident),* $(,)?) => { $(crate::cases::cases!(@one new $name);)* };
+    (@one $make:ident $name:ident) => {
+        #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+        async fn $name() {
+            for server in crate::db::servers() {
+                let case = concat!(module_path!(), "::", stringify!($name));
+                let case = case.split_once("::").map_or(case, |(_, rest)| rest);
+                let bed = crate::cases::Bed::$make(&server, case).await;
+                super::$name(&bed).await;
+                bed.discard().await;
             }
-        )*
+        }
     };
 }
 pub(crate) use cases;

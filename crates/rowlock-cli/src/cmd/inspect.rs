@@ -41,7 +41,11 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         text += &format!("{}\n", serde_json::to_string_pretty(result)?);
     }
     text += &heading("attempts");
-    text += &if attempts.is_empty() { "none has ended\n".into() } else { tables::attempts(&attempts) };
+    text += &if attempts.is_empty() {
+        "none has ended\n".into()
+    } else {
+        tables::attempts(&attempts)
+    };
     if chain.len() > 1 {
         text += &heading("chain");
         text += &tables::jobs(&chain);
@@ -59,7 +63,10 @@ fn facts(job: &JobView) -> String {
     fact("kind", format!("{} (version {})", job.kind, job.version));
     fact("queue", format!("{}, priority {}", job.queue, job.priority));
     fact("uid", job.uid.to_string());
-    fact("attempts", format!("{} of {}, claimed {} times", job.attempt, job.attempts_max, job.epoch));
+    fact(
+        "attempts",
+        format!("{} of {}, claimed {} times", job.attempt, job.attempts_max, job.epoch),
+    );
     fact("enqueued", format!("{} ({})", when(job.created_at), job.created_at));
     if let Some(due) = job.due_at {
         fact("due", format!("{} ({due})", when(due)));
@@ -78,5 +85,8 @@ fn facts(job: &JobView) -> String {
 
 fn reason(case: &CaseView) -> String {
     let (id, when) = (case.id, when(case.retired_at));
-    format!("\n{RED}retired {when}:{PLAIN} {}\nrowlock reopen {id}   tries it again\n", case.reason)
+    format!(
+        "\n{RED}retired {when}:{PLAIN} {}\nrowlock reopen {id}   tries it again\n",
+        case.reason
+    )
 }

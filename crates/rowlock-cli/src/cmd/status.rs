@@ -53,7 +53,11 @@ fn workers(workers: &[WorkerStatus]) -> String {
             right(worker.leases),
             right(format!("{} ago", span_ms(worker.beat_age_ms))),
             right(span_ms(worker.lease_ms)),
-            if worker.dead { Cell::new("dead").fg(Color::Red) } else { Cell::new("") },
+            if worker.dead {
+                Cell::new("dead").fg(Color::Red)
+            } else {
+                Cell::new("")
+            },
         ]);
     }
     text(&rows)

@@ -3,4 +3,4 @@
 select
   j.id, j.uid, j.kind, j.version, j.queue, j.payload, j.chain, j.position, j.created_at,
   coalesce(j.expires_at <= ?3, 0) as expired
-from json_each(?1) t join rowlock_job j on j.id = t.value ->> 'id'
+from jsonb_each(?1) t join rowlock_job j on j.id = t.value ->> 'id'

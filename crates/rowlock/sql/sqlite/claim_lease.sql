@@ -4,4 +4,4 @@ insert into rowlock_lease (id, epoch, worker, attempt, attempts_max, queue_no, k
 select
   t.value ->> 'id', t.value ->> 'epoch', ?2, t.value ->> 'attempt', t.value ->> 'attempts_max', t.value ->> 'queue_no',
   t.value ->> 'kind_no', t.value ->> 'alone', t.value ->> 'priority', ?3
-from json_each(?1) t
+from jsonb_each(?1) t

@@ -8,5 +8,5 @@ select
   d.value ->> 'uid', d.value ->> 'kind', d.value ->> 'version', d.value ->> 'queue', d.value ->> 'priority',
   d.value ->> 'attempts_max', d.value ->> 'payload', d.value ->> 'tags', d.value ->> 'chain', d.value ->> 'position',
   d.value ->> 'expires_at', d.value ->> 'if_retired', ?2
-from json_each(?1) d
+from jsonb_each(?1) d
 returning id

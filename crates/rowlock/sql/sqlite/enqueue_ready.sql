@@ -5,4 +5,4 @@ select
   (select seq from sqlite_sequence where name = 'rowlock_job') - json_array_length(?1) + 1 + d.key,
   d.value ->> 'queue_no', d.value ->> 'kind_no', 0, d.value ->> 'priority',
   max(coalesce(d.value ->> 'due_at', ?2 + (d.value ->> 'delay_us')), ?2), 0, 0, d.value ->> 'attempts_max'
-from json_each(?1) d
+from jsonb_each(?1) d

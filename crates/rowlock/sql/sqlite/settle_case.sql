@@ -12,6 +12,6 @@ select
       'error', o.error) order by o.epoch)
     from rowlock_outcome o where o.id = l.id
   )
-from json_each(?1) s
+from jsonb_each(?1) s
 cross join rowlock_lease l on l.id = s.value ->> 'id' and l.epoch = s.value ->> 'epoch' and l.worker = s.value ->> 'worker'
 where s.value ->> 'place' = 'case'

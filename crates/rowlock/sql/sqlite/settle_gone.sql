@@ -1,5 +1,5 @@
 -- Ends the leases of settled jobs, by the whole token.
 -- Index: rowlock_lease by id.
 delete from rowlock_lease where (id, epoch, worker) in (
-  select s.value ->> 'id', s.value ->> 'epoch', s.value ->> 'worker' from json_each(?1) s
+  select s.value ->> 'id', s.value ->> 'epoch', s.value ->> 'worker' from jsonb_each(?1) s
 )

@@ -4,6 +4,6 @@ insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch
 select
   l.id, l.queue_no, l.kind_no, s.value ->> 'alone', l.priority, ?2 + (s.value ->> 'delay_us'), l.epoch,
   l.attempt - (s.value ->> 'outcome' in ('deferred', 'released')), l.attempts_max
-from json_each(?1) s
+from jsonb_each(?1) s
 cross join rowlock_lease l on l.id = s.value ->> 'id' and l.epoch = s.value ->> 'epoch' and l.worker = s.value ->> 'worker'
 where s.value ->> 'place' = 'ready'

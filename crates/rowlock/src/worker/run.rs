@@ -270,6 +270,11 @@ async fn resolve<DB: Backend>(env: &Env<DB>, error: Error, already: bool, job: &
     let mut wait = Duration::from_millis(20);
     loop {
         match env.rowlock.store().resolve(job.token).await {
+            // Recovery ended the lease: the token's only outcome is not this attempt's own.
+            Ok(Resolved::Lost | Resolved::Ended(Ended::Lost)) => {
+                (env.resolved)(job.token, false);
+                return Finished::LeaseLost;
+            }
             Ok(Resolved::Ended(ended)) => {
                 (env.resolved)(job.token, true);
                 return Finished::Settled {
@@ -281,10 +286,6 @@ async fn resolve<DB: Backend>(env: &Env<DB>, error: Error, already: bool, job: &
             Ok(Resolved::StillLeased) => {
                 (env.resolved)(job.token, false);
                 return not_committed(error, job);
-            }
-            Ok(Resolved::Lost) => {
-                (env.resolved)(job.token, false);
-                return Finished::LeaseLost;
             }
             Err(again) => {
                 tracing::debug!(job = job.token.id, error = %again, "what became of a commit is not known yet; asking again");

@@ -87,6 +87,7 @@ async fn follow(cx: Ctx<Tools>, _job: Follow, mut tx: Tx) -> Outcome {
 }
 
 async fn plain(cx: Ctx<Tools>, _job: Plain, mut tx: Tx) -> Outcome {
+    cx.state().started(&cx)?;
     ledger(&mut tx, cx.id(), "plain").await?;
     tx.done().ok()
 }

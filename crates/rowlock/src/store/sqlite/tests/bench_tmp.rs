@@ -81,3 +81,32 @@ async fn numbers() {
         );
     }
 }
+
+async fn handlers(store: SqliteStore, n: usize, for_ms: u64) -> usize {
+    use crate::store::Room;
+    let until = Instant::now() + Duration::from_millis(for_ms);
+    let tasks: Vec<_> = (0..n).map(|_| { let store = store.clone(); tokio::spawn(async move {
+        let mut k = 0; while Instant::now() < until {
+            let t = Token { id: 1, epoch: 1, worker: WorkerId(1) };
+            let mut h = sqlx::Sqlite::begin(&store, &t, Timing::of_lease(LEASE)).await.unwrap();
+            sqlx::raw_sql("insert into effect values (1)").execute(sqlx::Sqlite::conn(&mut h)).await.unwrap();
+            sqlx::Sqlite::commit(&store, h).await.unwrap(); k += 1; } k }) }).collect();
+    let mut t = 0; for x in tasks { t += x.await.unwrap(); } t
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore]
+async fn polite() {
+    let rig = Rig::new().await;
+    let mut conn = rig.conn().await;
+    sqlx::raw_sql("create table effect (n integer); create table app (n integer)").execute(&mut conn).await.unwrap();
+    for k in [1, 4, 16, 100, 104, 116] {
+        let h = if k < 100 { tokio::spawn(hammer(rig.store.clone(), k, 10_000)) } else { tokio::spawn(handlers(rig.store.clone(), k - 99, 10_000)) };
+        let mut lat = Vec::new(); let mut err = 0;
+        let until = Instant::now() + Duration::from_secs(9);
+        while Instant::now() < until { let t = Instant::now();
+            if sqlx::raw_sql("begin immediate; insert into app values (1); commit").execute(&mut conn).await.is_err() { err += 1 }
+            lat.push(t.elapsed()); tokio::time::sleep(Duration::from_millis(5)).await; }
+        lat.sort(); println!("saturate x{k}: {}/10s, app p50 {:?} p90 {:?} p99 {:?} max {:?} n {} err {err}", h.await.unwrap(), lat[lat.len()/2], lat[lat.len()*9/10], lat[lat.len()*99/100], lat.last(), lat.len());
+    }
+}

@@ -1,0 +1,208 @@
+//! A worker process is frozen with SIGSTOP past its lease and set going again with SIGCONT. Meanwhile another has taken
+//! the job over; the frozen one is told that its lease is lost, and nothing it did counts.
+//!
+//! On SQLite only staged handlers may be frozen: one frozen inside an atomic handler holds the file's only write lock,
+//! and everybody waits for it.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use proof::{
+    bed::{postgres_servers, until},
+    scene::{Scene, all_servers, on_each},
+    victim::{Atomic, Batched, LEASE, PATIENCE, Plain, Staged, Victim},
+};
+use rowlock::Ended::{Done, Lost};
+use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
+
+const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
+
+/// How long a takeover may take beyond the lease: the recovery's round, and a process to start.
+const TAKEOVER: Duration = Duration::from_secs(4);
+
+/// Freezes it at a moment when it holds no lock that everybody needs. On SQLite its beat may hold the write lock for
+/// an instant, and a process frozen right then would stop all the others, as it says in the documentation.
+async fn freeze(scene: &Scene, victim: &mut Victim) -> Result<()> {
+    loop {
+        victim.freeze().await?;
+        if !scene.database.is_sqlite() || write_lock_is_free(scene).await? {
+            return Ok(());
+        }
+        victim.thaw()?;
+    }
+}
+
+async fn write_lock_is_free(scene: &Scene) -> Result<bool> {
+    let options: SqliteConnectOptions = scene.database.url.parse()?;
+    let mut conn = options.busy_timeout(Duration::ZERO).connect().await?;
+    let free = sqlx::raw_sql("begin immediate; rollback").execute(&mut conn).await.is_ok();
+    conn.close().await?;
+    Ok(free)
+}
+
+/// One job, frozen at `point` past the lease and taken over; then the frozen one goes on.
+async fn frozen_past_its_lease(scene: &Scene, id: i64, point: &'static str) -> Result<()> {
+    let mut first = scene.victim(&scene.orders(), Some(point))?;
+    first.stands_at(point).await?;
+    freeze(scene, &mut first).await?;
+    let frozen_at = Instant::now();
+
+    let mut second = scene.victim(&scene.orders(), None)?;
+    scene.until_finished(id).await;
+    let took = frozen_at.elapsed();
+    ensure!(took < LEASE + TAKEOVER, "the takeover took {took:?}");
+    second.stop().await?;
+
+    first.thaw()?;
+    first.go_on()?;
+    let lost = first.reports("lease_lost").await;
+    ensure!((lost["id"].as_i64(), lost["attempt"].as_i64()) == (Some(id), Some(1)), "{lost}");
+    ensure!(scene.outcomes(id).await? == [Lost, Done], "{:?}", scene.outcomes(id).await?);
+    goes_on_under_a_new_id(scene, &mut first, id).await?;
+    first.stop().await?;
+    scene.at_rest().await
+}
+
+/// The thawed worker does new jobs, and not under the id that was declared dead.
+async fn goes_on_under_a_new_id(scene: &Scene, first: &mut Victim, lost: i64) -> Result<()> {
+    first.reports("declared_dead").await;
+    let new = scene.enqueue(Plain {}).await?;
+    scene.until_finished(new).await;
+    let old = scene.attempts(lost).await?.first().context("the lost attempt is on record")?.worker;
+    let attempts = scene.attempts(new).await?;
+    ensure!(attempts.iter().all(|a| a.worker != old), "the dead id {old} was used again");
+    ensure!(attempts.iter().map(|a| a.outcome).eq([Done]), "{attempts:?}");
+    let rows = scene.number(&format!("select count(*) from ledger where job = {new}")).await?;
+    ensure!(rows == 1, "{rows} ledger rows of the new job");
+    Ok(())
+}
+
+async fn once_in_the_ledger(scene: &Scene, id: i64) -> Result<()> {
+    let rows = scene.number(&format!("select count(*) from ledger where job = {id}")).await?;
+    let follows = scene.number("select count(*) from ledger where note = 'follow'").await?;
+    ensure!((rows, follows) == (1, 1), "{rows} ledger rows, {follows} of the next link");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_worker_frozen_in_an_atomic_handler_keeps_no_row_lock_and_loses() -> Result<()> {
+    let case = "freeze::a_worker_frozen_in_an_atomic_handler_keeps_no_row_lock_and_loses";
+    on_each(postgres_servers(), VICTIM, case, |scene| frozen_atomic(scene, "mid-handler")).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_worker_frozen_between_its_settle_and_its_commit_loses() -> Result<()> {
+    let case = "freeze::a_worker_frozen_between_its_settle_and_its_commit_loses";
+    on_each(postgres_servers(), VICTIM, case, |scene| frozen_atomic(scene, "before-commit")).await
+}
+
+async fn frozen_atomic(scene: Scene, point: &'static str) -> Result<()> {
+    let id = scene.enqueue(Atomic { account: 1 }).await?;
+    let mut first = scene.victim(&scene.orders(), Some(point))?;
+    first.stands_at(point).await?;
+    freeze(&scene, &mut first).await?;
+    let frozen_at = Instant::now();
+    // The row that the frozen handler has updated is free again before its lease ends.
+    let touch = "set lock_timeout = '10s'; update account set balance = balance where id = 1";
+    scene.run(touch).await?;
+    ensure!(frozen_at.elapsed() < LEASE, "the row was locked for {:?}", frozen_at.elapsed());
+
+    let mut second = scene.victim(&scene.orders(), None)?;
+    scene.until_finished(id).await;
+    let took = frozen_at.elapsed();
+    ensure!(took < LEASE + TAKEOVER, "the takeover took {took:?}");
+    second.stop().await?;
+
+    first.thaw()?;
+    first.go_on()?;
+    first.reports("lease_lost").await;
+    goes_on_under_a_new_id(&scene, &mut first, id).await?;
+    first.stop().await?;
+    ensure!(scene.outcomes(id).await? == [Lost, Done], "{:?}", scene.outcomes(id).await?);
+    let balance = scene.number("select balance from account where id = 1").await?;
+    ensure!(balance == 1, "the account stands at {balance}");
+    once_in_the_ledger(&scene, id).await?;
+    scene.at_rest().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_worker_frozen_during_its_outside_call_loses_and_the_call_counts_once() -> Result<()> {
+    let case = "freeze::a_worker_frozen_during_its_outside_call_loses_and_the_call_counts_once";
+    on_each(all_servers(), VICTIM, case, |scene| async move {
+        let id = scene.enqueue(Staged {}).await?;
+        frozen_past_its_lease(&scene, id, "outside").await?;
+        let (calls, effects) = (scene.provider.calls(id), scene.provider.effects(id));
+        ensure!((calls, effects) == (2, 1), "{calls} calls with {effects} keys");
+        once_in_the_ledger(&scene, id).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_worker_frozen_before_its_batch_is_written_loses() -> Result<()> {
+    let case = "freeze::a_worker_frozen_before_its_batch_is_written_loses";
+    on_each(all_servers(), VICTIM, case, |scene| async move {
+        let id = scene.enqueue(Batched {}).await?;
+        frozen_past_its_lease(&scene, id, "before-batch").await?;
+        let (calls, effects) = (scene.provider.calls(id), scene.provider.effects(id));
+        ensure!((calls, effects) == (2, 1), "{calls} calls with {effects} keys");
+        let links = scene.number("select count(*) from rowlock.job where kind = 'follow'").await?;
+        ensure!(links == 1, "{links} next links");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_worker_frozen_after_its_claim_starts_nothing_when_it_wakes() -> Result<()> {
+    let case = "freeze::a_worker_frozen_after_its_claim_starts_nothing_when_it_wakes";
+    on_each(all_servers(), VICTIM, case, |scene| async move {
+        let id = scene.enqueue(Staged {}).await?;
+        let mut first = scene.victim(&scene.orders(), Some("after-claim"))?;
+        first.stands_at("after-claim").await?;
+        freeze(&scene, &mut first).await?;
+        let mut second = scene.victim(&scene.orders(), None)?;
+        scene.until_finished(id).await;
+        second.stop().await?;
+
+        first.thaw()?;
+        first.go_on()?;
+        goes_on_under_a_new_id(&scene, &mut first, id).await?;
+        first.stop().await?;
+        ensure!(scene.provider.calls(id) == 1, "{} calls", scene.provider.calls(id));
+        ensure!(scene.outcomes(id).await? == [Lost, Done], "{:?}", scene.outcomes(id).await?);
+        once_in_the_ledger(&scene, id).await?;
+        scene.at_rest().await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_worker_frozen_for_less_than_its_lease_loses_nothing() -> Result<()> {
+    let case = "freeze::a_worker_frozen_for_less_than_its_lease_loses_nothing";
+    on_each(all_servers(), VICTIM, case, |scene| async move {
+        let mut orders = scene.orders();
+        orders.lease_ms = 10_000;
+        let id = scene.enqueue(Staged {}).await?;
+        let mut first = scene.victim(&orders, Some("outside"))?;
+        first.stands_at("outside").await?;
+        freeze(&scene, &mut first).await?;
+        let second = scene.victim(&orders, None)?;
+        // Long enough for the second to look for dead workers more than once.
+        until("the second worker to be at work", PATIENCE, || async {
+            let plain = scene.enqueue(Plain {}).await.ok()?;
+            scene.until_finished(plain).await;
+            Some(())
+        })
+        .await;
+        first.thaw()?;
+        first.go_on()?;
+        scene.until_finished(id).await;
+        drop(second);
+        first.stop().await?;
+        ensure!(scene.outcomes(id).await? == [Done], "{:?}", scene.outcomes(id).await?);
+        ensure!(first.events("lease_lost").is_empty(), "it lost a lease");
+        once_in_the_ledger(&scene, id).await
+    })
+    .await
+}

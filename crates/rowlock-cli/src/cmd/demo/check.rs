@@ -1,0 +1,156 @@
+//! The audit: what should have happened, against the shop's tables, the provider's log and the outcome log.
+
+use std::collections::{BTreeSet, HashMap};
+
+use anyhow::Result;
+use rowlock::{Ended, JobFilter, Observe, State};
+use serde::Serialize;
+
+use super::{super::own::Tables, provider::Tally};
+
+/// What was found.
+#[derive(Default)]
+pub(crate) struct Findings {
+    pub(crate) orders: i64,
+    /// Rows in the shop's tables.
+    pub(crate) reserved: i64,
+    pub(crate) paid: i64,
+    pub(crate) stock_at_start: i64,
+    pub(crate) stock_left: i64,
+    /// Deeds at the provider.
+    pub(crate) charges: i64,
+    pub(crate) orders_charged: usize,
+    pub(crate) mails: i64,
+    pub(crate) repeats: i64,
+    /// Jobs, and attempts that ended with their worker.
+    pub(crate) jobs: i64,
+    pub(crate) done: i64,
+    pub(crate) cut_short: i64,
+    pub(crate) lost: BTreeSet<i64>,
+    pub(crate) doubled: BTreeSet<i64>,
+}
+
+impl Findings {
+    /// Stock that left the shelf without a reservation, or the other way round.
+    pub(crate) fn stock_gap(&self) -> i64 {
+        self.stock_at_start - self.stock_left - self.reserved
+    }
+
+    /// Every order without one of its effects, and every reservation that took no stock.
+    pub(crate) fn lost(&self) -> i64 {
+        self.lost.len() as i64 + (-self.stock_gap()).max(0)
+    }
+
+    /// Every order with one of its effects twice, and stock that was taken twice.
+    pub(crate) fn doubled(&self) -> i64 {
+        self.doubled.len() as i64 + self.stock_gap().max(0)
+    }
+
+    pub(crate) fn is_clean(&self) -> bool {
+        self.lost() == 0 && self.doubled() == 0 && self.done == self.jobs
+    }
+}
+
+/// What `--json` prints: these fields, no more.
+#[derive(Serialize)]
+pub(crate) struct Summary {
+    pub(crate) jobs: i64,
+    pub(crate) done: i64,
+    pub(crate) effects: i64,
+    pub(crate) lost: i64,
+    pub(crate) doubled: i64,
+    pub(crate) kills: usize,
+    pub(crate) seconds: f64,
+}
+
+/// Looks at everything, once no worker runs any more.
+pub(crate) async fn check<DB: Tables>(
+    conn: &mut DB::Connection,
+    prefix: &str,
+    observe: &Observe,
+    tally: &Tally,
+) -> Result<Findings> {
+    let mut found = Findings::default();
+    let sql = |text: &str| text.replace("demo_", prefix);
+    let orders = DB::pairs(conn, sql("select order_id, item from demo_order")).await?;
+    let orders: BTreeSet<i64> = orders.into_iter().map(|(order, _)| order).collect();
+    found.orders = orders.len() as i64;
+    let mut counts: Vec<HashMap<i64, i64>> = vec![tally.charges.clone(), tally.mails.clone()];
+    for table in ["demo_reservation", "demo_payment", "demo_receipt"] {
+        let rows = format!("select order_id, count(*) from {table} group by order_id");
+        counts.push(DB::pairs(conn, sql(&rows)).await?.into_iter().collect());
+    }
+    for effects in &counts {
+        let times = |order: &i64| effects.get(order).copied().unwrap_or(0);
+        found.lost.extend(orders.iter().filter(|order| times(order) == 0));
+        found.doubled.extend(orders.iter().filter(|order| times(order) > 1));
+        // An effect for an order that nobody placed is one too many.
+        found
+            .doubled
+            .extend(effects.keys().filter(|order| !orders.contains(order)));
+    }
+    found.charges = tally.charges.values().sum();
+    found.orders_charged = tally.charges.len();
+    found.mails = tally.mails.values().sum();
+    found.repeats = tally.repeats;
+    found.reserved = counts[2].values().sum();
+    found.paid = counts[3].values().sum();
+    for (at_start, left) in DB::pairs(conn, sql("select at_start, remaining from demo_stock")).await? {
+        found.stock_at_start += at_start;
+        found.stock_left += left;
+    }
+    count_jobs(observe, &mut found).await?;
+    Ok(found)
+}
+
+async fn count_jobs(observe: &Observe, found: &mut Findings) -> Result<()> {
+    let mut filter = JobFilter {
+        max: 1000,
+        ..JobFilter::default()
+    };
+    loop {
+        let page = observe.jobs(&filter).await?;
+        let Some(last) = page.last() else { return Ok(()) };
+        filter.below = Some(last.id);
+        for job in &page {
+            found.jobs += 1;
+            if job.state == State::Finished && job.last_outcome == Some(Ended::Done) {
+                found.done += 1;
+            }
+            if job.epoch > 1 || job.state != State::Finished {
+                let attempts = observe.attempts(job.id).await?;
+                found.cut_short += attempts.iter().filter(|a| a.outcome == Ended::Lost).count() as i64;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stock_that_does_not_add_up_is_lost_or_doubled() {
+        let mut found = Findings {
+            stock_at_start: 10,
+            stock_left: 7,
+            reserved: 3,
+            ..Findings::default()
+        };
+        assert_eq!((found.lost(), found.doubled(), found.is_clean()), (0, 0, true));
+        found.stock_left = 6;
+        assert_eq!((found.lost(), found.doubled(), found.is_clean()), (0, 1, false));
+        found.stock_left = 8;
+        assert_eq!((found.lost(), found.doubled(), found.is_clean()), (1, 0, false));
+    }
+
+    #[test]
+    fn a_job_that_is_not_done_is_no_clean_run() {
+        let found = Findings {
+            jobs: 3,
+            done: 2,
+            ..Findings::default()
+        };
+        assert!(!found.is_clean());
+    }
+}

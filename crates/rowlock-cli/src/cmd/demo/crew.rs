@@ -1,0 +1,142 @@
+//! The worker processes: started, killed with SIGKILL, started again.
+//!
+//! A worker is this very program with a hidden command. It ends when its stdin ends, so none outlives the demo, however
+//! that ends; what it has to say goes to a log file.
+
+use std::{
+    fs::OpenOptions,
+    net::SocketAddr,
+    path::PathBuf,
+    process::Stdio,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail};
+use tokio::process::{Child, Command};
+
+use super::super::own::Site;
+
+/// A worker that cannot even start is not a death that the demo is about.
+const OWN_DEATHS_MAX: usize = 10;
+
+pub(crate) struct Crew {
+    program: PathBuf,
+    url: String,
+    schema: String,
+    folder: PathBuf,
+    provider: SocketAddr,
+    workers: Vec<Child>,
+    pub(crate) kills: usize,
+    own_deaths: usize,
+}
+
+impl Crew {
+    pub(crate) fn new(site: &Site, provider: SocketAddr) -> Result<Crew> {
+        Ok(Crew {
+            program: std::env::current_exe().context("this program cannot find itself")?,
+            url: site.url.clone(),
+            schema: site.schema.clone(),
+            folder: site.folder().to_owned(),
+            provider,
+            workers: Vec::new(),
+            kills: 0,
+            own_deaths: 0,
+        })
+    }
+
+    pub(crate) fn hire(&mut self, workers: usize) -> Result<()> {
+        for number in 0..workers {
+            let worker = self.start(number)?;
+            self.workers.push(worker);
+        }
+        Ok(())
+    }
+
+    fn log(&self, number: usize) -> PathBuf {
+        self.folder.join(format!("worker-{}.log", number + 1))
+    }
+
+    fn start(&self, number: usize) -> Result<Child> {
+        let log = OpenOptions::new().create(true).append(true).open(self.log(number))?;
+        let mut command = Command::new(&self.program);
+        command
+            .args([
+                "demo-worker",
+                "--schema",
+                &self.schema,
+                "--provider",
+                &self.provider.to_string(),
+            ])
+            .args(["--number", &(number + 1).to_string()])
+            // Not as an argument: everybody on this machine can read those, and a URL may hold a password.
+            .env("ROWLOCK_DATABASE", &self.url)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(log)
+            .kill_on_drop(true);
+        // Ctrl-C is for the demo alone, which then ends them in order.
+        #[cfg(unix)]
+        command.process_group(0);
+        command.spawn().context("a worker process could not be started")
+    }
+
+    /// Kills a worker, wherever it is in its work, and starts another in its place.
+    pub(crate) async fn kill(&mut self, number: usize) -> Result<()> {
+        if self.workers[number].try_wait()?.is_none() {
+            self.workers[number].kill().await?;
+            self.kills += 1;
+        }
+        self.workers[number] = self.start(number)?;
+        Ok(())
+    }
+
+    /// The same for the worker with this process id, if it is still there.
+    pub(crate) async fn kill_pid(&mut self, pid: u32) -> Result<()> {
+        match self.workers.iter().position(|worker| worker.id() == Some(pid)) {
+            Some(number) => self.kill(number).await,
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.workers.len()
+    }
+
+    /// Starts again what ended without being killed.
+    pub(crate) fn look_after(&mut self) -> Result<()> {
+        for number in 0..self.workers.len() {
+            let Some(status) = self.workers[number].try_wait()? else {
+                continue;
+            };
+            self.own_deaths += 1;
+            if self.own_deaths > OWN_DEATHS_MAX {
+                bail!(
+                    "workers keep ending by themselves ({status}); the last words of one:\n{}",
+                    self.last_words(number)
+                );
+            }
+            self.workers[number] = self.start(number)?;
+        }
+        Ok(())
+    }
+
+    fn last_words(&self, number: usize) -> String {
+        let text = std::fs::read_to_string(self.log(number)).unwrap_or_default();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(5)..].join("\n")
+    }
+
+    /// Lets everybody finish what is in hand, for a moment, and then ends them.
+    pub(crate) async fn dismiss(&mut self, patience: Duration) {
+        for worker in &mut self.workers {
+            drop(worker.stdin.take());
+        }
+        let until = Instant::now() + patience;
+        for mut worker in self.workers.drain(..) {
+            if tokio::time::timeout_at(until.into(), worker.wait()).await.is_err() {
+                // An error means that it is gone already.
+                let _ = worker.kill().await;
+            }
+        }
+    }
+}
