@@ -25,7 +25,8 @@ pub struct Server {
 /// When the variable is not set: a suite that silently runs nothing would look green.
 pub fn postgres_servers() -> Vec<Server> {
     let urls = std::env::var("ROWLOCK_TEST_PG_URLS");
-    let urls = urls.expect("ROWLOCK_TEST_PG_URLS is not set; run `cargo xtask test`, or `cargo xtask servers` for hand work");
+    let urls =
+        urls.expect("ROWLOCK_TEST_PG_URLS is not set; run `cargo xtask test`, or `cargo xtask servers` for hand work");
     let pairs = urls.split_whitespace().filter_map(|pair| pair.split_once('='));
     pairs
         .map(|(label, url)| Server {
@@ -72,10 +73,17 @@ impl Database {
         }
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("case_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let mut admin = PgConnection::connect(&server.url).await.context("connecting to the test server")?;
-        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("create database {name}"))).execute(&mut admin).await?;
+        let mut admin = PgConnection::connect(&server.url)
+            .await
+            .context("connecting to the test server")?;
+        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("create database {name}")))
+            .execute(&mut admin)
+            .await?;
         admin.close().await?;
-        let (base, _) = server.url.rsplit_once('/').context("a postgresql url ends with a database")?;
+        let (base, _) = server
+            .url
+            .rsplit_once('/')
+            .context("a postgresql url ends with a database")?;
         Ok(Database {
             url: format!("{base}/{name}"),
             label: server.label.clone(),
@@ -92,7 +100,9 @@ impl Database {
         let Some((_, name)) = self.url.rsplit_once('/').filter(|_| !self.server_url.is_empty()) else {
             return Ok(());
         };
-        let mut admin = PgConnection::connect(&self.server_url).await.context("connecting to the test server")?;
+        let mut admin = PgConnection::connect(&self.server_url)
+            .await
+            .context("connecting to the test server")?;
         let drop = format!("drop database {name} with (force)");
         sqlx::raw_sql(sqlx::AssertSqlSafe(drop)).execute(&mut admin).await?;
         admin.close().await?;

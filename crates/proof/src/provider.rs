@@ -31,7 +31,9 @@ impl Provider {
     /// # Errors
     /// There is none.
     pub async fn start() -> Result<Provider> {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).await.context("no free port for the provider")?;
+        let listener = TcpListener::bind(("127.0.0.1", 0))
+            .await
+            .context("no free port for the provider")?;
         let (address, log) = (listener.local_addr()?, Log::default());
         let kept = log.clone();
         let serving = tokio::spawn(async move {
@@ -55,7 +57,11 @@ impl Provider {
     /// How many effects this job has had: one per key.
     pub fn effects(&self, job: i64) -> usize {
         let log = self.log();
-        let keys: HashSet<&str> = log.iter().filter(|(_, of)| *of == job).map(|(key, _)| key.as_str()).collect();
+        let keys: HashSet<&str> = log
+            .iter()
+            .filter(|(_, of)| *of == job)
+            .map(|(key, _)| key.as_str())
+            .collect();
         keys.len()
     }
 
@@ -82,8 +88,13 @@ async fn answer(caller: TcpStream, log: Log) -> Result<()> {
     let mut line = String::new();
     caller.read_line(&mut line).await?;
     let (key, job) = line.trim().split_once(' ').context("a call is a key and a job")?;
-    log.lock().unwrap_or_else(PoisonError::into_inner).push((key.to_owned(), job.parse()?));
-    caller.get_mut().write_all(format!("receipt for {key}\n").as_bytes()).await?;
+    log.lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .push((key.to_owned(), job.parse()?));
+    caller
+        .get_mut()
+        .write_all(format!("receipt for {key}\n").as_bytes())
+        .await?;
     Ok(())
 }
 
@@ -92,7 +103,9 @@ async fn answer(caller: TcpStream, log: Log) -> Result<()> {
 /// # Errors
 /// The provider could not be reached.
 pub async fn call(provider: SocketAddr, key: &str, job: i64) -> Result<String> {
-    let mut stream = TcpStream::connect(provider).await.context("could not reach the provider")?;
+    let mut stream = TcpStream::connect(provider)
+        .await
+        .context("could not reach the provider")?;
     stream.write_all(format!("{key} {job}\n").as_bytes()).await?;
     let mut receipt = String::new();
     stream.read_to_string(&mut receipt).await?;

@@ -1,11 +1,17 @@
 //! Where victims work: a fresh database with a ledger, a provider, and the questions that the suites ask at the end.
 
-use std::{collections::HashMap, future::Future, path::PathBuf, time::{Duration, Instant}};
+use std::{
+    collections::HashMap,
+    future::Future,
+    path::PathBuf,
+    rc::Rc,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result, ensure};
 use rowlock::{Admin, AttemptView, Ended, Job, NamedJob, Observe, State};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, LocalSet};
 
 use crate::{
     bed::{Database, Server, postgres_servers, sqlite_server, until},
@@ -21,24 +27,36 @@ pub fn all_servers() -> Vec<Server> {
     [sqlite_server(), postgres_servers()].concat()
 }
 
-/// Runs a case on each of these servers, at the same time.
+/// Runs a case on each of these servers, at the same time. The database of a failed one is left for a look.
 ///
 /// # Errors
 /// The first error of the case, with the server's label.
 pub async fn on_each<F, Fut>(servers: Vec<Server>, exe: &'static str, name: &str, case: F) -> Result<()>
 where
-    F: Fn(Scene) -> Fut,
-    Fut: Future<Output = Result<()>> + Send + 'static,
+    F: Fn(Rc<Scene>) -> Fut,
+    Fut: Future<Output = Result<()>> + 'static,
 {
+    // On this thread alone: what a case waits for happens in other processes.
+    let local = LocalSet::new();
     let mut running = JoinSet::new();
     for server in servers {
-        let case = case(Scene::new(&server, name, exe).await?);
-        running.spawn(async move { case.await.with_context(|| format!("on {}", server.label)) });
+        let scene = Rc::new(Scene::new(&server, name, exe).await?);
+        let case = case(scene.clone());
+        let whole = async move {
+            case.await.with_context(|| format!("on {}", server.label))?;
+            let scene = Rc::into_inner(scene).context("a case keeps nothing")?;
+            scene.database.discard().await
+        };
+        running.spawn_local_on(whole, &local);
     }
-    while let Some(ended) = running.join_next().await {
-        ended??;
-    }
-    Ok(())
+    local
+        .run_until(async {
+            while let Some(ended) = running.join_next().await {
+                ended??;
+            }
+            Ok(())
+        })
+        .await
 }
 
 /// One case's database and provider.
@@ -75,8 +93,12 @@ impl Scene {
             exe,
             folder: tempfile::tempdir()?,
         };
-        scene.run("create table ledger (job bigint not null, note text not null)").await?;
-        scene.run("create table account (id bigint primary key, balance bigint not null)").await?;
+        scene
+            .run("create table ledger (job bigint not null, note text not null)")
+            .await?;
+        scene
+            .run("create table account (id bigint primary key, balance bigint not null)")
+            .await?;
         scene.run("insert into account (id, balance) values (1, 0)").await?;
         Ok(scene)
     }
@@ -109,7 +131,9 @@ impl Scene {
     pub fn starts(&self) -> Result<HashMap<i64, usize>> {
         let mut starts = HashMap::new();
         for line in std::fs::read_to_string(self.starts_file()).unwrap_or_default().lines() {
-            let (id, _epoch) = line.split_once(' ').with_context(|| format!("a start reads {line:?}"))?;
+            let (id, _epoch) = line
+                .split_once(' ')
+                .with_context(|| format!("a start reads {line:?}"))?;
             *starts.entry(id.parse()?).or_default() += 1;
         }
         Ok(starts)
@@ -120,7 +144,11 @@ impl Scene {
     /// # Errors
     /// The database refused it.
     pub async fn enqueue<J: Job>(&self, job: J) -> Result<i64> {
-        self.enqueue_all(vec![job]).await?.first().copied().context("an enqueue gives an id")
+        self.enqueue_all(vec![job])
+            .await?
+            .first()
+            .copied()
+            .context("an enqueue gives an id")
     }
 
     /// Enqueues many jobs in one commit.
@@ -209,7 +237,10 @@ impl Scene {
             if seen.as_ref().is_ok_and(|n| *n == wanted) {
                 return;
             }
-            assert!(start.elapsed() < limit, "waited {limit:?} for {wanted} from {sql}; last seen: {seen:?}");
+            assert!(
+                start.elapsed() < limit,
+                "waited {limit:?} for {wanted} from {sql}; last seen: {seen:?}"
+            );
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }

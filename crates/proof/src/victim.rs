@@ -103,7 +103,10 @@ impl Victim {
         if let Some(point) = point {
             command.env(POINT_VAR, point);
         }
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("could not start {exe}"))?;
         let out = gather(child.stdout.take().context("a victim has a stdout")?);
         let err = gather(child.stderr.take().context("a victim has a stderr")?);
@@ -136,7 +139,9 @@ impl Victim {
             std::future::ready((there || self.has_ended()).then_some(there))
         })
         .await;
-        there.then_some(()).with_context(|| format!("the victim ended before it stood {line}:\n{}", self.tail()))
+        there
+            .then_some(())
+            .with_context(|| format!("the victim ended before it stood {line}:\n{}", self.tail()))
     }
 
     /// Whether it has ended by itself or was killed.
@@ -152,7 +157,10 @@ impl Victim {
     /// # Panics
     /// When it goes on.
     pub async fn has_come_to_an_end(&mut self) {
-        until("a victim to end", PATIENCE, || std::future::ready(self.has_ended().then_some(()))).await;
+        until("a victim to end", PATIENCE, || {
+            std::future::ready(self.has_ended().then_some(()))
+        })
+        .await;
     }
 
     /// Whether it ended by `abort`.
@@ -179,7 +187,10 @@ impl Victim {
     /// When it does not stop.
     pub async fn freeze(&mut self) -> Result<()> {
         self.signal(Signal::STOP)?;
-        until("a victim to stand still", PATIENCE, async || (self.state() == Some('T')).then_some(())).await;
+        until("a victim to stand still", PATIENCE, async || {
+            (self.state() == Some('T')).then_some(())
+        })
+        .await;
         Ok(())
     }
 
@@ -229,7 +240,10 @@ impl Victim {
     /// # Panics
     /// When there is none in time.
     pub async fn reports(&self, name: &str) -> Value {
-        until(&format!("a victim to report {name}"), PATIENCE, async || self.events(name).into_iter().next()).await
+        until(&format!("a victim to report {name}"), PATIENCE, async || {
+            self.events(name).into_iter().next()
+        })
+        .await
     }
 
     /// Processor time used so far.
@@ -240,7 +254,12 @@ impl Victim {
         // Fields 14 and 15, counted behind the name, which may hold anything; in hundredths of a second on Linux.
         let stat = self.stat().context("the victim is gone")?;
         let mut fields = stat.split_whitespace().skip(11);
-        let mut ticks = || fields.next().and_then(|f| f.parse::<u64>().ok()).context("no processor time");
+        let mut ticks = || {
+            fields
+                .next()
+                .and_then(|f| f.parse::<u64>().ok())
+                .context("no processor time")
+        };
         Ok(Duration::from_millis((ticks()? + ticks()?) * 10))
     }
 
@@ -250,7 +269,12 @@ impl Victim {
             let lines = lock(lines);
             lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n")
         };
-        format!("victim {} printed:\n{}\nlogged:\n{}", self.pid(), end(&self.out), end(&self.err))
+        format!(
+            "victim {} printed:\n{}\nlogged:\n{}",
+            self.pid(),
+            end(&self.out),
+            end(&self.err)
+        )
     }
 
     fn state(&self) -> Option<char> {

@@ -1,6 +1,8 @@
 //! A real worker process is killed with SIGKILL at every named point of both handler shapes. Another takes over, and
 //! what the job does has happened once: in the database, at the provider, and down its chain.
 
+use std::rc::Rc;
+
 use anyhow::{Context, Result, ensure};
 use proof::{
     bed::postgres_servers,
@@ -41,7 +43,13 @@ impl Shape {
 }
 
 /// One job, one killed worker, another that takes over; then everything is counted.
-async fn killed_once(scene: Scene, shape: Shape, point: &'static str, ended: &'static [Ended], calls: usize) -> Result<()> {
+async fn killed_once(
+    scene: Rc<Scene>,
+    shape: Shape,
+    point: &'static str,
+    ended: &'static [Ended],
+    calls: usize,
+) -> Result<()> {
     let id = shape.enqueue(&scene).await?;
     let mut first = scene.victim(&scene.orders(), Some(point))?;
     first.stands_at(point).await?;
@@ -54,28 +62,49 @@ async fn killed_once(scene: Scene, shape: Shape, point: &'static str, ended: &'s
     happened_once(&scene, shape, id, ended).await?;
     if shape.goes_outside() {
         let (seen, effects) = (scene.provider.calls(id), scene.provider.effects(id));
-        ensure!((seen, effects) == (calls, 1), "{seen} calls with {effects} keys, not {calls} with one");
+        ensure!(
+            (seen, effects) == (calls, 1),
+            "{seen} calls with {effects} keys, not {calls} with one"
+        );
     }
     Ok(())
 }
 
 async fn happened_once(scene: &Scene, shape: Shape, id: i64, ended: &[Ended]) -> Result<()> {
-    let rows = scene.number(&format!("select count(*) from ledger where job = {id}")).await?;
+    let rows = scene
+        .number(&format!("select count(*) from ledger where job = {id}"))
+        .await?;
     ensure!(rows == shape.ledger(), "{rows} ledger rows");
     let balance = scene.number("select balance from account where id = 1").await?;
-    ensure!(balance == i64::from(shape == Shape::Atomic), "the account stands at {balance}");
+    ensure!(
+        balance == i64::from(shape == Shape::Atomic),
+        "the account stands at {balance}"
+    );
     let chain = scene.observe().chain(id).await?;
     ensure!(chain.len() == 2, "the chain has {} links", chain.len());
-    let follows = scene.number("select count(*) from rowlock.job where kind = 'follow'").await?;
-    let followed = scene.number("select count(*) from ledger where note = 'follow'").await?;
-    ensure!((follows, followed) == (1, 1), "{follows} next links, which happened {followed} times");
+    let follows = scene
+        .number("select count(*) from rowlock.job where kind = 'follow'")
+        .await?;
+    let followed = scene
+        .number("select count(*) from ledger where note = 'follow'")
+        .await?;
+    ensure!(
+        (follows, followed) == (1, 1),
+        "{follows} next links, which happened {followed} times"
+    );
 
     let attempts = scene.attempts(id).await?;
     let outcomes: Vec<Ended> = attempts.iter().map(|a| a.outcome).collect();
     ensure!(outcomes == ended, "attempts ended {outcomes:?}, not {ended:?}");
     let numbers: Vec<i32> = attempts.iter().map(|a| a.attempt).collect();
-    ensure!(numbers.iter().copied().eq(1..=ended.len() as i32), "attempts are numbered {numbers:?}");
-    ensure!(attempts.iter().all(|a| i64::from(a.attempt) == a.epoch), "an epoch was skipped");
+    ensure!(
+        numbers.iter().copied().eq(1..=ended.len() as i32),
+        "attempts are numbered {numbers:?}"
+    );
+    ensure!(
+        attempts.iter().all(|a| i64::from(a.attempt) == a.epoch),
+        "an epoch was skipped"
+    );
     scene.at_rest().await
 }
 

@@ -16,21 +16,32 @@ fn root() -> PathBuf {
 static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into());
     let mut build = Command::new(cargo);
-    build.args(["build", "--quiet", "--locked", "--workspace", "--examples"]).current_dir(root());
+    build
+        .args(["build", "--quiet", "--locked", "--workspace", "--examples"])
+        .current_dir(root());
     if !cfg!(debug_assertions) {
         build.arg("--release");
     }
-    assert!(build.status().unwrap().success(), "the examples do not build");
-    let test = std::env::current_exe().unwrap();
-    test.ancestors().nth(2).unwrap().join("examples")
+    assert!(
+        build.status().expect("cargo starts").success(),
+        "the examples do not build"
+    );
+    let test = std::env::current_exe().expect("a test has a path");
+    test.ancestors()
+        .nth(2)
+        .expect("deps lies in the target folder")
+        .join("examples")
 });
 
 /// What an example writes to stdout.
 fn output(name: &str) -> String {
-    let run = Command::new(BUILT.join(name)).stdin(Stdio::null()).output().unwrap();
+    let run = Command::new(BUILT.join(name))
+        .stdin(Stdio::null())
+        .output()
+        .expect("the example starts");
     let err = String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success(), "{name} failed: {err}");
-    String::from_utf8(run.stdout).unwrap()
+    String::from_utf8(run.stdout).expect("examples print text")
 }
 
 fn expect(name: &str, lines: &[&str]) {
@@ -122,7 +133,10 @@ fn every_example_is_tested_and_short() {
     for entry in std::fs::read_dir(root().join("crates/rowlock/examples")).unwrap() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
-        assert!(source.contains(&format!("\"{name}\"")), "example {name} is not run by any test");
+        assert!(
+            source.contains(&format!("\"{name}\"")),
+            "example {name} is not run by any test"
+        );
         let lines = std::fs::read_to_string(&path).unwrap().lines().count();
         assert!(lines <= 120, "example {name} has {lines} lines, at most 120");
     }

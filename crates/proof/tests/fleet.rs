@@ -107,7 +107,11 @@ async fn a_job_that_aborts_its_process_starts_attempts_max_times_and_becomes_a_c
         scene.until_finished(good).await;
         last.stop().await?;
         ensure!(scene.starts()?.get(&bad) == Some(&3), "starts: {:?}", scene.starts()?);
-        ensure!(scene.outcomes(bad).await? == [Lost; 3], "{:?}", scene.outcomes(bad).await?);
+        ensure!(
+            scene.outcomes(bad).await? == [Lost; 3],
+            "{:?}",
+            scene.outcomes(bad).await?
+        );
         let case = scene.observe().case(bad).await?.context("it is a case")?;
         ensure!((case.attempt, case.attempts_max) == (3, 3), "{case:?}");
         let history = case.history.as_array().map(Vec::len);
@@ -141,15 +145,30 @@ async fn one_aborting_job_among_ninety_nine_good_ones_ends_alone_as_a_case() -> 
         last.stop().await?;
         ensure!(aborted == 3, "it killed {aborted} workers");
         ensure!(scene.starts()?.get(&bad) == Some(&3), "starts: {:?}", scene.starts()?);
-        ensure!(scene.outcomes(bad).await? == [Lost; 3], "{:?}", scene.outcomes(bad).await?);
+        ensure!(
+            scene.outcomes(bad).await? == [Lost; 3],
+            "{:?}",
+            scene.outcomes(bad).await?
+        );
         for id in good {
-            let (outcomes, state) = (scene.outcomes(id).await?, scene.observe().job(id).await?.map(|job| job.state));
+            let (outcomes, state) = (
+                scene.outcomes(id).await?,
+                scene.observe().job(id).await?.map(|job| job.state),
+            );
             ensure!(state == Some(State::Finished), "job {id} is {state:?}");
             ensure!(outcomes == [Lost, Done], "job {id} ended {outcomes:?}");
-            ensure!(scene.provider.effects(id) == 1, "job {id} had {} effects", scene.provider.effects(id));
+            ensure!(
+                scene.provider.effects(id) == 1,
+                "job {id} had {} effects",
+                scene.provider.effects(id)
+            );
         }
         for count in ["select count(*) from ledger", "select count(distinct job) from ledger"] {
-            ensure!(scene.number(count).await? == 99, "{count} gives {}", scene.number(count).await?);
+            ensure!(
+                scene.number(count).await? == 99,
+                "{count} gives {}",
+                scene.number(count).await?
+            );
         }
         ensure!(scene.observe().cases(100).await?.len() == 1, "there are other cases");
         scene.at_rest().await
@@ -157,45 +176,80 @@ async fn one_aborting_job_among_ninety_nine_good_ones_ends_alone_as_a_case() -> 
     .await
 }
 
+/// A lease that even a busy machine renews in time.
+const HOLDERS_LEASE: Duration = Duration::from_secs(5);
+
+fn holder(scene: &Scene) -> Orders {
+    Orders {
+        queue: "held".into(),
+        concurrency: 20,
+        lease_ms: HOLDERS_LEASE.as_millis() as u64,
+        ..scene.orders()
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_dead_workers_jobs_are_claimable_within_its_lease_and_a_second_while_others_drain() -> Result<()> {
     let case = "fleet::a_dead_workers_jobs_are_claimable_within_its_lease_and_a_second_while_others_drain";
     on_each(all_servers(), VICTIM, case, |scene| async move {
-        let held = scene.enqueue_all(vec![Hold {}; 20]).await?;
-        let orders = Orders {
-            concurrency: 20,
-            ..scene.orders()
-        };
-        let mut dying = scene.victim(&orders, None)?;
-        scene.until_number("select count(*) from rowlock.lease", 20, PATIENCE).await;
-
+        // Before anybody holds a lease: on SQLite one large commit keeps every beat waiting.
         scene.enqueue_all(vec![Quick {}; 100_000]).await?;
+        let held = scene.enqueue_all(vec![Hold {}; 20]).await?;
+        let mut dying = scene.victim(&holder(&scene), None)?;
+        scene
+            .until_number("select count(*) from rowlock.lease", 20, PATIENCE)
+            .await;
         let orders = Orders {
             workers: 2,
             ..drainer(&scene)
         };
-        let drainers: Result<Vec<Victim>> = (0..2).map(|_| scene.victim(&orders, None)).collect();
+        let drainers = [scene.victim(&orders, None)?, scene.victim(&orders, None)?];
+        let heir = scene.victim(&holder(&scene), None)?;
         until("the backlog to be drained", PATIENCE, async || {
             scene.number(DONE).await.is_ok_and(|done| done > 1_000).then_some(())
         })
         .await;
-        ensure!(scene.number(LOST).await? == 0, "it was lost before it was killed:\n{}", dying.tail());
+        ensure!(
+            scene.number(LOST).await? == 0,
+            "it was lost before it was killed:\n{}",
+            dying.tail()
+        );
         let killed_at = Timestamp::now();
         dying.kill()?;
         scene.until_number(LOST, 20, PATIENCE).await;
-        let left = scene.number("select count(*) from rowlock.ready where not alone").await?;
+        let left = scene
+            .number("select count(*) from rowlock.ready where not alone")
+            .await?;
         ensure!(left > 0, "the backlog was drained before");
 
         // SQLite sees a stale worker twice before it believes it.
-        let twice = if scene.database.is_sqlite() { LEASE / 3 } else { Duration::ZERO };
+        let twice = if scene.database.is_sqlite() {
+            HOLDERS_LEASE / 3
+        } else {
+            Duration::ZERO
+        };
         let mut slowest = Duration::ZERO;
-        for id in held {
-            let lost = scene.attempts(id).await?.first().context("its attempt ended")?.ended_at;
+        for id in &held {
+            let lost = scene
+                .attempts(*id)
+                .await?
+                .first()
+                .context("its attempt ended")?
+                .ended_at;
             slowest = slowest.max(lost.duration_since(killed_at).try_into()?);
         }
-        println!("{}: claimable {slowest:?} after the kill, {left} jobs waiting", scene.database.label());
-        ensure!(slowest <= LEASE + twice + Duration::from_secs(1), "claimable only {slowest:?} after the kill");
-        drop(drainers);
+        println!(
+            "{}: claimable {slowest:?} after the kill, {left} jobs waiting",
+            scene.database.label()
+        );
+        ensure!(
+            slowest <= HOLDERS_LEASE + twice + Duration::from_secs(1),
+            "claimable only {slowest:?} after the kill"
+        );
+        for id in held {
+            scene.until_finished(id).await;
+        }
+        drop((drainers, heir));
         Ok(())
     })
     .await
@@ -207,6 +261,7 @@ async fn workers_of_one_name_do_not_disturb_each_other() -> Result<()> {
     on_each(all_servers(), VICTIM, case, |scene| async move {
         let orders = Orders {
             name: Some("one name".into()),
+            queue: "held".into(),
             concurrency: 1,
             prefetch: Some(0),
             starts: Some(scene.starts_file()),
@@ -214,10 +269,16 @@ async fn workers_of_one_name_do_not_disturb_each_other() -> Result<()> {
         };
         let dies = scene.enqueue(Hold {}).await?;
         let mut first = scene.victim(&orders, None)?;
-        until("the first to hold its job", PATIENCE, async || scene.starts().ok()?.get(&dies).copied()).await;
+        until("the first to hold its job", PATIENCE, async || {
+            scene.starts().ok()?.get(&dies).copied()
+        })
+        .await;
         let lives = scene.enqueue(Hold {}).await?;
         let mut second = scene.victim(&orders, None)?;
-        until("the second to hold its job", PATIENCE, async || scene.starts().ok()?.get(&lives).copied()).await;
+        until("the second to hold its job", PATIENCE, async || {
+            scene.starts().ok()?.get(&lives).copied()
+        })
+        .await;
         let names = scene.number("select count(distinct name) from rowlock.worker").await?;
         let workers = scene.number("select count(distinct worker) from rowlock.lease").await?;
         ensure!((names, workers) == (1, 2), "{names} names, {workers} workers");
@@ -226,12 +287,27 @@ async fn workers_of_one_name_do_not_disturb_each_other() -> Result<()> {
         first.kill()?;
         let mut third = scene.victim(&orders, None)?;
         scene.until_finished(dies).await;
-        ensure!(scene.outcomes(dies).await? == [Lost, Done], "{:?}", scene.outcomes(dies).await?);
-        ensure!(scene.outcomes(lives).await?.is_empty(), "{:?}", scene.outcomes(lives).await?);
+        ensure!(
+            scene.outcomes(dies).await? == [Lost, Done],
+            "{:?}",
+            scene.outcomes(dies).await?
+        );
+        ensure!(
+            scene.outcomes(lives).await?.is_empty(),
+            "{:?}",
+            scene.outcomes(lives).await?
+        );
         second.stop().await?;
         third.stop().await?;
-        ensure!(scene.outcomes(lives).await? == [Done], "{:?}", scene.outcomes(lives).await?);
-        ensure!(second.events("declared_dead").is_empty(), "the second was declared dead");
+        ensure!(
+            scene.outcomes(lives).await? == [Done],
+            "{:?}",
+            scene.outcomes(lives).await?
+        );
+        ensure!(
+            second.events("declared_dead").is_empty(),
+            "the second was declared dead"
+        );
         ensure!(scene.starts()?.get(&lives) == Some(&1), "starts: {:?}", scene.starts()?);
         scene.at_rest().await
     })
@@ -259,7 +335,9 @@ async fn a_lease_whose_claim_reply_was_lost_is_found_and_released_without_burnin
     let case = "fleet::a_lease_whose_claim_reply_was_lost_is_found_and_released_without_burning_an_attempt";
     on_each(all_servers(), VICTIM, case, |scene| async move {
         let mut only = scene.victim(&scene.orders(), None)?;
-        scene.until_number("select count(*) from rowlock.worker", 1, PATIENCE).await;
+        scene
+            .until_number("select count(*) from rowlock.worker", 1, PATIENCE)
+            .await;
         let id = scene.enqueue_later(&Plain {}, Duration::from_secs(3600)).await?;
         claim_without_its_knowing(&scene, id).await?;
 
@@ -274,7 +352,10 @@ async fn a_lease_whose_claim_reply_was_lost_is_found_and_released_without_burnin
         ensure!(released.error.as_deref() == Some("claim reply lost"), "{released:?}");
         let took: Duration = released.ended_at.duration_since(released.started_at).try_into()?;
         ensure!(took < LEASE / 3 + Duration::from_secs(1), "it took {took:?} to find");
-        ensure!(scene.number("select count(*) from ledger").await? == 1, "it did not happen once");
+        ensure!(
+            scene.number("select count(*) from ledger").await? == 1,
+            "it did not happen once"
+        );
         scene.at_rest().await
     })
     .await

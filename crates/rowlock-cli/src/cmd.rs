@@ -23,9 +23,9 @@ use crate::output::Advice;
 
 /// Background jobs whose effects happen exactly once, on PostgreSQL and SQLite.
 ///
-/// New here? `rowlock demo` runs an order pipeline, kills its workers all the time, and counts what was lost or doubled.
+/// New here? `rowlock demo` kills its own workers all the time and counts what was lost or doubled.
 #[derive(Parser)]
-#[command(name = "rowlock", version, max_term_width = 100)]
+#[command(name = "rowlock", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) place: Place,
@@ -36,8 +36,7 @@ pub(crate) struct Cli {
 /// Which database.
 #[derive(Args)]
 pub(crate) struct Place {
-    /// The database: postgres://user@host/name or sqlite:path. There is no default; `demo` and `bench` use a temporary
-    /// SQLite file unless it is given by hand
+    /// postgres://user@host/name or sqlite:path; no default, except that demo and bench make a file of their own
     #[arg(
         long,
         global = true,

@@ -52,8 +52,8 @@ pub(crate) fn table<const N: usize>(header: [&str; N]) -> Table {
         .set_content_arrangement(ContentArrangement::Dynamic)
         .enforce_styling();
     table.set_header(header.map(|h| Cell::new(h).add_attribute(Attribute::Dim)));
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 2));
+    for (i, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, if i + 1 < N { 2 } else { 0 }));
     }
     table
 }
@@ -164,8 +164,15 @@ fn next_step(error: &anyhow::Error) -> Option<String> {
         if let Some(advice) = link.downcast_ref::<Advice>() {
             return Some(advice.next.clone());
         }
-        if let Some(sqlx::Error::Io(_)) = link.downcast_ref::<sqlx::Error>() {
-            return Some("check that the server runs and that --database names its host and port".into());
+        match link.downcast_ref::<sqlx::Error>() {
+            Some(sqlx::Error::Io(_)) => {
+                return Some("check that the server runs and that --database names its host and port".into());
+            }
+            // SQLITE_CANTOPEN
+            Some(sqlx::Error::Database(e)) if e.code().as_deref() == Some("14") => {
+                return Some("check that the folder of the file exists and may be written to".into());
+            }
+            _ => {}
         }
     }
     None

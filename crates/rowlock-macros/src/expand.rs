@@ -33,9 +33,9 @@ fn implementation(ident: &Ident, kind: &str, options: &Options) -> TokenStream {
     let attempts = options.attempts;
     let attempts = attempts.map(|a| quote!(const ATTEMPTS_MAX: i32 = #a;));
     let priority = options.priority.map(|p| quote!(const PRIORITY: i16 = #p;));
-    let time_limit = options.time_limit_ms.map(|ms| {
-        quote!(const TIME_LIMIT: ::core::time::Duration = ::core::time::Duration::from_millis(#ms);)
-    });
+    let time_limit = options
+        .time_limit_ms
+        .map(|ms| quote!(const TIME_LIMIT: ::core::time::Duration = ::core::time::Duration::from_millis(#ms);));
     quote! {
         #[automatically_derived]
         impl ::rowlock::Job for #ident {

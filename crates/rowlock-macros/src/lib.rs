@@ -43,7 +43,5 @@ use syn::{DeriveInput, Error, parse_macro_input};
 #[proc_macro_derive(Job, attributes(job))]
 pub fn derive_job(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
-    expand::expand(&input)
-        .unwrap_or_else(Error::into_compile_error)
-        .into()
+    expand::expand(&input).unwrap_or_else(Error::into_compile_error).into()
 }

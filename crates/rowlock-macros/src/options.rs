@@ -93,9 +93,7 @@ impl Given {
         let value = if meta.input.peek(Token![=]) {
             let literal = meta.value()?.parse::<Lit>();
             Some(literal.map_err(|e| {
-                let problem = format!(
-                    "{key} takes a literal; for a computed value write the impl of Job by hand"
-                );
+                let problem = format!("{key} takes a literal; for a computed value write the impl of Job by hand");
                 Error::new(e.span(), problem)
             })?)
         } else {
@@ -124,18 +122,13 @@ impl Given {
             return Ok(name);
         }
         let shown: String = name.chars().take(40).collect();
-        let problem = format!(
-            "{} {shown:?} is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/",
-            self.key
-        );
+        let problem = format!("{} {shown:?} is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/", self.key);
         Err(self.at_value(problem))
     }
 
     fn duration_ms(&self) -> Result<u64> {
         let text = self.text("30s")?;
-        let split = text
-            .find(|c: char| !c.is_ascii_digit())
-            .unwrap_or(text.len());
+        let split = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
         let (count, unit) = text.split_at(split);
         let unit_ms = match unit {
             "ms" => Some(1),
@@ -145,21 +138,14 @@ impl Given {
             _ => None,
         };
         let (Some(unit_ms), false) = (unit_ms, count.is_empty()) else {
-            let problem = format!(
-                "time_limit {text:?} is not a whole number and its unit, as in 500ms, 30s, 5m or 2h"
-            );
+            let problem = format!("time_limit {text:?} is not a whole number and its unit, as in 500ms, 30s, 5m or 2h");
             return Err(self.at_value(problem));
         };
         // Only too many digits can fail here, and those are too long in any unit.
-        let limit_ms = count
-            .parse::<u64>()
-            .ok()
-            .and_then(|n| n.checked_mul(unit_ms));
+        let limit_ms = count.parse::<u64>().ok().and_then(|n| n.checked_mul(unit_ms));
         limit_ms
             .filter(|ms| (1..=TIME_LIMIT_MAX_MS).contains(ms))
-            .ok_or_else(|| {
-                self.at_value(format!("time_limit {text:?} is not from 1 ms to 30 days"))
-            })
+            .ok_or_else(|| self.at_value(format!("time_limit {text:?} is not from 1 ms to 30 days")))
     }
 
     fn text(&self, example: &str) -> Result<String> {
@@ -176,17 +162,14 @@ impl Given {
     fn number<T: TryFrom<u64>>(&self, range: RangeInclusive<u64>, hint: &str) -> Result<T> {
         let (key, first, last) = (&self.key, range.start(), range.end());
         let Some(Lit::Int(number)) = self.value.as_ref().filter(|v| v.suffix().is_empty()) else {
-            let problem =
-                format!("{key} takes a number in {first}..={last}, without quotes or suffix");
+            let problem = format!("{key} takes a number in {first}..={last}, without quotes or suffix");
             return Err(self.at_value(problem));
         };
         let digits = number.base10_digits();
         let number = digits.parse().ok().filter(|n| range.contains(n));
-        number.and_then(|n| T::try_from(n).ok()).ok_or_else(|| {
-            self.at_value(format!(
-                "{key} {digits} is not in {first}..={last} ({hint})"
-            ))
-        })
+        number
+            .and_then(|n| T::try_from(n).ok())
+            .ok_or_else(|| self.at_value(format!("{key} {digits} is not in {first}..={last} ({hint})")))
     }
 
     fn at_key(&self, problem: String) -> Error {
@@ -239,8 +222,7 @@ mod tests {
 
     #[test]
     fn an_unknown_option_is_answered_with_the_known_ones() {
-        let known =
-            "there are kind, version, queue, attempts, priority, time_limit and time_limit_ms";
+        let known = "there are kind, version, queue, attempts, priority, time_limit and time_limit_ms";
         for (attr, key) in [
             (parse_quote!(#[job(retries = 3)]), "retries"),
             (parse_quote!(#[job(secret)]), "secret"),
@@ -257,10 +239,7 @@ mod tests {
             problems(parse_quote!(#[job(attempts = 8, attempts = 8)])),
             ["attempts is given twice; keep one"]
         );
-        let twice = [
-            parse_quote!(#[job(kind = "a")]),
-            parse_quote!(#[job(kind = "b")]),
-        ];
+        let twice = [parse_quote!(#[job(kind = "a")]), parse_quote!(#[job(kind = "b")])];
         assert_eq!(
             Options::read(&twice).unwrap_err().to_string(),
             "kind is given twice; keep one"
@@ -275,9 +254,7 @@ mod tests {
     fn names_are_1_to_100_plain_characters() {
         let rule = "is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/";
         let longest = "x".repeat(100);
-        assert!(
-            Options::read(&[parse_quote!(#[job(kind = #longest, queue = "aZ09-_.:/")])]).is_ok()
-        );
+        assert!(Options::read(&[parse_quote!(#[job(kind = #longest, queue = "aZ09-_.:/")])]).is_ok());
         for bad in ["", "a b", "a\0", "é", "a';drop"] {
             assert_eq!(
                 problems(parse_quote!(#[job(kind = #bad)])),
@@ -298,9 +275,7 @@ mod tests {
     #[test]
     fn numbers_outside_their_range_are_refused_together() {
         assert_eq!(
-            problems(
-                parse_quote!(#[job(version = 0, attempts = 10001, priority = 6, time_limit_ms = 0)])
-            ),
+            problems(parse_quote!(#[job(version = 0, attempts = 10001, priority = 6, time_limit_ms = 0)])),
             [
                 "version 0 is not in 1..=2147483647 (raise it by 1 when the payload changes)",
                 "attempts 10001 is not in 1..=10000 (10 is the default)",
@@ -309,10 +284,7 @@ mod tests {
             ]
         );
         for (attr, start) in [
-            (
-                parse_quote!(#[job(version = -1)]),
-                "version -1 is not in 1..=",
-            ),
+            (parse_quote!(#[job(version = -1)]), "version -1 is not in 1..="),
             (
                 parse_quote!(#[job(version = 2147483648)]),
                 "version 2147483648 is not in",
@@ -364,11 +336,10 @@ mod tests {
 
     #[test]
     fn a_unit_outside_the_quotes_is_never_dropped() {
-        let attr: Attribute =
-            syn::parse_str::<syn::DeriveInput>("#[job(time_limit_ms = 30s)] struct A;")
-                .unwrap()
-                .attrs
-                .remove(0);
+        let attr: Attribute = syn::parse_str::<syn::DeriveInput>("#[job(time_limit_ms = 30s)] struct A;")
+            .unwrap()
+            .attrs
+            .remove(0);
         assert_eq!(
             problems(attr),
             ["time_limit_ms takes a number in 1..=2592000000, without quotes or suffix"]
@@ -389,17 +360,10 @@ mod tests {
         for bad in [
             "", "30", "s", "1.5s", "-1s", "+1s", "30 s", "30S", "1m30s", "30sec", "٣s",
         ] {
-            let problem = format!(
-                "time_limit {bad:?} is not a whole number and its unit, as in 500ms, 30s, 5m or 2h"
-            );
+            let problem = format!("time_limit {bad:?} is not a whole number and its unit, as in 500ms, 30s, 5m or 2h");
             assert_eq!(limit_ms(bad), Err(problem));
         }
-        for far in [
-            "0s",
-            "721h",
-            "99999999999999999999s",
-            "18446744073709551615h",
-        ] {
+        for far in ["0s", "721h", "99999999999999999999s", "18446744073709551615h"] {
             assert_eq!(
                 limit_ms(far),
                 Err(format!("time_limit {far:?} is not from 1 ms to 30 days"))

@@ -46,6 +46,13 @@ impl Provider {
             _ => Ok(id),
         }
     }
+
+    fn report(&self) -> String {
+        let books = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (calls, charges) = (books.calls.len(), books.charges.len());
+        let same = books.calls.windows(2).all(|pair| pair[0] == pair[1]);
+        format!("calls {calls}, the same key each time: {same}, charges {charges}")
+    }
 }
 
 async fn charge(mut cx: Staged<Provider>, job: ChargePayment) -> Outcome {
@@ -99,14 +106,7 @@ async fn main() -> anyhow::Result<()> {
         let error = attempt.error.map_or(String::new(), |error| format!(": {error}"));
         println!("attempt {}: {}{error}", attempt.attempt, attempt.outcome.as_str());
     }
-    let books = provider.0.lock().unwrap_or_else(PoisonError::into_inner);
-    let same = books.calls.iter().all(|key| *key == books.calls[0]);
-    println!(
-        "calls {}, the same key each time: {same}, charges {}",
-        books.calls.len(),
-        books.charges.len()
-    );
-    drop(books);
+    println!("{}", provider.report());
     let payment: String = sqlx::query_scalar("select payment from orders")
         .fetch_one(&mut db)
         .await?;

@@ -1,6 +1,6 @@
 //! The error enum of the library's doors, and the typed answers that travel through a handler's `?`.
 //!
-//! Lost races are values (`Enqueued::Existing`, `Settled::LeaseLost`); what is here is what a caller can do
+//! Lost races are values, such as `SettledIn::LeaseLost`; what is here is what a caller can do
 //! something about. Sources are kept, never printed inside our own message.
 
 use thiserror::Error;

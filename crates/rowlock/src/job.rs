@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
+use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -121,7 +122,7 @@ impl Draft {
             expires_at: options.expires_at,
             chain: None,
             position: 0,
-            if_retired: options.if_retired.map(|d| d.as_compensation()),
+            if_retired: options.if_retired.map(|d| d.as_compensation()).transpose()?,
         }
         .checked(limits)
     }
@@ -177,23 +178,41 @@ impl Draft {
         }
     }
 
-    /// The form stored in the body of the job this one compensates; `compensate.sql` enqueues from it.
-    fn as_compensation(&self) -> String {
-        let payload = serde_json::value::RawValue::from_string(self.payload.clone());
-        let tags = self.tags.clone().map(serde_json::value::RawValue::from_string);
-        serde_json::json!({
-            "uid": self.uid,
-            "kind": self.kind,
-            "kind_no": self.kind_no(),
-            "version": self.version,
-            "queue": self.queue,
-            "queue_no": self.queue_no(),
-            "priority": self.priority,
-            "attempts_max": self.attempts_max,
-            "payload": payload.ok(),
-            "tags": tags.and_then(std::result::Result::ok),
+    /// The form stored in the body of the job this one compensates; `compensate.sql` enqueues from it. The payload goes
+    /// in as the text it is: parsed and written again, its keys could change order and its numbers their digits.
+    fn as_compensation(&self) -> Result<String> {
+        #[derive(Serialize)]
+        struct Compensation<'a> {
+            uid: Uuid,
+            kind: &'a str,
+            kind_no: i64,
+            version: i32,
+            queue: &'a str,
+            queue_no: i64,
+            priority: i16,
+            attempts_max: i32,
+            payload: &'a RawValue,
+            tags: Option<&'a RawValue>,
+        }
+        let encode = |source| Error::Encode {
+            kind: self.kind.clone(),
+            source,
+        };
+        let payload: &RawValue = serde_json::from_str(&self.payload).map_err(encode)?;
+        let tags = self.tags.as_deref().map(serde_json::from_str).transpose();
+        serde_json::to_string(&Compensation {
+            uid: self.uid,
+            kind: &self.kind,
+            kind_no: self.kind_no(),
+            version: self.version,
+            queue: &self.queue,
+            queue_no: self.queue_no(),
+            priority: self.priority,
+            attempts_max: self.attempts_max,
+            payload,
+            tags: tags.map_err(encode)?,
         })
-        .to_string()
+        .map_err(encode)
     }
 }
 

@@ -17,6 +17,9 @@ use crate::{
 /// The delay after a serialisation failure or deadlock: short, and spread so that the two do not meet again.
 const SOON: Duration = Duration::from_millis(20);
 
+/// No delay is longer: a due time must stay a time that every database can store.
+const DELAY_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+
 /// What a settlement needs to know of the attempt it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ending {
@@ -78,7 +81,7 @@ impl Ending {
             token: self.token,
             ended,
             to: state::after(ended, self.attempt, self.attempts_max),
-            delay,
+            delay: delay.min(DELAY_MAX),
             error,
             result: None,
             next: Vec::new(),

@@ -269,8 +269,9 @@ pub trait Room: Database {
     fn begin_read<'a>(store: &'a Self::Store, timing: Timing) -> Fut<'a, Self::Held>;
     /// Ends a read-only transaction and gives the connection back.
     fn end_read(store: &Self::Store, held: Self::Held) -> Fut<'_, ()>;
-    /// Back to the savepoint: what the handler wrote is gone, the transaction can still record a failure.
-    fn back<'a>(store: &'a Self::Store, held: &'a mut Self::Held) -> Fut<'a, ()>;
+    /// Back to the savepoint: what the handler wrote is gone, the transaction can still record a failure. `false` when
+    /// user code ended the transaction, so that what it wrote may stand.
+    fn back<'a>(store: &'a Self::Store, held: &'a mut Self::Held) -> Fut<'a, bool>;
     /// Writes the outcome, the next links and the compensating jobs as the last statements of the transaction.
     fn settle_in<'a>(
         store: &'a Self::Store,

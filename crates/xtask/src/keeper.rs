@@ -61,9 +61,7 @@ impl Keeper {
             let said = said.context("could not read from the keeper")?;
             match said.split(' ').collect::<Vec<_>>().as_slice() {
                 ["ready"] => return Ok(keeper),
-                ["server", label, url] => keeper
-                    .servers
-                    .push(((*label).to_owned(), (*url).to_owned())),
+                ["server", label, url] => keeper.servers.push(((*label).to_owned(), (*url).to_owned())),
                 ["dir", ..] => keeper.dir = said["dir ".len()..].into(),
                 _ => bail!("the keeper said `{said}`, which it should not"),
             }
@@ -93,10 +91,7 @@ impl Keeper {
 
     /// Waits for the keeper to end by itself, which it does only when something went wrong.
     pub(crate) fn wait(&mut self) -> Result<()> {
-        let status = self
-            .process
-            .wait()
-            .context("could not wait for the keeper")?;
+        let status = self.process.wait().context("could not wait for the keeper")?;
         bail!("the keeper ended with {status} before its run");
     }
 }
@@ -142,9 +137,7 @@ fn say(line: &str) {
 fn group_left_running(input: impl BufRead) -> Option<u32> {
     let mut group = None;
     for line in input.lines().map_while(Result::ok) {
-        group = line
-            .strip_prefix("step ")
-            .and_then(|number| number.parse().ok());
+        group = line.strip_prefix("step ").and_then(|number| number.parse().ok());
     }
     group
 }
@@ -165,14 +158,8 @@ struct Folder(PathBuf);
 
 impl Folder {
     fn make(parent: &Path) -> Result<Folder> {
-        let since = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let path = parent.join(format!(
-            "rowlock-{}-{:x}",
-            std::process::id(),
-            since.subsec_nanos()
-        ));
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let path = parent.join(format!("rowlock-{}-{:x}", std::process::id(), since.subsec_nanos()));
         // Open to others for the server's user, who owns a folder in it.
         let made = std::fs::DirBuilder::new().mode(0o755).create(&path);
         made.with_context(|| format!("could not make {}", path.display()))?;
@@ -200,9 +187,6 @@ mod tests {
         assert_eq!(group_left_running("".as_bytes()), None);
         assert_eq!(group_left_running("step 7\n".as_bytes()), Some(7));
         assert_eq!(group_left_running("step 7\nstep\n".as_bytes()), None);
-        assert_eq!(
-            group_left_running("step 7\nstep\nstep 9\n".as_bytes()),
-            Some(9)
-        );
+        assert_eq!(group_left_running("step 7\nstep\nstep 9\n".as_bytes()), Some(9));
     }
 }

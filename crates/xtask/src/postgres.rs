@@ -78,10 +78,7 @@ pub(crate) fn find() -> Result<Vec<Server>> {
         }
     }
     let path_dirs = split_dirs(std::env::var_os("PATH").as_deref());
-    for dir in path_dirs
-        .into_iter()
-        .chain(debian_dirs(Path::new(DEBIAN_DIR)))
-    {
+    for dir in path_dirs.into_iter().chain(debian_dirs(Path::new(DEBIAN_DIR))) {
         if !dir.join("postgres").exists() {
             continue;
         }
@@ -89,10 +86,7 @@ pub(crate) fn find() -> Result<Vec<Server>> {
             Ok(server) => {
                 keep_first(&mut found, server);
             }
-            Err(error) => crate::note(&format!(
-                "passing over PostgreSQL in {}: {error:#}",
-                dir.display()
-            )),
+            Err(error) => crate::note(&format!("passing over PostgreSQL in {}: {error:#}", dir.display())),
         }
     }
     Ok(found.into_values().collect())
@@ -117,9 +111,7 @@ fn split_dirs(list: Option<&OsStr>) -> Vec<PathBuf> {
     let dirs = list
         .map(|list| std::env::split_paths(list).collect::<Vec<_>>())
         .unwrap_or_default();
-    dirs.into_iter()
-        .filter(|dir| !dir.as_os_str().is_empty())
-        .collect()
+    dirs.into_iter().filter(|dir| !dir.as_os_str().is_empty()).collect()
 }
 
 /// Debian's `<version>/bin` folders.
@@ -127,10 +119,7 @@ fn debian_dirs(root: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(root) else {
         return Vec::new();
     };
-    let mut dirs: Vec<PathBuf> = entries
-        .flatten()
-        .map(|entry| entry.path().join("bin"))
-        .collect();
+    let mut dirs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path().join("bin")).collect();
     dirs.sort();
     dirs
 }
@@ -141,10 +130,7 @@ fn probe(dir: &Path) -> Result<Server> {
     let postgres = postgres
         .canonicalize()
         .with_context(|| format!("{} is not there", postgres.display()))?;
-    let bin_dir = postgres
-        .parent()
-        .context("the program has no folder")?
-        .to_path_buf();
+    let bin_dir = postgres.parent().context("the program has no folder")?.to_path_buf();
     if !bin_dir.join("initdb").exists() {
         bail!("{} has no initdb", bin_dir.display());
     }
@@ -153,12 +139,8 @@ fn probe(dir: &Path) -> Result<Server> {
         .output()
         .context("postgres --version did not run")?;
     let text = String::from_utf8_lossy(&output.stdout);
-    let major = parse_major(&text).with_context(|| {
-        format!(
-            "postgres --version said `{}`, which has no version",
-            text.trim()
-        )
-    })?;
+    let major = parse_major(&text)
+        .with_context(|| format!("postgres --version said `{}`, which has no version", text.trim()))?;
     Ok(Server { major, bin_dir })
 }
 
@@ -201,11 +183,7 @@ mod tests {
             bin_dir: dir.into(),
         };
         let mut found = BTreeMap::new();
-        for server in [
-            server(16, "/hand"),
-            server(15, "/path"),
-            server(16, "/debian"),
-        ] {
+        for server in [server(16, "/hand"), server(15, "/path"), server(16, "/debian")] {
             keep_first(&mut found, server);
         }
         assert_eq!(

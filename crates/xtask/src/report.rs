@@ -41,10 +41,7 @@ impl Counts {
             // Summary [   1.2s] 5 tests run: 3 passed (1 slow), 1 failed, 1 timed out, 2 skipped
             Runner::Nextest => ("Summary [", " run: ", ','),
         };
-        if let Some((_, parts)) = line
-            .strip_prefix(prefix)
-            .and_then(|rest| rest.split_once(before))
-        {
+        if let Some((_, parts)) = line.strip_prefix(prefix).and_then(|rest| rest.split_once(before)) {
             self.add_parts(without_brackets(parts).split(separator));
         }
     }
@@ -182,15 +179,9 @@ mod tests {
     fn every_way_to_fail_in_nextest_is_a_failure() {
         let line = "  Summary [   1.234s] 9 tests run: 5 passed (1 slow, 1 flaky), 2 failed, \
                     2 timed out, 4 skipped";
+        assert_eq!(counts(Runner::Nextest, &[line]), "5 passed, 4 failed, 4 skipped");
         assert_eq!(
-            counts(Runner::Nextest, &[line]),
-            "5 passed, 4 failed, 4 skipped"
-        );
-        assert_eq!(
-            counts(
-                Runner::Nextest,
-                &["Summary [ 1s] 1/2 tests run: 1 passed, 0 skipped"]
-            ),
+            counts(Runner::Nextest, &["Summary [ 1s] 1/2 tests run: 1 passed, 0 skipped"]),
             "1 passed, 0 failed, 0 skipped"
         );
     }
@@ -199,32 +190,22 @@ mod tests {
     fn colours_do_not_hide_a_closing_line() {
         let line = "\u{1b}[32;1m     Summary\u{1b}[0m [   0.1s] \u{1b}[1m1\u{1b}[0m test run: \
                     \u{1b}[1m1\u{1b}[0m \u{1b}[32;1mpassed\u{1b}[0m, \u{1b}[1m0\u{1b}[0m skipped";
-        assert_eq!(
-            counts(Runner::Nextest, &[line]),
-            "1 passed, 0 failed, 0 skipped"
-        );
+        assert_eq!(counts(Runner::Nextest, &[line]), "1 passed, 0 failed, 0 skipped");
     }
 
     #[test]
     fn other_output_is_not_counted() {
         let none = "0 passed, 0 failed, 0 skipped";
-        assert_eq!(
-            counts(Runner::Cargo, &["3 passed", "test result: odd"]),
-            none
-        );
+        assert_eq!(counts(Runner::Cargo, &["3 passed", "test result: odd"]), none);
         let shown = "    test result: FAILED. 0 passed; 1 failed; 0 ignored";
         assert_eq!(counts(Runner::Nextest, &["Summary of things", shown]), none);
     }
 
     #[test]
     fn the_last_line_counts_each_case_once_on_each_database() {
-        let log =
-            "sqlite\tclaim_twice\npg15\tclaim_twice\nsqlite\tsettle_late\nsqlite\tclaim_twice\n";
+        let log = "sqlite\tclaim_twice\npg15\tclaim_twice\nsqlite\tsettle_late\nsqlite\tclaim_twice\n";
         let cases = Cases::count(&["sqlite".to_owned(), "pg15".to_owned()], log);
-        assert_eq!(
-            cases.line(&[]),
-            "cases: sqlite 2, pg15 1; suites skipped: none"
-        );
+        assert_eq!(cases.line(&[]), "cases: sqlite 2, pg15 1; suites skipped: none");
         assert!(cases.empty().is_empty());
     }
 

@@ -14,10 +14,7 @@ use crate::postgres;
 pub(crate) fn run() -> Result<ExitCode> {
     let found = postgres::find_or_install()?;
     if found.is_empty() {
-        bail!(
-            "no PostgreSQL server found; {}",
-            crate::test::HOW_TO_GET_POSTGRES
-        );
+        bail!("no PostgreSQL server found; {}", crate::test::HOW_TO_GET_POSTGRES);
     }
     let mut keeper = Keeper::start(&found)?;
     for (label, url) in &keeper.servers {

@@ -68,12 +68,7 @@ impl Step {
     }
 
     /// Runs a test runner to the end and adds its closing lines to `counts`, also when it fails.
-    pub(crate) fn run_counted(
-        mut self,
-        runner: Runner,
-        keeper: &mut Keeper,
-        counts: &mut Counts,
-    ) -> Result<()> {
+    pub(crate) fn run_counted(mut self, runner: Runner, keeper: &mut Keeper, counts: &mut Counts) -> Result<()> {
         if std::io::stderr().is_terminal() && std::env::var_os("CARGO_TERM_COLOR").is_none() {
             self.command.env("CARGO_TERM_COLOR", "always");
         }

@@ -18,8 +18,7 @@ use crate::report::{Cases, Counts, Runner};
 use crate::step::{Step, has_nextest};
 
 /// The next step for someone without PostgreSQL.
-pub(crate) const HOW_TO_GET_POSTGRES: &str =
-    "install its server, or name the folder of its programs in PG_BIN_DIRS";
+pub(crate) const HOW_TO_GET_POSTGRES: &str = "install its server, or name the folder of its programs in PG_BIN_DIRS";
 
 const FAULTS: &str = "--cfg rowlock_faults";
 
@@ -41,13 +40,9 @@ impl Options {
             match arg {
                 "--allow-missing" => options.allow_missing = true,
                 "--only-tests" => options.only_tests = true,
-                "--" => options
-                    .filters
-                    .extend(args.by_ref().map(|filter| (*filter).to_owned())),
+                "--" => options.filters.extend(args.by_ref().map(|filter| (*filter).to_owned())),
                 unknown => {
-                    return Err(format!(
-                        "test does not take `{unknown}`; filters go after `--`"
-                    ));
+                    return Err(format!("test does not take `{unknown}`; filters go after `--`"));
                 }
             }
         }
@@ -80,8 +75,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
     let mut counts = Counts::default();
     let outcome = steps(options, &mut keeper, &log, &mut counts);
-    let text = std::fs::read_to_string(&log)
-        .with_context(|| format!("could not read {}", log.display()))?;
+    let text = std::fs::read_to_string(&log).with_context(|| format!("could not read {}", log.display()))?;
     let cases = Cases::count(&databases, &text);
     // A filter may well leave a database out; a whole run may not.
     let outcome = match outcome {
@@ -138,16 +132,10 @@ fn steps(options: &Options, keeper: &mut Keeper, log: &Path, counts: &mut Counts
 /// The cargo commands that run the tests, to which filters can be added unless `all` are wanted.
 /// nextest does not run doc tests; cargo does, and cannot filter them with the others.
 fn test_commands(nextest: bool, all: bool) -> Vec<(Runner, &'static str)> {
-    let main = (
-        Runner::Nextest,
-        "nextest run --workspace --locked --no-fail-fast",
-    );
+    let main = (Runner::Nextest, "nextest run --workspace --locked --no-fail-fast");
     let cargo = |args| (Runner::Cargo, args);
     match (nextest, all) {
-        (true, true) => vec![
-            main,
-            cargo("test --workspace --doc --locked --no-fail-fast"),
-        ],
+        (true, true) => vec![main, cargo("test --workspace --doc --locked --no-fail-fast")],
         (true, false) => vec![main],
         (false, true) => vec![cargo("test --workspace --locked --no-fail-fast")],
         (false, false) => {
@@ -186,11 +174,7 @@ mod tests {
     fn doc_tests_run_with_either_runner_unless_filtered() {
         let lines = |nextest, all| {
             let commands = test_commands(nextest, all);
-            commands
-                .iter()
-                .map(|(_, args)| *args)
-                .collect::<Vec<_>>()
-                .join("; ")
+            commands.iter().map(|(_, args)| *args).collect::<Vec<_>>().join("; ")
         };
         assert!(lines(true, true).contains("; test --workspace --doc "));
         assert!(!lines(false, true).contains("--tests"));

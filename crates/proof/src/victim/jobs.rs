@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// Atomic: adds one to an account, stops at `mid-handler`, writes the ledger, goes on with [`Follow`].
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
-#[job(kind = "atomic", attempts = 5)]
+#[job(kind = "atomic", attempts = 25)]
 pub struct Atomic {
     /// The account that it adds one to.
     pub account: i64,
@@ -13,23 +13,23 @@ pub struct Atomic {
 
 /// Atomic: writes the ledger and fails on the first attempt, succeeds and goes on with [`Follow`] on the second.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
-#[job(kind = "failing", attempts = 5)]
+#[job(kind = "failing", attempts = 25)]
 pub struct Failing {}
 
 /// Staged: looks, calls the provider (stopping at `outside` before it has the reply), writes the ledger, goes on with
 /// [`Follow`].
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
-#[job(kind = "staged", attempts = 5)]
+#[job(kind = "staged", attempts = 25)]
 pub struct Staged {}
 
 /// Staged: calls the provider, has nothing to write, goes on with [`Follow`]; settled in a batch.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
-#[job(kind = "batched", attempts = 5)]
+#[job(kind = "batched", attempts = 25)]
 pub struct Batched {}
 
 /// The next link: atomic, writes the ledger.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
-#[job(kind = "follow", attempts = 5)]
+#[job(kind = "follow", attempts = 25)]
 pub struct Follow {}
 
 /// Atomic: notes its start, writes the ledger.
@@ -58,7 +58,7 @@ pub struct Abort {
     pub ms: u64,
 }
 
-/// Staged: notes its start; on the first attempt it goes on until the worker stops.
+/// Staged, in the queue `held`: notes its start; on the first attempt it goes on until the worker stops.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
-#[job(kind = "hold", attempts = 5)]
+#[job(kind = "hold", queue = "held", attempts = 25)]
 pub struct Hold {}

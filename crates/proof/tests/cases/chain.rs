@@ -39,7 +39,12 @@ async fn charge(cx: Staged, job: Charge) -> Outcome {
 }
 
 async fn receipt(cx: Ctx, job: Receipt, mut tx: Tx) -> Outcome {
-    write(&mut tx, cx.id(), &format!("receipt {} of chain {}", job.order, cx.chain())).await?;
+    write(
+        &mut tx,
+        cx.id(),
+        &format!("receipt {} of chain {}", job.order, cx.chain()),
+    )
+    .await?;
     tx.done().ok()
 }
 
@@ -58,14 +63,26 @@ async fn a_chain_started_in_the_callers_transaction_runs_to_its_end(bed: &Bed) {
     running.stop().await;
 
     let links = chain(bed, root).await;
-    let shape: Vec<_> = links.iter().map(|l| (l.kind.as_str(), l.position, l.chain, l.state)).collect();
+    let shape: Vec<_> = links
+        .iter()
+        .map(|l| (l.kind.as_str(), l.position, l.chain, l.state))
+        .collect();
     let done = State::Finished;
-    let expected = [("reserve", 0, None, done), ("charge", 1, Some(root), done), ("receipt", 2, Some(root), done)];
+    let expected = [
+        ("reserve", 0, None, done),
+        ("charge", 1, Some(root), done),
+        ("receipt", 2, Some(root), done),
+    ];
     assert_eq!(shape, expected);
     assert!(links.iter().all(|l| l.payload["order"] == 42));
     for link in &links {
         let ids: Vec<i64> = chain(bed, link.id).await.iter().map(|l| l.id).collect();
-        assert_eq!(ids, links.iter().map(|l| l.id).collect::<Vec<_>>(), "read from link {}", link.position);
+        assert_eq!(
+            ids,
+            links.iter().map(|l| l.id).collect::<Vec<_>>(),
+            "read from link {}",
+            link.position
+        );
     }
     let note = format!("select count(*) from ledger where note = 'receipt 42 of chain {root}'");
     assert_eq!(bed.count(&note).await, 1);
@@ -90,13 +107,21 @@ async fn one_link_may_have_several_next_ones(bed: &Bed) {
     let root = bed.note("fan out").await;
     let fan_out = |_: Ctx, _: Note, tx: Tx| async {
         let options = JobOptions::new().queue("slow").priority(1).attempts(2).tag("last");
-        tx.done().then(Other { n: 1 }).then(Other { n: 2 }).then_with(Charge { order: 3 }, options).ok()
+        tx.done()
+            .then(Other { n: 1 })
+            .then(Other { n: 2 })
+            .then_with(Charge { order: 3 }, options)
+            .ok()
     };
     bed.work(bed.worker().atomic(fan_out), &[root]).await;
 
     let links = chain(bed, root).await;
     assert_eq!(links.len(), 4);
-    assert!(links[1..].iter().all(|l| (l.position, l.chain, l.state) == (1, Some(root), State::Ready)));
+    assert!(
+        links[1..]
+            .iter()
+            .all(|l| (l.position, l.chain, l.state) == (1, Some(root), State::Ready))
+    );
     let last = &links[3];
     assert_eq!((last.queue.as_str(), last.priority, last.attempts_max), ("slow", 1, 2));
     assert_eq!(last.tags, ["last"]);
@@ -125,9 +150,12 @@ async fn an_invalid_next_link_fails_the_attempt_and_writes_nothing(bed: &Bed) {
         tx.done().then(Other { n: 1 }).then(Note::new("a\0b")).ok()
     };
     let outside = |cx: Staged, _: Other| async {
-        cx.done().then_with(Note::new("x"), JobOptions::new().queue("two words")).ok()
+        cx.done()
+            .then_with(Note::new("x"), JobOptions::new().queue("two words"))
+            .ok()
     };
-    bed.work(bed.worker().atomic(handler).staged(outside), &[atomic, staged]).await;
+    bed.work(bed.worker().atomic(handler).staged(outside), &[atomic, staged])
+        .await;
 
     for (id, field) in [(atomic, "payload: "), (staged, "queue: ")] {
         let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();

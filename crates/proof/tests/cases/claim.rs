@@ -1,10 +1,6 @@
 //! Claim: order is a contract; what this worker cannot run stays untouched.
 
-use std::{
-    pin::Pin,
-    sync::Arc,
-    time::Duration,
-};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use jiff::{Timestamp, ToSpan};
 use rowlock::{Ended, Job, State};
@@ -36,14 +32,47 @@ async fn a_better_priority_is_always_served_first(bed: &Bed) {
     assert_eq!(seen.all(), ["1", "1", "2", "2", "3", "4", "5", "5"]);
 }
 
+/// What one claim brought waits for a place in memory, and there too the order holds.
+async fn jobs_claimed_together_start_in_order(bed: &Bed) {
+    let mut ids = Vec::new();
+    for n in 0..20 {
+        let priority = 1 + n % 5;
+        let job = Note::new(&format!("{priority} {n:02}"));
+        ids.push(bed.rowlock.enqueue_now(job).priority(priority).await.unwrap().id());
+    }
+    let seen = Seen::default();
+    bed.work(bed.single().prefetch(30).staged(recording(&seen)), &ids).await;
+    let order = seen.all();
+    assert!(order.is_sorted(), "{order:?}");
+}
+
 async fn within_a_priority_the_due_time_decides_and_then_the_id(bed: &Bed) {
     let ms = Duration::from_millis;
-    let later = bed.rowlock.enqueue_now(Note::new("later")).after(ms(60)).await.unwrap().id();
-    let soon = bed.rowlock.enqueue_now(Note::new("soon")).after(ms(30)).await.unwrap().id();
+    let later = bed
+        .rowlock
+        .enqueue_now(Note::new("later"))
+        .after(ms(60))
+        .await
+        .unwrap()
+        .id();
+    let soon = bed
+        .rowlock
+        .enqueue_now(Note::new("soon"))
+        .after(ms(30))
+        .await
+        .unwrap()
+        .id();
     // One statement, one due time: only the id tells them apart.
-    let mut ids = bed.rowlock.enqueue_all_now(["a", "b", "c", "d"].map(Note::new)).await.unwrap();
+    let mut ids = bed
+        .rowlock
+        .enqueue_all_now(["a", "b", "c", "d"].map(Note::new))
+        .await
+        .unwrap();
     ids.extend([later, soon]);
-    until("everything to be due", async || bed.rowlock.observe().status().await.unwrap().lanes[0].due == 6).await;
+    until("everything to be due", async || {
+        bed.rowlock.observe().status().await.unwrap().lanes[0].due == 6
+    })
+    .await;
 
     let seen = Seen::default();
     bed.work(bed.single().staged(recording(&seen)), &ids).await;
@@ -51,7 +80,13 @@ async fn within_a_priority_the_due_time_decides_and_then_the_id(bed: &Bed) {
 }
 
 async fn a_future_job_is_not_claimed(bed: &Bed) {
-    let future = bed.rowlock.enqueue_now(Note::new("future")).after(Duration::from_secs(3600)).await.unwrap().id();
+    let future = bed
+        .rowlock
+        .enqueue_now(Note::new("future"))
+        .after(Duration::from_secs(3600))
+        .await
+        .unwrap()
+        .id();
     let due = bed.note("due").await;
     bed.work(bed.worker().atomic(note), &[due]).await;
     let job = bed.job(future).await;
@@ -60,15 +95,29 @@ async fn a_future_job_is_not_claimed(bed: &Bed) {
 }
 
 async fn a_job_is_claimed_when_its_time_comes(bed: &Bed) {
-    let id = bed.rowlock.enqueue_now(Note::new("soon")).after(Duration::from_millis(300)).await.unwrap().id();
+    let id = bed
+        .rowlock
+        .enqueue_now(Note::new("soon"))
+        .after(Duration::from_millis(300))
+        .await
+        .unwrap()
+        .id();
     let due = bed.job(id).await.due_at.unwrap();
     bed.work(bed.worker().atomic(note), &[id]).await;
     let attempt = &bed.attempts(id).await[0];
-    assert!(attempt.started_at >= due, "started {} before it was due {due}", attempt.started_at);
+    assert!(
+        attempt.started_at >= due,
+        "started {} before it was due {due}",
+        attempt.started_at
+    );
 }
 
 async fn a_backlog_of_one_kind_does_not_starve_another(bed: &Bed) {
-    let mut ids = bed.rowlock.enqueue_all_now((0..150).map(|_| Note::new("backlog"))).await.unwrap();
+    let mut ids = bed
+        .rowlock
+        .enqueue_all_now((0..150).map(|_| Note::new("backlog")))
+        .await
+        .unwrap();
     ids.extend(bed.rowlock.enqueue_all_now((0..3).map(|n| Other { n })).await.unwrap());
 
     let seen = Seen::default();
@@ -77,9 +126,13 @@ async fn a_backlog_of_one_kind_does_not_starve_another(bed: &Bed) {
         others.push("other");
         async { cx.done().ok() }
     };
-    bed.work(bed.single().staged(recording(&seen)).staged(other), &ids).await;
+    bed.work(bed.single().staged(recording(&seen)).staged(other), &ids)
+        .await;
     let last = seen.all().iter().rposition(|kind| kind == "other").unwrap();
-    assert!(last < 100, "the last of 3 jobs of the other kind ran at place {last} of 153");
+    assert!(
+        last < 100,
+        "the last of 3 jobs of the other kind ran at place {last} of 153"
+    );
 }
 
 async fn an_unknown_kind_stays_untouched_and_visible(bed: &Bed) {
@@ -96,7 +149,13 @@ async fn an_unknown_kind_stays_untouched_and_visible(bed: &Bed) {
 }
 
 async fn a_queue_that_is_not_served_is_left_alone(bed: &Bed) {
-    let elsewhere = bed.rowlock.enqueue_now(Note::new("x")).queue("elsewhere").await.unwrap().id();
+    let elsewhere = bed
+        .rowlock
+        .enqueue_now(Note::new("x"))
+        .queue("elsewhere")
+        .await
+        .unwrap()
+        .id();
     let here = bed.note("here").await;
     bed.work(bed.worker().atomic(note), &[here]).await;
     assert_eq!((bed.job(elsewhere).await.state, bed.ledger().await), (State::Ready, 1));
@@ -129,7 +188,9 @@ impl Job for Greet2 {
     fn decode(version: i32, payload: &str) -> Result<Greet2, String> {
         let text = |e: serde_json::Error| e.to_string();
         match version {
-            1 => serde_json::from_str::<Greet1>(payload).map(|old| Greet2 { first: old.name }).map_err(text),
+            1 => serde_json::from_str::<Greet1>(payload)
+                .map(|old| Greet2 { first: old.name })
+                .map_err(text),
             _ => serde_json::from_str(payload).map_err(text),
         }
     }
@@ -141,9 +202,24 @@ impl Job for Greet3 {
 }
 
 async fn an_older_payload_is_decoded_and_a_newer_one_stays_untouched(bed: &Bed) {
-    let newer = bed.rowlock.enqueue_now(Greet3 { nobody_knows: true }).await.unwrap().id();
-    let old = bed.rowlock.enqueue_now(Greet1 { name: "Ada".into() }).await.unwrap().id();
-    let own = bed.rowlock.enqueue_now(Greet2 { first: "Bob".into() }).await.unwrap().id();
+    let newer = bed
+        .rowlock
+        .enqueue_now(Greet3 { nobody_knows: true })
+        .await
+        .unwrap()
+        .id();
+    let old = bed
+        .rowlock
+        .enqueue_now(Greet1 { name: "Ada".into() })
+        .await
+        .unwrap()
+        .id();
+    let own = bed
+        .rowlock
+        .enqueue_now(Greet2 { first: "Bob".into() })
+        .await
+        .unwrap()
+        .id();
 
     let seen = Seen::default();
     let met = seen.clone();
@@ -200,24 +276,38 @@ async fn the_attempt_is_counted_by_the_claim_itself(bed: &Bed) {
 }
 
 async fn a_missing_body_makes_one_case_and_does_not_fail_its_neighbours(bed: &Bed) {
-    let mut ids = bed.rowlock.enqueue_all_now((0..5).map(|_| Note::new("x"))).await.unwrap();
+    let mut ids = bed
+        .rowlock
+        .enqueue_all_now((0..5).map(|_| Note::new("x")))
+        .await
+        .unwrap();
     let broken = ids.remove(2);
     bed.run(&format!("delete from rowlock.job where id = {broken}")).await;
     let running = Running::start(bed.worker().atomic(note));
     for id in &ids {
-        until("the others to finish", async || bed.job(*id).await.state == State::Finished).await;
+        until("the others to finish", async || {
+            bed.job(*id).await.state == State::Finished
+        })
+        .await;
     }
-    until("the case", async || bed.rowlock.observe().case(broken).await.unwrap().is_some()).await;
+    until("the case", async || {
+        bed.rowlock.observe().case(broken).await.unwrap().is_some()
+    })
+    .await;
     running.stop().await;
 
     let case = bed.rowlock.observe().case(broken).await.unwrap().unwrap();
-    assert_eq!((case.reason.as_str(), case.kind.as_str()), ("the job's body is missing", ""));
+    assert_eq!(
+        (case.reason.as_str(), case.kind.as_str()),
+        ("the job's body is missing", "")
+    );
     assert_eq!(bed.ledger().await, 4);
 }
 
 mod tests {
     crate::cases::cases!(
         a_better_priority_is_always_served_first,
+        jobs_claimed_together_start_in_order,
         within_a_priority_the_due_time_decides_and_then_the_id,
         a_future_job_is_not_claimed,
         a_job_is_claimed_when_its_time_comes,

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use jiff::{Timestamp, ToSpan};
-use rowlock::{Ended, Error, Fail, Job, JobFilter, State};
+use rowlock::{Ended, Enqueue, Error, Fail, Job, JobFilter, State};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 
 use super::{AT_ONCE, Bed, Note, Other, fail, note};
-use crate::db::{Ctx, Tx};
+use crate::db::{Backend, Conn, Ctx, Tx};
 
 async fn a_rolled_back_enqueue_leaves_nothing(bed: &Bed) {
     let mut conn = bed.conn().await;
@@ -25,7 +25,10 @@ async fn a_job_and_the_callers_own_row_commit_both_or_neither(bed: &Bed) {
     let mut conn = bed.conn().await;
     for commit in [false, true] {
         let mut tx = conn.begin().await.unwrap();
-        sqlx::query("insert into ledger (job, note) values (0, 'mine')").execute(&mut *tx).await.unwrap();
+        sqlx::query("insert into ledger (job, note) values (0, 'mine')")
+            .execute(&mut *tx)
+            .await
+            .unwrap();
         let _ = bed.rowlock.enqueue(&mut *tx, Note::new("with mine")).await.unwrap();
         if commit {
             tx.commit().await.unwrap();
@@ -33,7 +36,10 @@ async fn a_job_and_the_callers_own_row_commit_both_or_neither(bed: &Bed) {
             // As when the caller's own `?` leaves the function.
             drop(tx);
         }
-        let rows = (bed.ledger().await, bed.count("select count(*) from rowlock.ready").await);
+        let rows = (
+            bed.ledger().await,
+            bed.count("select count(*) from rowlock.ready").await,
+        );
         assert_eq!(rows, if commit { (1, 1) } else { (0, 0) });
     }
 }
@@ -70,10 +76,20 @@ async fn every_option_lands_in_the_row(bed: &Bed) {
     let hour = |n: i64| Timestamp::from_second(Timestamp::now().as_second() + n * 3600).unwrap();
     let (due, expires) = (hour(1), hour(2));
     let enqueue = bed.rowlock.enqueue_now(Note::new("all"));
-    let enqueue = enqueue.queue("orders/eu").priority(1).at(due).expires(expires).attempts(7).tag("a").tag("b:2");
+    let enqueue = enqueue
+        .queue("orders/eu")
+        .priority(1)
+        .at(due)
+        .expires(expires)
+        .attempts(7)
+        .tag("a")
+        .tag("b:2");
     let job = bed.job(enqueue.await.unwrap().id()).await;
 
-    assert_eq!((job.queue.as_str(), job.priority, job.attempts_max), ("orders/eu", 1, 7));
+    assert_eq!(
+        (job.queue.as_str(), job.priority, job.attempts_max),
+        ("orders/eu", 1, 7)
+    );
     assert_eq!((job.due_at, job.expires_at), (Some(due), Some(expires)));
     assert_eq!(job.tags, ["a", "b:2"]);
     assert_eq!((job.kind.as_str(), job.version, job.state), ("note", 1, State::Ready));
@@ -84,9 +100,17 @@ async fn every_option_lands_in_the_row(bed: &Bed) {
 async fn what_is_not_chosen_comes_from_the_kind(bed: &Bed) {
     let job = bed.job(bed.note("plain").await).await;
     assert_eq!((job.queue.as_str(), job.priority, job.attempts_max), ("default", 3, 3));
-    assert_eq!((job.due_at, job.expires_at, job.tags.len()), (Some(job.created_at), None, 0));
+    assert_eq!(
+        (job.due_at, job.expires_at, job.tags.len()),
+        (Some(job.created_at), None, 0)
+    );
 
-    let later = bed.rowlock.enqueue_now(Note::new("later")).after(Duration::from_secs(90)).await.unwrap();
+    let later = bed
+        .rowlock
+        .enqueue_now(Note::new("later"))
+        .after(Duration::from_secs(90))
+        .await
+        .unwrap();
     let later = bed.job(later.id()).await;
     assert_eq!(later.due_at.unwrap().duration_since(later.created_at).as_secs(), 90);
 }
@@ -94,7 +118,12 @@ async fn what_is_not_chosen_comes_from_the_kind(bed: &Bed) {
 async fn many_in_one_call_get_ids_in_input_order(bed: &Bed) {
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
-    let ids = bed.rowlock.enqueue_all(&mut *tx, (0..2500).map(|n| Other { n })).tag("bulk").await.unwrap();
+    let ids = bed
+        .rowlock
+        .enqueue_all(&mut *tx, (0..2500).map(|n| Other { n }))
+        .tag("bulk")
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
 
     assert_eq!(ids.len(), 2500);
@@ -114,13 +143,17 @@ async fn many_in_one_call_get_ids_in_input_order(bed: &Bed) {
 async fn many_are_all_or_none(bed: &Bed) {
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
-    bed.rowlock.enqueue_all(&mut *tx, (0..2500).map(|n| Other { n })).await.unwrap();
+    bed.rowlock
+        .enqueue_all(&mut *tx, (0..2500).map(|n| Other { n }))
+        .await
+        .unwrap();
     tx.rollback().await.unwrap();
     assert_eq!(bed.count("select count(*) from rowlock.job").await, 0);
 
     // A row in the way of one of the last ids: the statements before it have succeeded by then.
     let first = bed.rowlock.enqueue_now(Other { n: 0 }).await.unwrap().id();
-    bed.run(&format!("update rowlock.ready set id = {}", first + 2300)).await;
+    bed.run(&format!("update rowlock.ready set id = {}", first + 2300))
+        .await;
     let refused = bed.rowlock.enqueue_all(&mut conn, (0..2500).map(|n| Other { n })).await;
     assert!(matches!(refused, Err(Error::Database { .. })), "{refused:?}");
     assert_eq!(bed.count("select count(*) from rowlock.job").await, 1);
@@ -131,7 +164,10 @@ async fn none_at_all_is_no_error(bed: &Bed) {
     let ids = bed.rowlock.enqueue_all_now(Vec::<Note>::new()).await.unwrap();
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
-    assert_eq!(bed.rowlock.enqueue_all(&mut *tx, Vec::<Note>::new()).await.unwrap(), ids);
+    assert_eq!(
+        bed.rowlock.enqueue_all(&mut *tx, Vec::<Note>::new()).await.unwrap(),
+        ids
+    );
     tx.commit().await.unwrap();
     assert_eq!(bed.count("select count(*) from rowlock.job").await, 0);
 }
@@ -167,33 +203,51 @@ fn refused<T: std::fmt::Debug>(result: rowlock::Result<T>) -> String {
     }
 }
 
+fn put<'c>(bed: &'c Bed, conn: &'c mut Conn) -> Enqueue<'c, Backend, Note> {
+    bed.rowlock.enqueue(conn, Note::new("x"))
+}
+
 async fn a_bad_job_is_refused_by_field_and_the_callers_transaction_stays_good(bed: &Bed) {
     let rowlock = &bed.rowlock;
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
-    sqlx::query("insert into ledger (job, note) values (0, 'before')").execute(&mut *tx).await.unwrap();
+    sqlx::query("insert into ledger (job, note) values (0, 'before')")
+        .execute(&mut *tx)
+        .await
+        .unwrap();
 
     let big = "x".repeat(1 << 20);
     assert_eq!(refused(rowlock.enqueue(&mut *tx, Note::new(&big)).await), "payload");
     assert_eq!(refused(rowlock.enqueue(&mut *tx, Note::new("a\0b")).await), "payload");
     assert_eq!(refused(rowlock.enqueue(&mut *tx, Deep::nested(100)).await), "payload");
     assert_eq!(refused(rowlock.enqueue(&mut *tx, Unnamed).await), "kind");
-    let put = |tx| rowlock.enqueue(tx, Note::new("x"));
-    assert_eq!(refused(put(&mut *tx).queue("two words").await), "queue");
-    assert_eq!(refused(put(&mut *tx).tag("ok").tag("no\0").await), "tags[1]");
-    assert_eq!(refused((0..33).fold(put(&mut *tx), |e, i| e.tag(i.to_string())).await), "tags");
-    assert_eq!(refused(put(&mut *tx).priority(0).await), "priority");
-    assert_eq!(refused(put(&mut *tx).priority(6).await), "priority");
-    assert_eq!(refused(put(&mut *tx).attempts(0).await), "attempts");
-    assert_eq!(refused(put(&mut *tx).attempts(10_001).await), "attempts");
-    assert_eq!(refused(put(&mut *tx).after(Duration::MAX).await), "after");
-    assert_eq!(refused(put(&mut *tx).if_retired(Note::new("\0")).await), "if_retired");
+    assert_eq!(refused(put(bed, &mut tx).queue("two words").await), "queue");
+    assert_eq!(refused(put(bed, &mut tx).tag("ok").tag("no\0").await), "tags[1]");
+    assert_eq!(
+        refused((0..33).fold(put(bed, &mut tx), |e, i| e.tag(i.to_string())).await),
+        "tags"
+    );
+    assert_eq!(refused(put(bed, &mut tx).priority(0).await), "priority");
+    assert_eq!(refused(put(bed, &mut tx).priority(6).await), "priority");
+    assert_eq!(refused(put(bed, &mut tx).attempts(0).await), "attempts");
+    assert_eq!(refused(put(bed, &mut tx).attempts(10_001).await), "attempts");
+    assert_eq!(refused(put(bed, &mut tx).after(Duration::MAX).await), "after");
+    assert_eq!(
+        refused(put(bed, &mut tx).if_retired(Note::new("\0")).await),
+        "if_retired"
+    );
 
     // All of it in one transaction, which is as good as new.
-    sqlx::query("insert into ledger (job, note) values (0, 'after')").execute(&mut *tx).await.unwrap();
+    sqlx::query("insert into ledger (job, note) values (0, 'after')")
+        .execute(&mut *tx)
+        .await
+        .unwrap();
     let _ = rowlock.enqueue(&mut *tx, Deep::nested(99)).await.unwrap();
     tx.commit().await.unwrap();
-    assert_eq!((bed.ledger().await, bed.count("select count(*) from rowlock.job").await), (2, 1));
+    assert_eq!(
+        (bed.ledger().await, bed.count("select count(*) from rowlock.job").await),
+        (2, 1)
+    );
 }
 
 async fn a_bad_job_in_a_batch_is_refused_by_its_index(bed: &Bed) {
@@ -213,7 +267,10 @@ async fn other_limits_may_be_set(bed: &Bed) {
         ..rowlock::Limits::default()
     };
     let strict = bed.rowlock.clone().limits_set(limits);
-    assert_eq!(refused(strict.enqueue_now(Note::new("longer than that")).await), "payload");
+    assert_eq!(
+        refused(strict.enqueue_now(Note::new("longer than that")).await),
+        "payload"
+    );
     let _ = strict.enqueue_now(Note::new("short")).await.unwrap();
 }
 
@@ -227,10 +284,13 @@ async fn a_due_time_in_the_past_means_now(bed: &Bed) {
 async fn the_most_distant_times_are_no_sql_error(bed: &Bed) {
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
-    let put = |tx| bed.rowlock.enqueue(tx, Note::new("when"));
-    let past = put(&mut *tx).at(Timestamp::MIN).await.map(|e| e.id());
-    let future = put(&mut *tx).at(Timestamp::MAX).expires(Timestamp::MAX).await.map(|e| e.id());
-    let expired = put(&mut *tx).expires(Timestamp::MIN).await.map(|e| e.id());
+    let past = put(bed, &mut tx).at(Timestamp::MIN).await.map(|e| e.id());
+    let future = put(bed, &mut tx)
+        .at(Timestamp::MAX)
+        .expires(Timestamp::MAX)
+        .await
+        .map(|e| e.id());
+    let expired = put(bed, &mut tx).expires(Timestamp::MIN).await.map(|e| e.id());
     let (past, future, expired) = (past.unwrap(), future.unwrap(), expired.unwrap());
     tx.commit().await.unwrap();
 
@@ -241,7 +301,12 @@ async fn the_most_distant_times_are_no_sql_error(bed: &Bed) {
 }
 
 async fn a_compensating_job_is_enqueued_by_the_commit_that_retires(bed: &Bed) {
-    let put = |text| bed.rowlock.enqueue_now(Note::new(text)).attempts(2).if_retired(Other { n: 7 });
+    let put = |text| {
+        bed.rowlock
+            .enqueue_now(Note::new(text))
+            .attempts(2)
+            .if_retired(Other { n: 7 })
+    };
     let given_up = put("give up").await.unwrap().id();
     let exhausted = put("fail").await.unwrap().id();
     let fine = put("fine").await.unwrap().id();
@@ -253,7 +318,8 @@ async fn a_compensating_job_is_enqueued_by_the_commit_that_retires(bed: &Bed) {
             _ => tx.done().ok(),
         }
     };
-    bed.work(bed.worker().atomic(ends).backoff(AT_ONCE), &[given_up, exhausted, fine]).await;
+    bed.work(bed.worker().atomic(ends).backoff(AT_ONCE), &[given_up, exhausted, fine])
+        .await;
 
     for (id, links) in [(given_up, 2), (exhausted, 2), (fine, 1)] {
         let chain = bed.rowlock.observe().chain(id).await.unwrap();

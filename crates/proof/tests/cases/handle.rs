@@ -19,7 +19,9 @@ async fn an_sql_error_inside_the_handler_is_recorded_and_retried(bed: &Bed) {
         write(&mut tx, cx.id(), &job.text).await?;
         if cx.attempt() == 1 {
             // The ledger's note may not be null: on PostgreSQL the whole transaction is spoilt now.
-            sqlx::query("insert into ledger (job, note) values (1, null)").execute(&mut *tx).await?;
+            sqlx::query("insert into ledger (job, note) values (1, null)")
+                .execute(&mut *tx)
+                .await?;
         }
         tx.done().ok()
     };
@@ -44,7 +46,12 @@ async fn a_panic_is_caught_and_recorded_with_its_text(bed: &Bed) {
         }
         cx.done().ok()
     };
-    let worker = bed.worker().atomic(handler).backoff(AT_ONCE).staged(outside).backoff(AT_ONCE);
+    let worker = bed
+        .worker()
+        .atomic(handler)
+        .backoff(AT_ONCE)
+        .staged(outside)
+        .backoff(AT_ONCE);
     bed.work(worker, &[atomic, staged]).await;
 
     for (id, text) in [(atomic, "boom in attempt 1"), (staged, "boom outside")] {
@@ -56,12 +63,20 @@ async fn a_panic_is_caught_and_recorded_with_its_text(bed: &Bed) {
 }
 
 async fn a_nested_transaction_stays_inside(bed: &Bed) {
-    let texts = ["commit, then fail", "roll back, then done", "forget, then done", "commit, then done"];
+    let texts = [
+        "commit, then fail",
+        "roll back, then done",
+        "forget, then done",
+        "commit, then done",
+    ];
     let ids = bed.rowlock.enqueue_all_now(texts.map(Note::new)).await.unwrap();
     let handler = |cx: Ctx, job: Note, mut tx: Tx| async move {
         write(&mut tx, cx.id(), "outer").await?;
         let mut inner = tx.begin().await?;
-        sqlx::query("insert into ledger (job, note) values ($1, 'inner')").bind(cx.id()).execute(&mut *inner).await?;
+        sqlx::query("insert into ledger (job, note) values ($1, 'inner')")
+            .bind(cx.id())
+            .execute(&mut *inner)
+            .await?;
         match job.text.split(',').next() {
             Some("commit") => inner.commit().await?,
             Some("roll back") => inner.rollback().await?,
@@ -101,14 +116,22 @@ async fn ends_its_own(cx: Ctx, job: Note, mut tx: Tx) -> crate::db::Outcome {
 }
 
 async fn a_handler_that_commits_its_own_transaction_becomes_a_case(bed: &Bed) {
-    let texts = ["commit, then done", "commit and begin, then done", "rollback, then done"];
+    let texts = [
+        "commit, then done",
+        "commit and begin, then done",
+        "rollback, then done",
+    ];
     let ids = bed.rowlock.enqueue_all_now(texts.map(Note::new)).await.unwrap();
     bed.work(bed.worker().atomic(ends_its_own).backoff(AT_ONCE), &ids).await;
     for id in &ids {
         let case = bed.rowlock.observe().case(*id).await.unwrap().unwrap();
         assert_eq!((case.reason.as_str(), case.attempt), (ENDED_ITS_OWN, 1));
     }
-    assert_eq!(bed.ledger().await, 2, "what was committed by hand stands; what was rolled back does not");
+    assert_eq!(
+        bed.ledger().await,
+        2,
+        "what was committed by hand stands; what was rolled back does not"
+    );
 }
 
 /// Its writes stand whatever it says afterwards, so another attempt would do them again.
@@ -117,8 +140,15 @@ async fn a_handler_that_commits_its_own_transaction_and_fails_is_never_retried(b
     let ids = bed.rowlock.enqueue_all_now(texts.map(Note::new)).await.unwrap();
     bed.work(bed.worker().atomic(ends_its_own).backoff(AT_ONCE), &ids).await;
     for id in &ids {
-        let rows = bed.count(&format!("select count(*) from ledger where job = {id}")).await;
-        assert_eq!((bed.ends(*id).await, rows), (vec![Ended::Retired], 1), "{}", bed.job(*id).await.payload);
+        let rows = bed
+            .count(&format!("select count(*) from ledger where job = {id}"))
+            .await;
+        assert_eq!(
+            (bed.ends(*id).await, rows),
+            (vec![Ended::Retired], 1),
+            "{}",
+            bed.job(*id).await.payload
+        );
         let case = bed.rowlock.observe().case(*id).await.unwrap().unwrap();
         assert_eq!(case.reason, ENDED_ITS_OWN);
     }
@@ -148,7 +178,10 @@ async fn a_transaction_dropped_before_the_failure_is_no_trouble(bed: &Bed) {
     for id in ids {
         assert_eq!(bed.job(id).await.last_error.as_deref(), Some("on purpose"));
     }
-    assert_eq!((bed.ledger().await, bed.count("select count(*) from rowlock.job").await), (0, 2));
+    assert_eq!(
+        (bed.ledger().await, bed.count("select count(*) from rowlock.job").await),
+        (0, 2)
+    );
 }
 
 async fn a_transaction_moved_to_another_task_is_a_failed_attempt(bed: &Bed) {
@@ -172,7 +205,10 @@ async fn a_transaction_moved_to_another_task_is_a_failed_attempt(bed: &Bed) {
     let running = Running::start(bed.worker().atomic(handler).backoff(AT_ONCE));
     until("the first attempt to run", async || running.counters.claimed() >= 1).await;
     go.notify_one();
-    until("the second attempt to succeed", async || bed.job(id).await.state == State::Finished).await;
+    until("the second attempt to succeed", async || {
+        bed.job(id).await.state == State::Finished
+    })
+    .await;
     running.stop().await;
     assert_eq!(bed.ends(id).await, [Ended::Retried, Ended::Done]);
     assert_eq!(bed.ledger().await, 1);
@@ -244,7 +280,11 @@ impl Job for Explosive {
 async fn an_undecodable_payload_becomes_a_case_with_the_fields_path(bed: &Bed) {
     let admin = Admin::open(&bed.database.url, "rowlock").unwrap();
     let named = |payload: &str| NamedJob::new("order", payload);
-    let wrong = admin.enqueue(named(r#"{"items": [{"count": 1}, {"count": "two"}]}"#)).await.unwrap().id();
+    let wrong = admin
+        .enqueue(named(r#"{"items": [{"count": 1}, {"count": "two"}]}"#))
+        .await
+        .unwrap()
+        .id();
     let missing = admin.enqueue(named("{}")).await.unwrap().id();
     let explosive = bed.rowlock.enqueue_now(Explosive).await.unwrap().id();
     let worker = bed.worker().atomic(|_: Ctx, _: Order, tx: Tx| async { tx.done().ok() });
@@ -253,7 +293,10 @@ async fn an_undecodable_payload_becomes_a_case_with_the_fields_path(bed: &Bed) {
 
     let reason = async |id| bed.rowlock.observe().case(id).await.unwrap().unwrap().reason;
     let text = reason(wrong).await;
-    assert!(text.starts_with("payload at items[1].count: invalid type: string \"two\""), "{text}");
+    assert!(
+        text.starts_with("payload at items[1].count: invalid type: string \"two\""),
+        "{text}"
+    );
     let text = reason(missing).await;
     assert!(text.contains("missing field `items`"), "{text}");
     assert_eq!(reason(explosive).await, "decoding panicked: cannot read null");
@@ -261,7 +304,11 @@ async fn an_undecodable_payload_becomes_a_case_with_the_fields_path(bed: &Bed) {
 }
 
 async fn what_a_handler_enqueues_commits_with_it_or_not_at_all(bed: &Bed) {
-    let ids = bed.rowlock.enqueue_all_now(["done", "fail"].map(Note::new)).await.unwrap();
+    let ids = bed
+        .rowlock
+        .enqueue_all_now(["done", "fail"].map(Note::new))
+        .await
+        .unwrap();
     let handler = |cx: Ctx, job: Note, mut tx: Tx| async move {
         let _ = cx.rowlock().enqueue(&mut *tx, Other { n: cx.id() }).await?;
         match job.text.as_str() {

@@ -42,14 +42,18 @@ impl Bed {
     pub(crate) async fn new(server: &Server, case: &str) -> Bed {
         let bed = Bed::bare(server, case).await;
         bed.rowlock.migrate().await.unwrap();
-        bed.run("create table ledger (job bigint not null, note text not null)").await;
+        bed.run("create table ledger (job bigint not null, note text not null)")
+            .await;
         bed
     }
 
     /// A database without any table.
     pub(crate) async fn bare(server: &Server, case: &str) -> Bed {
         let filter = tracing_subscriber::EnvFilter::from_default_env();
-        let _ = tracing_subscriber::fmt().with_env_filter(filter).with_test_writer().try_init();
+        let _ = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_test_writer()
+            .try_init();
         let database = Database::fresh(server, case).await.unwrap();
         let rowlock = Rowlock::open(&database.url).unwrap();
         Bed { database, rowlock }
@@ -57,7 +61,9 @@ impl Bed {
 
     /// A connection of the user's own.
     pub(crate) async fn conn(&self) -> Conn {
-        Conn::connect(&self.database.url).await.unwrap()
+        // The driver makes no file unless told to; a bare bed has none yet.
+        let create = if self.database.is_sqlite() { "?mode=rwc" } else { "" };
+        Conn::connect(&format!("{}{create}", self.database.url)).await.unwrap()
     }
 
     /// Runs SQL by hand; write the engine's tables as `rowlock.job`.
@@ -65,8 +71,19 @@ impl Bed {
         sqlx::raw_sql(sql(text)).execute(&mut self.conn().await).await.unwrap();
     }
 
+    /// Runs SQL that names its tables itself.
+    pub(crate) async fn run_as_it_is(&self, text: &str) {
+        sqlx::raw_sql(AssertSqlSafe(text.to_owned()))
+            .execute(&mut self.conn().await)
+            .await
+            .unwrap();
+    }
+
     pub(crate) async fn count(&self, text: &str) -> i64 {
-        sqlx::query_scalar(sql(text)).fetch_one(&mut self.conn().await).await.unwrap()
+        sqlx::query_scalar(sql(text))
+            .fetch_one(&mut self.conn().await)
+            .await
+            .unwrap()
     }
 
     pub(crate) async fn ledger(&self) -> i64 {
@@ -92,12 +109,19 @@ impl Bed {
 
     /// A worker on the queue `default` with a short lease.
     pub(crate) fn worker(&self) -> Worker {
-        Worker::new(&self.rowlock).queue("default", 8).lease(LEASE).grace(Duration::from_secs(5))
+        Worker::new(&self.rowlock)
+            .queue("default", 8)
+            .lease(LEASE)
+            .grace(Duration::from_secs(5))
     }
 
     /// A worker that takes one job at a time, so that the order of claims is the order of runs.
     pub(crate) fn single(&self) -> Worker {
-        Worker::new(&self.rowlock).queue("default", 1).prefetch(0).lease(LEASE).grace(Duration::from_secs(5))
+        Worker::new(&self.rowlock)
+            .queue("default", 1)
+            .prefetch(0)
+            .lease(LEASE)
+            .grace(Duration::from_secs(5))
     }
 
     /// Runs the worker until each of these jobs is finished or a case.
@@ -118,7 +142,10 @@ impl Bed {
     /// Runs the worker until this job has ended so many attempts.
     pub(crate) async fn work_attempts(&self, worker: Worker, id: i64, attempts: usize) -> Arc<Counters> {
         let running = Running::start(worker);
-        until("the attempts to end", async || self.attempts(id).await.len() >= attempts).await;
+        until("the attempts to end", async || {
+            self.attempts(id).await.len() >= attempts
+        })
+        .await;
         running.stop().await
     }
 
@@ -158,7 +185,10 @@ impl Running {
 /// every task on it unpolled, so nothing is settled or released, and nothing beats any more.
 pub(crate) async fn vanish(worker: Worker, in_hand: impl Future<Output = ()> + Send + 'static) {
     let gone = tokio::task::spawn_blocking(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             tokio::select! {
                 ended = worker.run_until(std::future::pending()) => ended.unwrap(),
@@ -200,7 +230,11 @@ pub(crate) struct Other {
 
 /// Writes one ledger row. The ledger has no unique index: a double effect shows.
 pub(crate) async fn write(tx: &mut Tx, job: i64, note: &str) -> Result<(), sqlx::Error> {
-    sqlx::query("insert into ledger (job, note) values ($1, $2)").bind(job).bind(note).execute(&mut **tx).await?;
+    sqlx::query("insert into ledger (job, note) values ($1, $2)")
+        .bind(job)
+        .bind(note)
+        .execute(&mut **tx)
+        .await?;
     Ok(())
 }
 

@@ -17,7 +17,10 @@ async fn an_atomic_job_commits_its_writes_with_its_outcome(bed: &Bed) {
 
     assert_eq!((bed.ledger().await, counters.settled(Ended::Done)), (1, 1));
     let job = bed.job(id).await;
-    assert_eq!((job.state, job.last_outcome, job.attempt), (State::Finished, Some(Ended::Done), 1));
+    assert_eq!(
+        (job.state, job.last_outcome, job.attempt),
+        (State::Finished, Some(Ended::Done), 1)
+    );
 }
 
 async fn a_result_is_stored_with_the_outcome(bed: &Bed) {
@@ -52,9 +55,13 @@ fn delay(job: &rowlock::JobView) -> Duration {
 }
 
 async fn a_retry_stores_its_backoff_in_the_row(bed: &Bed) {
-    let (first, fourth) = (bed.note("first").await, bed.rowlock.enqueue_now(Note::new("fourth")).attempts(9));
+    let (first, fourth) = (
+        bed.note("first").await,
+        bed.rowlock.enqueue_now(Note::new("fourth")).attempts(9),
+    );
     let fourth = fourth.await.unwrap().id();
-    bed.run(&format!("update rowlock.ready set attempt = 3 where id = {fourth}")).await;
+    bed.run(&format!("update rowlock.ready set attempt = 3 where id = {fourth}"))
+        .await;
     let backoff = Backoff {
         base: Duration::from_secs(100),
         max: HOUR,
@@ -66,9 +73,19 @@ async fn a_retry_stores_its_backoff_in_the_row(bed: &Bed) {
 
     for (id, attempt, middle_s) in [(first, 1, 100), (fourth, 4, 800)] {
         let job = bed.job(id).await;
-        assert_eq!((job.state, job.attempt, job.last_outcome), (State::Ready, attempt, Some(Ended::Retried)));
-        let (low, high) = (Duration::from_secs(middle_s * 3 / 4), Duration::from_secs(middle_s * 5 / 4));
-        assert!((low..=high).contains(&delay(&job)), "attempt {attempt}: {:?}", delay(&job));
+        assert_eq!(
+            (job.state, job.attempt, job.last_outcome),
+            (State::Ready, attempt, Some(Ended::Retried))
+        );
+        let (low, high) = (
+            Duration::from_secs(middle_s * 3 / 4),
+            Duration::from_secs(middle_s * 5 / 4),
+        );
+        assert!(
+            (low..=high).contains(&delay(&job)),
+            "attempt {attempt}: {:?}",
+            delay(&job)
+        );
         assert!(job.last_error.unwrap().ends_with("failed"));
     }
 }
@@ -78,16 +95,23 @@ async fn a_handler_may_choose_the_delay_of_its_retry(bed: &Bed) {
     let failing = |_: Ctx, _: Note, _tx: Tx| async { fail(Fail::retry_after(HOUR, "rate limit")) };
     bed.work_attempts(bed.worker().atomic(failing), id, 1).await;
     let job = bed.job(id).await;
-    assert_eq!((delay(&job), job.attempt, job.last_error.as_deref()), (HOUR, 1, Some("rate limit")));
+    assert_eq!(
+        (delay(&job), job.attempt, job.last_error.as_deref()),
+        (HOUR, 1, Some("rate limit"))
+    );
 }
 
 async fn an_exhausted_job_becomes_a_case_with_its_whole_history(bed: &Bed) {
     let id = bed.note("x").await;
-    let failing = |cx: Ctx, _: Note, _tx: Tx| async move { fail(format!("try {} of {}", cx.attempt(), cx.attempts_max())) };
+    let failing =
+        |cx: Ctx, _: Note, _tx: Tx| async move { fail(format!("try {} of {}", cx.attempt(), cx.attempts_max())) };
     bed.work(bed.worker().atomic(failing).backoff(AT_ONCE), &[id]).await;
 
     let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
-    assert_eq!((case.reason.as_str(), case.attempt, case.attempts_max), ("try 3 of 3", 3, 3));
+    assert_eq!(
+        (case.reason.as_str(), case.attempt, case.attempts_max),
+        ("try 3 of 3", 3, 3)
+    );
     assert_eq!((case.kind.as_str(), case.queue.as_str()), ("note", "default"));
     let history = case.history.as_array().unwrap();
     assert_eq!(history.len(), 3);
@@ -113,7 +137,10 @@ async fn a_deferred_attempt_is_given_back(bed: &Bed) {
         tx.done().ok()
     };
     bed.work(bed.worker().atomic(patient), &[id]).await;
-    assert_eq!(bed.ends(id).await, [Ended::Deferred, Ended::Deferred, Ended::Deferred, Ended::Done]);
+    assert_eq!(
+        bed.ends(id).await,
+        [Ended::Deferred, Ended::Deferred, Ended::Deferred, Ended::Done]
+    );
     let job = bed.job(id).await;
     assert_eq!((job.attempt, job.epoch, job.state), (1, 4, State::Finished));
 }
@@ -129,7 +156,10 @@ async fn a_handler_may_retire_or_cancel_whatever_attempts_are_left(bed: &Bed) {
     bed.work(bed.worker().atomic(ends), &[retired, cancelled]).await;
 
     assert_eq!(bed.ends(retired).await, [Ended::Retired]);
-    assert_eq!(bed.rowlock.observe().case(retired).await.unwrap().unwrap().reason, "sold out");
+    assert_eq!(
+        bed.rowlock.observe().case(retired).await.unwrap().unwrap().reason,
+        "sold out"
+    );
     let job = bed.job(cancelled).await;
     assert_eq!((job.state, job.last_outcome), (State::Finished, Some(Ended::Cancelled)));
     assert_eq!(job.last_error.as_deref(), Some("order withdrawn"));
@@ -163,7 +193,9 @@ async fn only_done_keeps_what_the_handler_wrote(bed: &Bed) {
 async fn a_nul_in_the_error_text_does_not_break_the_failure_path(bed: &Bed) {
     let atomic = bed.note("a").await;
     let staged = bed.rowlock.enqueue_now(super::Other { n: 1 }).await.unwrap().id();
-    let worker = bed.worker().atomic(|_: Ctx, _: Note, _tx: Tx| async { fail(Fail::retire("bad\0byte")) });
+    let worker = bed
+        .worker()
+        .atomic(|_: Ctx, _: Note, _tx: Tx| async { fail(Fail::retire("bad\0byte")) });
     let worker = worker.staged(|_: Staged, _: super::Other| async { fail(Fail::retire("bad\0byte")) });
     bed.work(worker, &[atomic, staged]).await;
     for id in [atomic, staged] {
@@ -177,7 +209,11 @@ async fn a_huge_error_text_is_cut(bed: &Bed) {
     let loud = |_: Ctx, _: Note, _tx: Tx| async { fail(Fail::retire("é".repeat(200_000))) };
     bed.work(bed.worker().atomic(loud), &[id]).await;
     let error = bed.job(id).await.last_error.unwrap();
-    assert!(error.len() < 9000 && error.starts_with("éé") && error.ends_with("(cut)"), "{} bytes", error.len());
+    assert!(
+        error.len() < 9000 && error.starts_with("éé") && error.ends_with("(cut)"),
+        "{} bytes",
+        error.len()
+    );
 }
 
 /// One settlement that the database cannot store would be sent again and again, with all that wait behind it.
@@ -189,11 +225,17 @@ async fn an_absurd_delay_does_not_hold_up_other_settlements(bed: &Bed) {
             _ => fail(Fail::retry_after(Duration::MAX, "never again")),
         }
     };
-    let worker = bed.worker().staged(handler).staged(|cx: Staged, _: super::Other| async { cx.done().ok() });
+    let worker = bed
+        .worker()
+        .staged(handler)
+        .staged(|cx: Staged, _: super::Other| async { cx.done().ok() });
     let running = Running::start(worker);
     until("both to run", async || running.counters.claimed() == 2).await;
     let other = bed.rowlock.enqueue_now(super::Other { n: 1 }).await.unwrap().id();
-    until("the other job to settle", async || bed.job(other).await.state == State::Finished).await;
+    until("the other job to settle", async || {
+        bed.job(other).await.state == State::Finished
+    })
+    .await;
     running.stop().await;
     for id in absurd {
         let job = bed.job(id).await;
@@ -204,12 +246,17 @@ async fn an_absurd_delay_does_not_hold_up_other_settlements(bed: &Bed) {
 
 async fn a_constraint_that_fails_at_commit_is_recorded_and_retried(bed: &Bed) {
     bed.run("create table parent (id bigint primary key)").await;
-    bed.run("create table child (parent bigint not null references parent (id) deferrable initially deferred)").await;
+    bed.run("create table child (parent bigint not null references parent (id) deferrable initially deferred)")
+        .await;
     let id = bed.note("x").await;
     let adopt = |cx: Ctx, _: Note, mut tx: Tx| async move {
-        sqlx::query("insert into child (parent) values (7)").execute(&mut *tx).await?;
+        sqlx::query("insert into child (parent) values (7)")
+            .execute(&mut *tx)
+            .await?;
         if cx.attempt() == 2 {
-            sqlx::query("insert into parent (id) values (7)").execute(&mut *tx).await?;
+            sqlx::query("insert into parent (id) values (7)")
+                .execute(&mut *tx)
+                .await?;
         }
         // The handler is content both times; the database refuses the first one's commit.
         tx.done().ok()
@@ -226,9 +273,15 @@ async fn a_constraint_that_fails_at_commit_is_recorded_and_retried(bed: &Bed) {
 
 async fn take(cx: &Ctx, tx: &mut Tx, wrapped: bool) -> Result<(), Fail> {
     write(tx, cx.id(), "gone").await?;
-    let updated = sqlx::query("update ledger set note = 'taken' where job = -1").execute(&mut **tx).await?;
+    let updated = sqlx::query("update ledger set note = 'taken' where job = -1")
+        .execute(&mut **tx)
+        .await?;
     if wrapped {
-        updated.applied().context("taking the row").context("handling the job").map_err(Fail::from)?;
+        updated
+            .applied()
+            .context("taking the row")
+            .context("handling the job")
+            .map_err(Fail::from)?;
     } else {
         updated.applied()?;
     }
@@ -262,14 +315,22 @@ async fn welcome(cx: Ctx, _: Note, mut tx: Tx) -> Outcome {
 }
 
 async fn the_same_work_twice_at_once_is_done_once_and_the_other_is_told(bed: &Bed) {
-    bed.run("create table users (id bigint primary key, status text not null)").await;
+    bed.run("create table users (id bigint primary key, status text not null)")
+        .await;
     bed.run("insert into users (id, status) values (1, 'new')").await;
-    let ids = bed.rowlock.enqueue_all_now([Note::new("1"), Note::new("1")]).await.unwrap();
+    let ids = bed
+        .rowlock
+        .enqueue_all_now([Note::new("1"), Note::new("1")])
+        .await
+        .unwrap();
     let counters = bed.work(bed.worker().atomic(welcome), &ids).await;
 
     assert_eq!(bed.ledger().await, 1);
     assert_eq!((counters.settled(Ended::Done), counters.already_handled()), (2, 1));
-    assert_eq!(bed.count("select count(*) from users where status = 'welcomed'").await, 1);
+    assert_eq!(
+        bed.count("select count(*) from users where status = 'welcomed'").await,
+        1
+    );
 }
 
 mod tests {

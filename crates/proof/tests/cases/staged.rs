@@ -14,13 +14,19 @@ async fn a_write_in_prepare_is_an_error_that_points_to_settle(bed: &Bed) {
     let id = bed.rowlock.enqueue_now(Note::new("x")).attempts(1).await.unwrap().id();
     let handler = |mut cx: Staged, _: Note| async move {
         let mut read = cx.prepare().await?;
-        sqlx::query("insert into ledger (job, note) values (1, 'sneaky')").execute(&mut *read).await?;
+        sqlx::query("insert into ledger (job, note) values (1, 'sneaky')")
+            .execute(&mut *read)
+            .await?;
         read.commit().await?;
         cx.done().ok()
     };
     bed.work(bed.worker().staged(handler), &[id]).await;
     let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
-    assert!(case.reason.contains("prepare is read-only; write after `settle`"), "{}", case.reason);
+    assert!(
+        case.reason.contains("prepare is read-only; write after `settle`"),
+        "{}",
+        case.reason
+    );
     assert_eq!(bed.ledger().await, 0);
 }
 
@@ -31,8 +37,10 @@ async fn prepare_reads_and_may_be_dropped_unfinished(bed: &Bed) {
         // Dropped in the middle: its connection is closed and not used again.
         drop(cx.prepare().await?);
         let mut read = cx.prepare().await?;
-        let amount: String =
-            sqlx::query_scalar("select note from ledger where job = $1").bind(5_i64).fetch_one(&mut *read).await?;
+        let amount: String = sqlx::query_scalar("select note from ledger where job = $1")
+            .bind(5_i64)
+            .fetch_one(&mut *read)
+            .await?;
         read.commit().await?;
         cx.done().result(&amount).ok()
     };
@@ -87,7 +95,10 @@ async fn an_effect_name_used_twice_or_badly_becomes_a_case(bed: &Bed) {
     bed.work(bed.worker().staged(handler), &[twice, badly]).await;
     let reason = async |id| bed.rowlock.observe().case(id).await.unwrap().unwrap().reason;
     let text = reason(twice).await;
-    assert!(text.contains("effect \"charge\" was used twice in one attempt"), "{text}");
+    assert!(
+        text.contains("effect \"charge\" was used twice in one attempt"),
+        "{text}"
+    );
     let text = reason(badly).await;
     assert!(text.starts_with("effect: \"no spaces, please\""), "{text}");
     assert_eq!(bed.ends(twice).await, [Ended::Retired]);
@@ -110,7 +121,9 @@ async fn effects_may_run_beside_each_other(bed: &Bed) {
 
 async fn charge(cx: Staged, job: Note) -> Outcome {
     let id = cx.id();
-    let receipt: String = cx.effect("charge", |key| async move { Ok::<_, Fail>(format!("paid {key}")) }).await?;
+    let receipt: String = cx
+        .effect("charge", |key| async move { Ok::<_, Fail>(format!("paid {key}")) })
+        .await?;
     let mut tx = cx.settle().await?;
     write(&mut tx, id, &receipt).await?;
     match job.text.as_str() {
@@ -120,25 +133,44 @@ async fn charge(cx: Staged, job: Note) -> Outcome {
 }
 
 async fn settle_commits_the_reply_the_outcome_and_the_next_link_together(bed: &Bed) {
-    let ids = bed.rowlock.enqueue_all_now(["fine", "fail"].map(Note::new)).await.unwrap();
+    let ids = bed
+        .rowlock
+        .enqueue_all_now(["fine", "fail"].map(Note::new))
+        .await
+        .unwrap();
     bed.work(bed.worker().staged(charge), &ids).await;
 
     let fine = bed.job(ids[0]).await;
-    assert_eq!((fine.state, fine.result), (State::Finished, Some(format!("paid {}:charge", fine.uid).into())));
+    assert_eq!(
+        (fine.state, fine.result),
+        (State::Finished, Some(format!("paid {}:charge", fine.uid).into()))
+    );
     assert_eq!(bed.rowlock.observe().chain(ids[0]).await.unwrap().len(), 2);
     assert_eq!(bed.rowlock.observe().chain(ids[1]).await.unwrap().len(), 1);
     assert_eq!(bed.ends(ids[1]).await, [Ended::Retired]);
-    assert_eq!(bed.ledger().await, 1, "what the failed one wrote after settle is rolled back");
+    assert_eq!(
+        bed.ledger().await,
+        1,
+        "what the failed one wrote after settle is rolled back"
+    );
 }
 
 async fn an_effects_error_is_the_attempts_and_a_typed_end_stays_what_it_is(bed: &Bed) {
-    let ids = bed.rowlock.enqueue_all_now(["io", "retire"].map(Note::new)).await.unwrap();
+    let ids = bed
+        .rowlock
+        .enqueue_all_now(["io", "retire"].map(Note::new))
+        .await
+        .unwrap();
     let handler = |cx: Staged, job: Note| async move {
         if cx.attempt() == 1 && job.text == "io" {
-            cx.effect("call", |_| async { Err::<(), _>(std::io::Error::other("connection reset")) }).await?;
+            cx.effect("call", |_| async {
+                Err::<(), _>(std::io::Error::other("connection reset"))
+            })
+            .await?;
         }
         if job.text == "retire" {
-            cx.effect("call", |_| async { Err::<(), _>(Fail::retire("card stolen")) }).await?;
+            cx.effect("call", |_| async { Err::<(), _>(Fail::retire("card stolen")) })
+                .await?;
         }
         cx.done().ok()
     };
@@ -173,14 +205,22 @@ async fn no_connection_is_held_while_handlers_are_outside(bed: &Bed) {
     // One connection for all: were it held outside, the barrier would never fill.
     let worker = bed.worker().connections(1).staged(handler).atomic(note);
     let running = Running::start(worker);
-    tokio::time::timeout(Duration::from_secs(10), meet.wait()).await.expect("all four outside at once");
+    tokio::time::timeout(Duration::from_secs(10), meet.wait())
+        .await
+        .expect("all four outside at once");
     let meanwhile = bed.note("meanwhile").await;
-    until("an atomic job beside them", async || bed.job(meanwhile).await.state == State::Finished).await;
+    until("an atomic job beside them", async || {
+        bed.job(meanwhile).await.state == State::Finished
+    })
+    .await;
     assert_eq!(bed.ledger().await, 1);
 
     leave.cancel();
     for id in outside {
-        until("the others to settle", async || bed.job(id).await.state == State::Finished).await;
+        until("the others to settle", async || {
+            bed.job(id).await.state == State::Finished
+        })
+        .await;
     }
     running.stop().await;
     assert_eq!(bed.ledger().await, 5);

@@ -40,22 +40,41 @@ async fn ends(cx: Staged<String>, job: Note) -> Outcome {
 
 async fn a_late_worker_cannot_settle_a_reclaimed_job(bed: &Bed) {
     let texts = ["done", "failed", "batch", "retry", "defer", "retire", "cancel"];
-    let mut ids = bed.rowlock.enqueue_all_now(texts.map(Note::new)).if_retired(Note::new("undo")).await.unwrap();
+    let mut ids = bed
+        .rowlock
+        .enqueue_all_now(texts.map(Note::new))
+        .if_retired(Note::new("undo"))
+        .await
+        .unwrap();
     let stays = bed.note("stays").await;
     let worker = bed.worker().state(bed.database.url.clone()).staged(ends);
     let running = Running::start(worker);
-    until("every late end to be refused", async || running.counters.lease_lost() == 7).await;
-    until("the one beside them", async || bed.job(stays).await.state == State::Finished).await;
+    until("every late end to be refused", async || {
+        running.counters.lease_lost() == 7
+    })
+    .await;
+    until("the one beside them", async || {
+        bed.job(stays).await.state == State::Finished
+    })
+    .await;
     let counters = running.stop().await;
 
-    assert_eq!(counters.settled(Ended::Done), 1, "those who kept their lease are not harmed");
+    assert_eq!(
+        counters.settled(Ended::Done),
+        1,
+        "those who kept their lease are not harmed"
+    );
     for id in ids.drain(..) {
         let job = bed.job(id).await;
         assert_eq!((job.state, job.epoch, job.worker), (State::Leased, 2, Some(99)));
         assert!(bed.attempts(id).await.is_empty());
     }
     assert_eq!(bed.ledger().await, 0);
-    assert_eq!(bed.count("select count(*) from rowlock.job").await, 8, "no next link, no compensating job");
+    assert_eq!(
+        bed.count("select count(*) from rowlock.job").await,
+        8,
+        "no next link, no compensating job"
+    );
 }
 
 mod tests {

@@ -29,7 +29,11 @@ async fn claims_in_open_transactions_are_disjoint_and_never_exceed_their_limit(m
         }
     }
     assert_eq!(taken.iter().map(HashSet::len).sum::<usize>(), SESSIONS * 12);
-    assert_eq!(taken.iter().flatten().collect::<HashSet<_>>().len(), SESSIONS * 12, "no job was taken twice");
+    assert_eq!(
+        taken.iter().flatten().collect::<HashSet<_>>().len(),
+        SESSIONS * 12,
+        "no job was taken twice"
+    );
 
     // One gives its claim up, the others commit, latest first; what was given up is there for the next claim.
     sessions[1].rollback().await;
@@ -38,9 +42,15 @@ async fn claims_in_open_transactions_are_disjoint_and_never_exceed_their_limit(m
     }
     let rest = claim(&mut bed.eye, 1, 100).await.unwrap();
     let rest: HashSet<i64> = rest.iter().map(|h| h.id).collect();
-    let committed: HashSet<i64> = [0, 2, 3].iter().flat_map(|i: &usize| taken[*i].iter().copied()).collect();
+    let committed: HashSet<i64> = [0, 2, 3]
+        .iter()
+        .flat_map(|i: &usize| taken[*i].iter().copied())
+        .collect();
     assert!(rest.is_disjoint(&committed));
-    assert_eq!(rest.union(&committed).copied().collect::<HashSet<_>>(), ids.into_iter().collect());
+    assert_eq!(
+        rest.union(&committed).copied().collect::<HashSet<_>>(),
+        ids.into_iter().collect()
+    );
     assert_eq!(bed.count("select count(*) from rowlock.lease").await, 50);
     assert_eq!(bed.count("select count(*) from rowlock.ready").await, 0);
 }
@@ -76,11 +86,16 @@ async fn a_claim_goes_past_rows_that_a_frozen_transaction_keeps(mut bed: Bed) {
     register(&mut bed.eye, 1).await;
     let mut frozen = bed.session().await;
     frozen.begin().await;
-    frozen.run("select from rowlock.ready order by id limit 4 for update").await;
+    frozen
+        .run("select from rowlock.ready order by id limit 4 for update")
+        .await;
 
     let held = claim(&mut bed.eye, 1, 4).await.unwrap();
 
-    assert_eq!(held.iter().map(|h| h.id).collect::<HashSet<_>>(), ids[4..8].iter().copied().collect());
+    assert_eq!(
+        held.iter().map(|h| h.id).collect::<HashSet<_>>(),
+        ids[4..8].iter().copied().collect()
+    );
     frozen.rollback().await;
     let later = claim(&mut bed.eye, 1, 10).await.unwrap();
     assert_eq!(later.len(), 6, "what was kept is found once it is free");
@@ -95,8 +110,14 @@ async fn a_claim_whose_commit_comes_late_is_behind_the_cursor_and_found_from_the
     let first = claim(&mut bed.eye, 1, 1).await.unwrap()[0];
     late.commit().await;
 
-    let from_cursor = claim_from(&mut bed.eye, 1, 10, first.due_at, first.id).await.unwrap().unwrap();
-    let from_start = claim_from(&mut bed.eye, 1, 10, Timestamp::UNIX_EPOCH, 0).await.unwrap().unwrap();
+    let from_cursor = claim_from(&mut bed.eye, 1, 10, first.due_at, first.id)
+        .await
+        .unwrap()
+        .unwrap();
+    let from_start = claim_from(&mut bed.eye, 1, 10, Timestamp::UNIX_EPOCH, 0)
+        .await
+        .unwrap()
+        .unwrap();
 
     assert!(from_cursor.iter().all(|h| h.id != behind[0]), "the cursor is past it");
     assert_eq!(from_start.iter().map(|h| h.id).collect::<Vec<_>>(), behind);

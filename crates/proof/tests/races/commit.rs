@@ -60,9 +60,9 @@ async fn an_unknown_commit_of_a_recovered_attempt_is_lost(mut bed: Bed) {
     assert_eq!(expire(&mut bed.eye).await, [held.id]);
     let mut looking = bed.session().await;
 
-    // Recovery wrote this attempt's outcome, so that is what it was: lost.
+    // The only outcome of this attempt is recovery's own.
     looking.begin().await;
-    assert_eq!(resolve(&mut looking.pg, held).await.unwrap(), Resolved::Ended(Ended::Lost));
+    assert_eq!(resolve(&mut looking.pg, held).await.unwrap(), Resolved::Lost);
     looking.commit().await;
 
     // A later attempt's outcome is not taken for this one's.
@@ -70,10 +70,17 @@ async fn an_unknown_commit_of_a_recovered_attempt_is_lost(mut bed: Bed) {
     let owner = claim_alone(&mut bed.eye, 2).await.unwrap()[0];
     assert_eq!(done(&mut bed.eye, owner).await, APPLIED);
     looking.begin().await;
-    assert_eq!(resolve(&mut looking.pg, held).await.unwrap(), Resolved::Ended(Ended::Lost));
-    assert_eq!(resolve(&mut looking.pg, owner).await.unwrap(), Resolved::Ended(Ended::Done));
+    assert_eq!(resolve(&mut looking.pg, held).await.unwrap(), Resolved::Lost);
+    assert_eq!(
+        resolve(&mut looking.pg, owner).await.unwrap(),
+        Resolved::Ended(Ended::Done)
+    );
     let never = Held { epoch: 99, ..held };
-    assert_eq!(resolve(&mut looking.pg, never).await.unwrap(), Resolved::Lost, "a token that nobody had");
+    assert_eq!(
+        resolve(&mut looking.pg, never).await.unwrap(),
+        Resolved::Lost,
+        "a token that nobody had"
+    );
     looking.commit().await;
 }
 
@@ -88,7 +95,10 @@ async fn a_lock_timeout_while_resolving_is_an_error_not_an_answer(mut bed: Bed) 
     looking.run("set local lock_timeout = '50ms'").await;
     let refused = resolve(&mut looking.pg, held).await.unwrap_err();
 
-    assert_eq!(refused.as_database_error().and_then(|e| e.code()).as_deref(), Some("55P03"));
+    assert_eq!(
+        refused.as_database_error().and_then(|e| e.code()).as_deref(),
+        Some("55P03")
+    );
     old.rollback().await;
 }
 
@@ -101,12 +111,26 @@ async fn a_settle_outside_the_engines_transaction_writes_nothing_and_says_so(mut
     let held = held_by_one(&mut bed).await;
     let mut handler = bed.session().await;
     let with_marker = async |session: &mut Session| {
-        settle(&mut session.pg, held, Ended::Done, State::Finished, Some("the marker")).await.unwrap()
+        settle(&mut session.pg, held, Ended::Done, State::Finished, Some("the marker"))
+            .await
+            .unwrap()
     };
-    assert_eq!(with_marker(&mut handler).await, NOT_OURS, "no transaction was ever opened");
+    assert_eq!(
+        with_marker(&mut handler).await,
+        NOT_OURS,
+        "no transaction was ever opened"
+    );
 
-    for slipped in ["commit", "rollback", "commit and chain", "rollback; begin", "commit; begin"] {
-        handler.run("begin; set local rowlock_tx.marker = 'the marker'; savepoint rowlock").await;
+    for slipped in [
+        "commit",
+        "rollback",
+        "commit and chain",
+        "rollback; begin",
+        "commit; begin",
+    ] {
+        handler
+            .run("begin; set local rowlock_tx.marker = 'the marker'; savepoint rowlock")
+            .await;
         handler.run(slipped).await;
         assert_eq!(with_marker(&mut handler).await, NOT_OURS, "after {slipped}");
         handler.run("rollback").await;
@@ -115,8 +139,12 @@ async fn a_settle_outside_the_engines_transaction_writes_nothing_and_says_so(mut
     assert_eq!(bed.places(held.id).await, [0, 1, 0]);
 
     // The same inside the transaction that was opened for it, savepoint and all, is the engine's own.
-    handler.run("begin; set local rowlock_tx.marker = 'the marker'; savepoint rowlock").await;
-    handler.run("savepoint users_own; rollback to savepoint users_own; release savepoint users_own").await;
+    handler
+        .run("begin; set local rowlock_tx.marker = 'the marker'; savepoint rowlock")
+        .await;
+    handler
+        .run("savepoint users_own; rollback to savepoint users_own; release savepoint users_own")
+        .await;
     assert_eq!(with_marker(&mut handler).await, APPLIED);
     handler.commit().await;
     assert_eq!(bed.outcomes(held.id).await, ["done"]);
@@ -125,8 +153,18 @@ async fn a_settle_outside_the_engines_transaction_writes_nothing_and_says_so(mut
 async fn another_attempts_marker_does_not_pass(mut bed: Bed) {
     let held = held_by_one(&mut bed).await;
     let mut handler = bed.session().await;
-    handler.run("begin; set local rowlock_tx.marker = 'another attempt'").await;
-    let settled = settle(&mut handler.pg, held, Ended::Done, State::Finished, Some("this attempt")).await.unwrap();
+    handler
+        .run("begin; set local rowlock_tx.marker = 'another attempt'")
+        .await;
+    let settled = settle(
+        &mut handler.pg,
+        held,
+        Ended::Done,
+        State::Finished,
+        Some("this attempt"),
+    )
+    .await
+    .unwrap();
     assert_eq!(settled, NOT_OURS);
     handler.commit().await;
     assert_eq!(bed.places(held.id).await, [0, 1, 0]);

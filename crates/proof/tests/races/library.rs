@@ -30,8 +30,14 @@ struct Tick {
 }
 
 async fn tick(_cx: Ctx, job: Tick, mut tx: Tx) -> Outcome {
-    let level: String = sqlx::query_scalar("show transaction_isolation").fetch_one(&mut *tx).await?;
-    sqlx::query("insert into ticks (n, level) values ($1, $2)").bind(job.n).bind(level).execute(&mut *tx).await?;
+    let level: String = sqlx::query_scalar("show transaction_isolation")
+        .fetch_one(&mut *tx)
+        .await?;
+    sqlx::query("insert into public.ticks (n, level) values ($1, $2)")
+        .bind(job.n)
+        .bind(level)
+        .execute(&mut *tx)
+        .await?;
     tx.done().ok()
 }
 
@@ -61,11 +67,14 @@ impl Running {
 }
 
 fn worker(rowlock: &Rowlock) -> Worker {
-    Worker::new(rowlock).queue("default", 8).atomic(tick).lease(Duration::from_secs(2))
+    Worker::new(rowlock)
+        .queue("default", 8)
+        .atomic(tick)
+        .lease(Duration::from_secs(2))
 }
 
 async fn ticks_table(bed: &mut Bed) {
-    let create = "create table ticks (n bigint not null, level text not null)";
+    let create = "create table public.ticks (n bigint not null, level text not null)";
     sqlx::raw_sql(create).execute(&mut bed.eye).await.unwrap();
 }
 
@@ -93,7 +102,10 @@ async fn lose_a_worker_with_everything_ready(bed: &mut Bed) {
         .fetch_all(&mut bed.eye)
         .await
         .unwrap();
-    sqlx::query("update rowlock.worker set beat = beat - interval '1 hour'").execute(&mut bed.eye).await.unwrap();
+    sqlx::query("update rowlock.worker set beat = beat - interval '1 hour'")
+        .execute(&mut bed.eye)
+        .await
+        .unwrap();
 }
 
 async fn a_role_with_a_stricter_default_isolation_works_end_to_end(mut bed: Bed) {
@@ -104,31 +116,45 @@ async fn a_role_with_a_stricter_default_isolation_works_end_to_end(mut bed: Bed)
             "create role {role} superuser login; alter role {role} set default_transaction_isolation = '{level}'"
         );
         sqlx::raw_sql(AssertSqlSafe(make)).execute(&mut bed.eye).await.unwrap();
-        let url = proof_url_as(&bed.url, &role);
+        let url = url_as(&bed.url, &role);
         let mut user = PgConnection::connect(&url).await.unwrap();
-        let default: String = sqlx::query_scalar("show transaction_isolation").fetch_one(&mut user).await.unwrap();
+        let default: String = sqlx::query_scalar("show transaction_isolation")
+            .fetch_one(&mut user)
+            .await
+            .unwrap();
         assert_eq!(default, level, "the role is as strict as the test means it to be");
         let rowlock = Rowlock::connect(&url).await.unwrap();
 
         let mut tx = user.begin().await.unwrap();
-        rowlock.enqueue(&mut tx, Tick { n: 1 }).await.unwrap();
+        let _ = rowlock.enqueue(&mut tx, Tick { n: 1 }).await.unwrap();
         tx.commit().await.unwrap();
         lose_a_worker_with_everything_ready(&mut bed).await;
         rowlock.enqueue_all_now((2..=100).map(|n| Tick { n })).await.unwrap();
         let running = run(worker(&rowlock));
         running.done(100, Duration::from_secs(30)).await;
-        assert_eq!(running.counters.expired(), 1, "the lost worker's job was recovered by this one");
+        assert_eq!(
+            running.counters.expired(),
+            1,
+            "the lost worker's job was recovered by this one"
+        );
         running.stop().await;
 
-        assert_eq!(bed.count("select count(*) from ticks where level = 'read committed'").await, 100);
-        assert_eq!(bed.count("select count(distinct n) from ticks").await, 100);
+        assert_eq!(
+            bed.count("select count(*) from public.ticks where level = 'read committed'")
+                .await,
+            100
+        );
+        assert_eq!(bed.count("select count(distinct n) from public.ticks").await, 100);
         assert_eq!(bed.count("select count(*) from rowlock.lease").await, 0);
-        sqlx::raw_sql("delete from ticks").execute(&mut bed.eye).await.unwrap();
+        sqlx::raw_sql("delete from public.ticks")
+            .execute(&mut bed.eye)
+            .await
+            .unwrap();
     }
 }
 
 /// The same database under another role.
-fn proof_url_as(url: &str, role: &str) -> String {
+fn url_as(url: &str, role: &str) -> String {
     let (scheme, rest) = url.split_once("://").unwrap();
     let (_, host) = rest.split_once('@').unwrap();
     format!("{scheme}://{role}@{host}")
@@ -159,13 +185,16 @@ async fn a_late_commit_behind_a_busy_lanes_cursor_is_done_within_seconds(mut bed
 
         let eye = tokio::sync::Mutex::new(&mut bed.eye);
         until("the late commit's job to be done", Duration::from_secs(3), || async {
-            let found = sqlx::query_scalar("select exists (select from ticks where n = $1)").bind(n);
+            let found = sqlx::query_scalar("select exists (select from public.ticks where n = $1)").bind(n);
             let found: bool = found.fetch_one(&mut **eye.lock().await).await.unwrap();
             found.then_some(())
         })
         .await;
     }
-    assert!(bed.count("select count(*) from rowlock.ready").await > 0, "the lane was busy to the end");
+    assert!(
+        bed.count("select count(*) from rowlock.ready").await > 0,
+        "the lane was busy to the end"
+    );
     busy.store(false, Ordering::Relaxed);
     producer.await.unwrap();
     running.stop().await;
@@ -175,8 +204,12 @@ async fn an_old_open_transaction_does_not_make_claims_walk_what_is_gone(mut bed:
     const JOBS: i64 = 5000;
     ticks_table(&mut bed).await;
     let mut old = bed.session().await;
-    old.run("begin isolation level repeatable read; select count(*) from rowlock.ready").await;
-    bed.rowlock.enqueue_all_now((0..JOBS).map(|n| Tick { n })).await.unwrap();
+    old.run("begin isolation level repeatable read; select count(*) from rowlock.ready")
+        .await;
+    bed.rowlock
+        .enqueue_all_now((0..JOBS).map(|n| Tick { n }))
+        .await
+        .unwrap();
     let running = run(worker(&bed.rowlock));
     running.done(JOBS as u64, Duration::from_secs(120)).await;
     running.stop().await;
@@ -200,8 +233,14 @@ async fn an_old_open_transaction_does_not_make_claims_walk_what_is_gone(mut bed:
         touched[i] = scan.buffers();
     }
     let [from_cursor, from_start] = touched;
-    assert!(from_start > 50, "the old transaction should keep the dead entries; touched {from_start} buffers");
-    assert!(from_cursor * 5 < from_start, "{from_cursor} buffers from the cursor, {from_start} from the beginning");
+    assert!(
+        from_start > 50,
+        "the old transaction should keep the dead entries; touched {from_start} buffers"
+    );
+    assert!(
+        from_cursor * 5 < from_start,
+        "{from_cursor} buffers from the cursor, {from_start} from the beginning"
+    );
     old.rollback().await;
 }
 

@@ -26,7 +26,11 @@ async fn a_claim_that_commits_after_its_worker_was_declared_dead_falls_to_the_ne
     // Marking does not wait for the claim; expiring does not see it yet; forgetting must leave the worker's row.
     assert_eq!(mark_dead(&mut bed.eye, FAR_AHEAD_S).await.unwrap(), [1]);
     assert_eq!(expire(&mut bed.eye).await, [0i64; 0]);
-    assert_eq!(forget(&mut bed).await, (vec![], 0), "the claim in flight keeps its worker's row");
+    assert_eq!(
+        forget(&mut bed).await,
+        (vec![], 0),
+        "the claim in flight keeps its worker's row"
+    );
     claimer.commit().await;
 
     assert_eq!(forget(&mut bed).await, (vec![1], 1), "it holds leases, so it stays");
@@ -34,9 +38,16 @@ async fn a_claim_that_commits_after_its_worker_was_declared_dead_falls_to_the_ne
     assert_eq!(expire(&mut bed.eye).await, ids);
     assert_eq!(forget(&mut bed).await, (vec![1], 0));
     assert_eq!(bed.count("select count(*) from rowlock.worker").await, 0);
-    assert_eq!(bed.count("select count(*) from rowlock.lease").await, 0, "no lease outlives its worker's row");
+    assert_eq!(
+        bed.count("select count(*) from rowlock.lease").await,
+        0,
+        "no lease outlives its worker's row"
+    );
     for id in ids {
-        assert_eq!((bed.places(id).await, bed.outcomes(id).await), ([1, 0, 0], vec!["lost".to_owned()]));
+        assert_eq!(
+            (bed.places(id).await, bed.outcomes(id).await),
+            ([1, 0, 0], vec!["lost".to_owned()])
+        );
     }
 }
 
@@ -47,7 +58,11 @@ async fn a_claim_beside_a_mark_in_flight_does_not_wait_and_its_lease_is_recovere
     marker.begin().await;
     assert_eq!(mark_dead(&mut marker.pg, FAR_AHEAD_S).await.unwrap(), [1]);
 
-    assert_eq!(claim(&mut bed.eye, 1, 10).await.unwrap().len(), 1, "not yet declared dead");
+    assert_eq!(
+        claim(&mut bed.eye, 1, 10).await.unwrap().len(),
+        1,
+        "not yet declared dead"
+    );
     marker.commit().await;
 
     assert_eq!(claim(&mut bed.eye, 1, 10).await, None, "declared dead");
@@ -91,8 +106,16 @@ async fn two_expiries_at_once_end_each_lease_once(mut bed: Bed) {
     assert_eq!(expire(&mut first.pg).await, ids);
     assert_eq!(expire(&mut bed.eye).await, [0i64; 0]);
     first.commit().await;
-    assert_eq!(bed.count("select count(*) from rowlock.outcome where outcome = 'lost'").await, 4);
-    assert_eq!(bed.count("select count(*) from rowlock.ready where alone and attempt = 1").await, 4);
+    assert_eq!(
+        bed.count("select count(*) from rowlock.outcome where outcome = 'lost'")
+            .await,
+        4
+    );
+    assert_eq!(
+        bed.count("select count(*) from rowlock.ready where alone and attempt = 1")
+            .await,
+        4
+    );
 }
 
 async fn own_leases_waits_for_a_claim_in_flight_and_sees_what_it_took(mut bed: Bed) {
@@ -105,14 +128,21 @@ async fn own_leases_waits_for_a_claim_in_flight_and_sees_what_it_took(mut bed: B
 
     let mut other = bed.session().await;
     other.begin().await;
-    assert_eq!(own_leases(&mut other.pg, 2).await, [0i64; 0], "another worker's claim is nothing to wait for");
+    assert_eq!(
+        own_leases(&mut other.pg, 2).await,
+        [0i64; 0],
+        "another worker's claim is nothing to wait for"
+    );
     other.commit().await;
     let mut asking = bed.session().await;
     asking.begin().await;
     let pid = asking.pid;
     let asking = asking.start(async |pg| own_leases(pg, 1).await);
     bed.blocked(pid).await;
-    assert!(beat(&mut bed.eye, 1).await.unwrap(), "a beat goes on while the question waits");
+    assert!(
+        beat(&mut bed.eye, 1).await.unwrap(),
+        "a beat goes on while the question waits"
+    );
     claimer.commit().await;
 
     let (mut session, own) = asking.await.unwrap();
@@ -137,7 +167,10 @@ async fn a_claim_that_rolls_back_is_no_lease_of_its_worker(mut bed: Bed) {
 
 async fn a_beat_behind_a_mark_hears_that_it_is_dead(mut bed: Bed) {
     for (ends_by, alive) in [("commit", false), ("rollback", true)] {
-        sqlx::query("delete from rowlock.worker").execute(&mut bed.eye).await.unwrap();
+        sqlx::query("delete from rowlock.worker")
+            .execute(&mut bed.eye)
+            .await
+            .unwrap();
         register(&mut bed.eye, 1).await;
         let mut marker = bed.session().await;
         marker.begin().await;
@@ -156,9 +189,15 @@ async fn a_beat_behind_a_mark_hears_that_it_is_dead(mut bed: Bed) {
 
 async fn a_mark_behind_a_beat_sees_the_new_beat(mut bed: Bed) {
     for (ends_by, marked) in [("commit", vec![]), ("rollback", vec![1])] {
-        sqlx::query("delete from rowlock.worker").execute(&mut bed.eye).await.unwrap();
+        sqlx::query("delete from rowlock.worker")
+            .execute(&mut bed.eye)
+            .await
+            .unwrap();
         register(&mut bed.eye, 1).await;
-        sqlx::query("update rowlock.worker set beat = beat - interval '1 hour'").execute(&mut bed.eye).await.unwrap();
+        sqlx::query("update rowlock.worker set beat = beat - interval '1 hour'")
+            .execute(&mut bed.eye)
+            .await
+            .unwrap();
         let mut beating = bed.session().await;
         beating.begin().await;
         assert!(beat(&mut beating.pg, 1).await.unwrap());

@@ -85,7 +85,11 @@ async fn a_late_worker_cannot_settle_a_reclaimed_job(mut bed: Bed) {
     let late = dead_worker(&mut bed, 1).await[0];
     assert_eq!(expire(&mut bed.eye).await, [late.id]);
     register(&mut bed.eye, 2).await;
-    assert_eq!(claim(&mut bed.eye, 2, 10).await.unwrap(), [], "after a lost worker a job is claimed alone");
+    assert_eq!(
+        claim(&mut bed.eye, 2, 10).await.unwrap(),
+        [],
+        "after a lost worker a job is claimed alone"
+    );
     let owner = claim_alone(&mut bed.eye, 2).await.unwrap()[0];
     assert_eq!((owner.id, owner.epoch, owner.attempt), (late.id, late.epoch + 1, 2));
 
@@ -96,11 +100,18 @@ async fn a_late_worker_cannot_settle_a_reclaimed_job(mut bed: Bed) {
             Ended::Retired | Ended::Lost => State::Case,
             _ => State::Finished,
         };
-        assert_eq!(settle(&mut bed.eye, late, ended, to, None).await.unwrap(), REFUSED, "{ended:?}");
+        assert_eq!(
+            settle(&mut bed.eye, late, ended, to, None).await.unwrap(),
+            REFUSED,
+            "{ended:?}"
+        );
     }
     // Each part of the token counts: the right epoch under another worker's number, and the other way round.
     let forged = [
-        Held { epoch: owner.epoch, ..late },
+        Held {
+            epoch: owner.epoch,
+            ..late
+        },
         Held {
             worker: owner.worker,
             ..late
@@ -122,7 +133,9 @@ async fn two_settles_of_one_token_write_one_outcome(mut bed: Bed) {
     let held = claim(&mut bed.eye, 1, 1).await.unwrap()[0];
     let mut first = bed.session().await;
     first.begin().await;
-    let retry = settle(&mut first.pg, held, Ended::Retried, State::Ready, None).await.unwrap();
+    let retry = settle(&mut first.pg, held, Ended::Retried, State::Ready, None)
+        .await
+        .unwrap();
     assert_eq!(retry, APPLIED);
 
     let second = bed.session().await;
@@ -140,7 +153,12 @@ async fn a_case_reopened_twice_at_once_is_reopened_once(mut bed: Bed) {
     enqueue(&mut bed.eye, 1, 1).await;
     register(&mut bed.eye, 1).await;
     let held = claim(&mut bed.eye, 1, 1).await.unwrap()[0];
-    assert_eq!(settle(&mut bed.eye, held, Ended::Retired, State::Case, None).await.unwrap(), APPLIED);
+    assert_eq!(
+        settle(&mut bed.eye, held, Ended::Retired, State::Case, None)
+            .await
+            .unwrap(),
+        APPLIED
+    );
     let mut first = bed.session().await;
     first.begin().await;
     assert!(reopen(&mut first.pg, held.id).await.unwrap());
@@ -151,11 +169,22 @@ async fn a_case_reopened_twice_at_once_is_reopened_once(mut bed: Bed) {
     bed.blocked(pid).await;
     first.commit().await;
 
-    assert!(!reopening.await.unwrap().1.unwrap(), "the second finds no case any more");
+    assert!(
+        !reopening.await.unwrap().1.unwrap(),
+        "the second finds no case any more"
+    );
     assert_eq!(bed.places(held.id).await, [1, 0, 0]);
-    assert_eq!(bed.count("select count(*) from rowlock.audit where verb = 'reopen'").await, 1);
+    assert_eq!(
+        bed.count("select count(*) from rowlock.audit where verb = 'reopen'")
+            .await,
+        1
+    );
     let again = claim(&mut bed.eye, 1, 1).await.unwrap()[0];
-    assert_eq!((again.epoch, again.attempt), (held.epoch + 1, 1), "a new epoch, all attempts back");
+    assert_eq!(
+        (again.epoch, again.attempt),
+        (held.epoch + 1, 1),
+        "a new epoch, all attempts back"
+    );
 }
 
 crate::steps::session::races!(

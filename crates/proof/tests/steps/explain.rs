@@ -35,7 +35,11 @@ pub(crate) async fn explain(pg: &mut PgConnection, text: &str, args: &str, analy
     run(pg, format!("prepare explained as {text}")).await;
     run(pg, "begin".into()).await;
     let options = if analyze { "analyze, buffers, timing off, " } else { "" };
-    let execute = if args.is_empty() { String::new() } else { format!("({args})") };
+    let execute = if args.is_empty() {
+        String::new()
+    } else {
+        format!("({args})")
+    };
     let explain = format!("explain ({options}costs off, format json) execute explained {execute}");
     let row = sqlx::raw_sql(AssertSqlSafe(explain)).fetch_one(&mut *pg).await.unwrap();
     run(pg, "rollback; deallocate explained".into()).await;

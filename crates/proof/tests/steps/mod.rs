@@ -2,6 +2,7 @@
 //! between two of them. The texts are the product's files; parameters are bound as `store/postgres` binds them.
 #![allow(dead_code, reason = "each suite uses a part of it")]
 
+pub(crate) mod catalog;
 pub(crate) mod explain;
 pub(crate) mod session;
 
@@ -83,7 +84,11 @@ pub(crate) async fn enqueue_to(
 
 /// Registers a worker with a lease of 15 s.
 pub(crate) async fn register(pg: &mut PgConnection, worker: i64) {
-    let register = sqlx::query(sql!("register")).bind(worker).bind("step").bind(15_000i64).bind(NOW);
+    let register = sqlx::query(sql!("register"))
+        .bind(worker)
+        .bind("step")
+        .bind(15_000i64)
+        .bind(NOW);
     register.execute(pg).await.unwrap();
 }
 
@@ -94,7 +99,9 @@ pub(crate) async fn claim(pg: &mut PgConnection, worker: i64, places: i32) -> Op
 
 /// Claims only what recovery put back.
 pub(crate) async fn claim_alone(pg: &mut PgConnection, worker: i64) -> Option<Vec<Held>> {
-    claim_with(pg, worker, 1, (Timestamp::UNIX_EPOCH, 0), true).await.unwrap()
+    claim_with(pg, worker, 1, (Timestamp::UNIX_EPOCH, 0), true)
+        .await
+        .unwrap()
 }
 
 /// Claims from a cursor.
@@ -195,19 +202,32 @@ pub(crate) async fn settle(
 
 /// Renews; `false` when declared dead.
 pub(crate) async fn beat(pg: &mut PgConnection, worker: i64) -> Said<bool> {
-    let row = sqlx::query(sql!("beat")).bind(worker).bind(NOW).fetch_optional(pg).await?;
+    let row = sqlx::query(sql!("beat"))
+        .bind(worker)
+        .bind(NOW)
+        .fetch_optional(pg)
+        .await?;
     Ok(row.is_some())
 }
 
 /// Declares dead whoever has not beaten for a lease, as seen `ahead_s` from now.
 pub(crate) async fn mark_dead(pg: &mut PgConnection, ahead_s: i64) -> Said<Vec<i64>> {
     let now = Timestamp::now() + jiff::SignedDuration::from_secs(ahead_s);
-    sqlx::query_scalar(sql!("mark_dead")).bind(now.to_sqlx()).fetch_all(pg).await
+    sqlx::query_scalar(sql!("mark_dead"))
+        .bind(now.to_sqlx())
+        .fetch_all(pg)
+        .await
 }
 
 /// Ends leases of dead workers; the ids.
 pub(crate) async fn expire(pg: &mut PgConnection) -> Vec<i64> {
-    let rows = sqlx::query(sql!("expire")).bind(1000i32).bind(NOW).bind("worker lost").fetch_all(pg).await.unwrap();
+    let rows = sqlx::query(sql!("expire"))
+        .bind(1000i32)
+        .bind(NOW)
+        .bind("worker lost")
+        .fetch_all(pg)
+        .await
+        .unwrap();
     let mut ids: Vec<i64> = rows.iter().map(|r| r.get("id")).collect();
     ids.sort_unstable();
     ids
@@ -220,13 +240,25 @@ pub(crate) async fn lock_dead(pg: &mut PgConnection) -> Vec<i64> {
 
 /// Second half: removes those that hold nothing; how many still do.
 pub(crate) async fn forget_dead(pg: &mut PgConnection, dead: &[i64]) -> i64 {
-    sqlx::query_scalar(sql!("forget_dead")).bind(dead).fetch_one(pg).await.unwrap()
+    sqlx::query_scalar(sql!("forget_dead"))
+        .bind(dead)
+        .fetch_one(pg)
+        .await
+        .unwrap()
 }
 
 /// Both halves of listing a worker's own leases, in the given transaction.
 pub(crate) async fn own_leases(pg: &mut PgConnection, worker: i64) -> Vec<i64> {
-    sqlx::query(sql!("lock_worker")).bind(worker).execute(&mut *pg).await.unwrap();
-    let rows = sqlx::query(sql!("own_leases")).bind(worker).fetch_all(pg).await.unwrap();
+    sqlx::query(sql!("lock_worker"))
+        .bind(worker)
+        .execute(&mut *pg)
+        .await
+        .unwrap();
+    let rows = sqlx::query(sql!("own_leases"))
+        .bind(worker)
+        .fetch_all(pg)
+        .await
+        .unwrap();
     rows.iter().map(|r| r.get("id")).collect()
 }
 
@@ -261,11 +293,20 @@ pub(crate) async fn resolve(pg: &mut PgConnection, held: Held) -> Said<Resolved>
 
 /// Puts a case back; whether there was one.
 pub(crate) async fn reopen(pg: &mut PgConnection, id: i64) -> Said<bool> {
-    let row = sqlx::query(sql!("reopen")).bind(id).bind("tester").bind(NOW).fetch_optional(pg).await?;
+    let row = sqlx::query(sql!("reopen"))
+        .bind(id)
+        .bind("tester")
+        .bind(NOW)
+        .fetch_optional(pg)
+        .await?;
     Ok(row.is_some())
 }
 
 /// Makes partitions as the engine does; how many were made.
 pub(crate) async fn partitions(pg: &mut PgConnection) -> Said<i32> {
-    sqlx::query_scalar(sql!("partitions")).bind(7i32).bind(10_000_000i64).fetch_one(pg).await
+    sqlx::query_scalar(sql!("partitions"))
+        .bind(7i32)
+        .bind(10_000_000i64)
+        .fetch_one(pg)
+        .await
 }

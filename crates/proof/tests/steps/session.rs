@@ -24,7 +24,7 @@ impl Bed {
         Bed {
             url: database.url.clone(),
             rowlock,
-            eye: PgConnection::connect(&database.url).await.unwrap(),
+            eye: Session::open(&database.url).await.pg,
             _database: database,
         }
     }
@@ -45,7 +45,11 @@ impl Bed {
             (select count(*) from rowlock.ready where id = $1),
             (select count(*) from rowlock.lease where id = $1),
             (select count(*) from rowlock.case_file where id = $1)]";
-        let counts: Vec<i64> = sqlx::query_scalar(place).bind(id).fetch_one(&mut self.eye).await.unwrap();
+        let counts: Vec<i64> = sqlx::query_scalar(place)
+            .bind(id)
+            .fetch_one(&mut self.eye)
+            .await
+            .unwrap();
         counts.try_into().unwrap()
     }
 
@@ -76,7 +80,15 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) async fn open(url: &str) -> Session {
         let mut pg = PgConnection::connect(url).await.unwrap();
-        let pid = sqlx::query_scalar("select pg_backend_pid()").fetch_one(&mut pg).await.unwrap();
+        // A step that waits although it must not is an error, not a hanging test.
+        sqlx::raw_sql("set lock_timeout = '30s'")
+            .execute(&mut pg)
+            .await
+            .unwrap();
+        let pid = sqlx::query_scalar("select pg_backend_pid()")
+            .fetch_one(&mut pg)
+            .await
+            .unwrap();
         Session { pg, pid }
     }
 

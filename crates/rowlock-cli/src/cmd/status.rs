@@ -53,10 +53,10 @@ fn workers(workers: &[WorkerStatus]) -> String {
             right(worker.leases),
             right(format!("{} ago", span_ms(worker.beat_age_ms))),
             right(span_ms(worker.lease_ms)),
-            if worker.dead {
-                Cell::new("dead").fg(Color::Red)
-            } else {
-                Cell::new("")
+            match (worker.dead, worker.leases) {
+                (false, _) => Cell::new(""),
+                (true, 0) => Cell::new("gone"),
+                (true, _) => Cell::new("dead").fg(Color::Red),
             },
         ]);
     }

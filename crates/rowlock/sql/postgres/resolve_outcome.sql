@@ -1,3 +1,3 @@
--- Second half of resolving an unknown commit: what this attempt's outcome is, if it has one.
+-- Second half of resolving an unknown commit: the outcome this attempt wrote, if it did; "lost" is recovery's word, not its own.
 -- Index: outcome_id.
-select outcome from rowlock.outcome where id = $1 and epoch = $2 and worker = $3
+select outcome from rowlock.outcome where id = $1 and epoch = $2 and worker = $3 and outcome <> 'lost'

@@ -9,12 +9,12 @@ with input as materialized (
   where l.id = u.id and l.epoch = u.epoch and l.worker = u.worker
     and ($10::text is null or current_setting('rowlock_tx.marker', true) = $10)
   returning
-    l.id, l.epoch, l.worker, l.attempt, l.attempts_max, l.queue_no, l.kind_no, l.priority, l.claimed_at,
+    l.id, l.epoch, l.worker, l.attempt, l.attempts_max, l.queue_no, l.kind_no, l.alone, l.priority, l.claimed_at,
     u.outcome, u.place, u.delay_us, u.error, u.result, u.now
 ), back as (
   insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
   select
-    queue_no, kind_no, false, priority, now + delay_us * interval '1 microsecond', id, epoch,
+    queue_no, kind_no, alone and outcome = 'released', priority, now + delay_us * interval '1 microsecond', id, epoch,
     attempt - case when outcome in ('deferred', 'released') then 1 else 0 end, attempts_max
   from gone where place = 'ready'
 ), filed as (

@@ -30,7 +30,7 @@ use self::{
 };
 use crate::{
     case::CaseView,
-    error::{Doing, Error, Result},
+    error::{Doing, Error, Result, sqlstate},
     job::Draft,
     lease::{Token, WorkerId},
     observe::{AttemptView, JobFilter, JobView, Status},
@@ -364,13 +364,14 @@ impl Room for Postgres {
         })
     }
 
-    fn back<'a>(store: &'a PgStore, held: &'a mut Lent) -> Fut<'a, ()> {
+    fn back<'a>(store: &'a PgStore, held: &'a mut Lent) -> Fut<'a, bool> {
         store.within(store.0.timing.lock, "roll back", async {
-            sqlx::raw_sql("rollback to savepoint rowlock")
-                .execute(held.pg())
-                .await
-                .doing("roll back")?;
-            Ok(())
+            match sqlx::raw_sql("rollback to savepoint rowlock").execute(held.pg()).await {
+                Ok(_) => Ok(true),
+                // Not in a transaction, or in one without our savepoint.
+                Err(e) if matches!(sqlstate(&e).as_deref(), Some("25P01" | "3B001")) => Ok(false),
+                Err(e) => Err(e).doing("roll back"),
+            }
         })
     }
 

@@ -28,6 +28,9 @@ use crate::{
     store::{Resolved, SettledIn, Settlement, Store, Timing},
 };
 
+/// Why a handler that ended its transaction by hand is never retried: what it wrote may stand.
+const COMMITTED: &str = "handler committed its own transaction";
+
 /// What is left to do after an attempt.
 #[derive(Debug)]
 pub(crate) enum Finished {
@@ -62,6 +65,14 @@ pub(crate) async fn run<DB: Backend>(
     let Some(body) = &claimed.body else {
         return settle(job.ending.retired("the job's body is missing".into()));
     };
+    if body.kind != handler.kind {
+        // Two names with the same first eight bytes of their hash: told, instead of run by the wrong code.
+        let problem = format!(
+            "kind {} has the same number as kind {}; rename one",
+            body.kind, handler.kind
+        );
+        return settle(job.ending.retired(problem));
+    }
     if claimed.expired {
         return settle(job.ending.cancelled("expired before it started"));
     }
@@ -200,7 +211,14 @@ async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, jo
     };
     point!("before-failure");
     match DB::back(env.rowlock.store(), &mut held).await {
-        Ok(()) => write::<DB>(env, held, settlement, already, job).await,
+        Ok(true) => write::<DB>(env, held, settlement, already, job).await,
+        Ok(false) => {
+            drop(held);
+            settle(
+                job.ending
+                    .retired(format!("{COMMITTED}; then: {}", settlement.error.unwrap_or_default())),
+            )
+        }
         // The connection is gone or stuck; its transaction rolls back by itself.
         Err(_) => Finished::Settle { settlement, already },
     }
@@ -241,7 +259,7 @@ async fn write<DB: Backend>(
         Ok(SettledIn::LeaseLost) => return Finished::LeaseLost,
         Ok(SettledIn::NotOurs) => {
             drop(held);
-            return settle(job.ending.retired("handler committed its own transaction".into()));
+            return settle(job.ending.retired(COMMITTED.into()));
         }
         Err(error) => {
             // No commit was sent, so the transaction is over or will be; the engine's write waits for its locks.

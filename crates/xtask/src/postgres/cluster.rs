@@ -65,8 +65,7 @@ impl Cluster {
             .and_then(|l| l.local_addr())
             .context("no free port")?
             .port();
-        let log =
-            File::create(dir.join("server.log")).context("could not make the server's log")?;
+        let log = File::create(dir.join("server.log")).context("could not make the server's log")?;
         let settings = [
             "listen_addresses=127.0.0.1".to_owned(),
             format!("port={port}"),
@@ -81,14 +80,9 @@ impl Cluster {
             command.args(["-c", setting]);
         }
         command
-            .stdout(
-                log.try_clone()
-                    .context("could not share the server's log")?,
-            )
+            .stdout(log.try_clone().context("could not share the server's log")?)
             .stderr(log);
-        let child = command
-            .spawn()
-            .with_context(|| server.cannot_run("postgres"))?;
+        let child = command.spawn().with_context(|| server.cannot_run("postgres"))?;
         let dir = dir.to_path_buf();
         let mut cluster = Cluster {
             label: server.label(),
@@ -116,13 +110,9 @@ impl Cluster {
         while started.elapsed() < START_LIMIT {
             if let Some(status) = self.child.try_wait()? {
                 let log = log_tail(&self.dir);
-                bail!(
-                    "{} ended with {status} while starting; its log:\n{log}",
-                    self.label
-                );
+                bail!("{} ended with {status} while starting; its log:\n{log}", self.label);
             }
-            let text =
-                std::fs::read_to_string(self.dir.join("data/postmaster.pid")).unwrap_or_default();
+            let text = std::fs::read_to_string(self.dir.join("data/postmaster.pid")).unwrap_or_default();
             if let Some(pid) = parse_ready(&text) {
                 self.pid = Some(pid);
                 return Ok(());
@@ -142,9 +132,7 @@ impl Cluster {
         if let Ok(Some(status)) = self.child.try_wait() {
             if self.pid.is_some() {
                 let (label, log) = (&self.label, log_tail(&self.dir));
-                crate::note(&format!(
-                    "{label} had ended by itself with {status}; its log:\n{log}"
-                ));
+                crate::note(&format!("{label} had ended by itself with {status}; its log:\n{log}"));
             }
             return;
         }
@@ -232,9 +220,7 @@ mod tests {
 
     #[test]
     fn a_server_is_ready_only_when_its_file_says_so() {
-        let file = |state| {
-            format!("4711\n/data\n1700000000\n5432\n/socket\n127.0.0.1\n  123 0\n{state}\n")
-        };
+        let file = |state| format!("4711\n/data\n1700000000\n5432\n/socket\n127.0.0.1\n  123 0\n{state}\n");
         assert_eq!(parse_ready(&file("ready   ")), Some(4711));
         assert_eq!(parse_ready(&file("starting")), None);
         assert_eq!(parse_ready("4711\n/data\n"), None);

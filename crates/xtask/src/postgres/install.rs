@@ -29,9 +29,7 @@ pub(super) fn install() -> Result<()> {
         .with_context(|| format!("could not write {}", settings.display()))?;
     let result = run(&["update"])
         .and_then(|()| run(&["install", "--yes", "--no-install-recommends", "postgresql"]))
-        .context(
-            "could not install PostgreSQL; install its server by hand, or pass --allow-missing",
-        );
+        .context("could not install PostgreSQL; install its server by hand, or pass --allow-missing");
     // Left behind it would only keep a later, wanted install from making its cluster.
     let _ = std::fs::remove_file(&settings);
     result

@@ -34,17 +34,13 @@ impl Owner {
         let Owner(Some((uid, gid))) = self else {
             return Ok(());
         };
-        chown(path, Some(uid), Some(gid))
-            .with_context(|| format!("could not give {} away", path.display()))
+        chown(path, Some(uid), Some(gid)).with_context(|| format!("could not give {} away", path.display()))
     }
 
     /// A command run as the owner. Setting the user id as root also drops the supplementary groups.
     pub(super) fn command(self, program: &Path, dir: &Path) -> Command {
         let mut command = Command::new(program);
-        command
-            .current_dir(dir)
-            .stdin(Stdio::null())
-            .env("LC_ALL", "C");
+        command.current_dir(dir).stdin(Stdio::null()).env("LC_ALL", "C");
         if let Owner(Some((uid, gid))) = self {
             command.uid(uid).gid(gid);
         }
@@ -63,10 +59,6 @@ pub(super) fn is_root() -> bool {
 }
 
 fn id(args: &[&str]) -> Option<u32> {
-    let output = Command::new("id")
-        .args(args)
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
+    let output = Command::new("id").args(args).stderr(Stdio::null()).output().ok()?;
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }

@@ -1,5 +1,10 @@
 //! A worker process to be killed, frozen, cut off and restarted by the suites. Its orders are its only argument.
 
+#![allow(
+    clippy::duplicate_mod,
+    reason = "the handlers are one source, compiled once per database"
+)]
+
 mod on_postgres;
 mod on_sqlite;
 mod point;
@@ -29,13 +34,20 @@ impl Tools {
         let open = |path| OpenOptions::new().create(true).append(true).open(path);
         Ok(Tools {
             provider: orders.provider,
-            starts: orders.starts.as_ref().map(open).transpose().context("the file of starts")?,
+            starts: orders
+                .starts
+                .as_ref()
+                .map(open)
+                .transpose()
+                .context("the file of starts")?,
         })
     }
 
     /// Notes that a handler has started. One write, so that lines of several processes do not mix.
     pub(crate) fn started(&self, attempt: &Attempt) -> Result<()> {
-        let Some(mut file) = self.starts.as_ref() else { return Ok(()) };
+        let Some(mut file) = self.starts.as_ref() else {
+            return Ok(());
+        };
         Ok(file.write_all(format!("{} {}\n", attempt.id(), attempt.epoch()).as_bytes())?)
     }
 
@@ -52,7 +64,11 @@ async fn main() -> Result<()> {
     let orders = std::env::args().nth(1).context("give the orders, as json")?;
     let orders: Orders = serde_json::from_str(&orders).context("the orders do not read")?;
     let level = if orders.quiet { "rowlock=info" } else { "rowlock=debug" };
-    tracing_subscriber::fmt().with_env_filter(level).with_ansi(false).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(level)
+        .with_ansi(false)
+        .with_writer(std::io::stderr)
+        .init();
     std::thread::spawn(end_with_parent);
     let stop = CancellationToken::new();
     let mut asked = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
@@ -85,14 +101,22 @@ pub(crate) fn print(event: &Event, quiet: bool) {
     let line = match event {
         Event::Claimed { .. } | Event::Settled { .. } if quiet => return,
         Event::Claimed { jobs } => json!({"event": "claimed", "jobs": jobs}),
-        Event::Settled { id, attempt, ended, error, .. } => {
+        Event::Settled {
+            id,
+            attempt,
+            ended,
+            error,
+            ..
+        } => {
             json!({"event": "settled", "id": id, "attempt": attempt, "ended": ended.as_str(), "error": error})
         }
         Event::LeaseLost { id, attempt, .. } => json!({"event": "lease_lost", "id": id, "attempt": attempt}),
         Event::CommitResolved { id, committed } => {
             json!({"event": "commit_resolved", "id": id, "committed": committed})
         }
-        Event::Expired { id, worker, retired, .. } => {
+        Event::Expired {
+            id, worker, retired, ..
+        } => {
             json!({"event": "expired", "id": id, "worker": worker.to_string(), "retired": retired})
         }
         Event::ClaimReplyLost { jobs } => json!({"event": "claim_reply_lost", "jobs": jobs}),

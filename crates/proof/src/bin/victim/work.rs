@@ -94,7 +94,9 @@ async fn plain(cx: Ctx<Tools>, _job: Plain, mut tx: Tx) -> Outcome {
 
 async fn staged(mut cx: Staged<Tools>, _job: StagedJob) -> Outcome {
     let mut read = cx.prepare().await?;
-    sqlx::query("select balance from account").fetch_optional(&mut *read).await?;
+    sqlx::query("select balance from account")
+        .fetch_optional(&mut *read)
+        .await?;
     read.commit().await?;
     let receipt = charge(&cx).await?;
     let (id, mut tx) = (cx.id(), cx.settle().await?);

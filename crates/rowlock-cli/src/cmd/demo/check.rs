@@ -144,6 +144,59 @@ mod tests {
         assert_eq!((found.lost(), found.doubled(), found.is_clean()), (1, 0, false));
     }
 
+    /// Orders 1 to 3, all in order.
+    fn tally() -> Tally {
+        let once: HashMap<i64, i64> = (1..=3).map(|order| (order, 1)).collect();
+        Tally {
+            charges: once.clone(),
+            mails: once,
+            repeats: 0,
+        }
+    }
+
+    /// What the audit says of three good orders and whatever `sql` did to them.
+    async fn audit(sql: &str, tally: &Tally) -> (Vec<i64>, Vec<i64>) {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("audit.db").display());
+        let rowlock = rowlock::sqlite::Rowlock::open(&url).unwrap();
+        rowlock.migrate().await.unwrap();
+        let mut conn = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url)
+            .await
+            .unwrap();
+        let good = "insert into demo_stock values (0, 10, 7);
+            insert into demo_order values (1, 0), (2, 0), (3, 0);
+            insert into demo_reservation values (1, 0), (2, 0), (3, 0);
+            insert into demo_payment values (1, 1), (2, 2), (3, 3);
+            insert into demo_receipt values (1, 1), (2, 2), (3, 3);";
+        let all = format!("{}{good}{sql}", super::super::shop::schema("demo_"));
+        sqlx::Sqlite::script(&mut conn, all).await.unwrap();
+        let found = check::<sqlx::Sqlite>(&mut conn, "demo_", &rowlock.observe(), tally)
+            .await
+            .unwrap();
+        (found.lost.into_iter().collect(), found.doubled.into_iter().collect())
+    }
+
+    #[tokio::test]
+    async fn the_audit_finds_every_effect_that_is_missing_or_there_twice() {
+        assert_eq!(audit("", &tally()).await, (vec![], vec![]));
+        for table in ["demo_reservation", "demo_payment", "demo_receipt"] {
+            let lost = format!("delete from {table} where order_id = 2;");
+            assert_eq!(audit(&lost, &tally()).await, (vec![2], vec![]), "{table}");
+            let doubled = format!("insert into {table} values (3, 0);");
+            assert_eq!(audit(&doubled, &tally()).await, (vec![], vec![3]), "{table}");
+        }
+        let mut seen = tally();
+        seen.charges.insert(1, 2);
+        seen.mails.remove(&2);
+        assert_eq!(audit("", &seen).await, (vec![2], vec![1]));
+        seen.charges.insert(99, 1);
+        assert_eq!(
+            audit("", &seen).await,
+            (vec![2], vec![1, 99]),
+            "a charge for an order that nobody placed"
+        );
+    }
+
     #[test]
     fn a_job_that_is_not_done_is_no_clean_run() {
         let found = Findings {

@@ -29,6 +29,9 @@ const OLDEST_LIBRARY: [u32; 3] = [3, 51, 3];
 /// Connections that read at the same time.
 const READERS_MAX: usize = 4;
 
+/// Nobody waits longer for the write lock, whatever the lease.
+const LOCK_MAX: Duration = Duration::from_secs(3600);
+
 /// The write-ahead log is cut back to this after a checkpoint.
 const WAL_BYTES_MAX: u32 = 64 << 20;
 
@@ -68,7 +71,7 @@ impl Opening {
     pub fn patience(&self) -> Patience {
         let lock = Duration::from_millis(self.lock_ms.load(Ordering::Relaxed));
         Patience {
-            until: Instant::now() + lock,
+            until: Instant::now() + lock.min(LOCK_MAX),
         }
     }
 
@@ -84,13 +87,17 @@ impl Opening {
     /// A connection that may write. Runs on the writer's own thread, which has a timer.
     pub async fn writer(&self) -> sqlx::Result<Conn> {
         let mut patience = self.patience();
-        let mut sql = loop {
+        loop {
             // Processes that turn a new file to WAL at the same moment get in each other's way.
-            match self.writer.connect().await {
+            match self.try_writer().await {
                 Err(error) if refused::is_busy(&error) && patience.wait().await => {}
-                connected => break connected?,
+                opened => return opened,
             }
-        };
+        }
+    }
+
+    async fn try_writer(&self) -> sqlx::Result<Conn> {
+        let mut sql = self.writer.connect().await?;
         check_library(&mut sql).await?;
         let mode: String = sqlx::query_scalar("pragma journal_mode").fetch_one(&mut sql).await?;
         if mode != "wal" {
@@ -156,16 +163,27 @@ impl Patience {
 pub struct Conn {
     sql: SqliteConnection,
     abandoned: Arc<AtomicBool>,
+    commits: Arc<AtomicU64>,
 }
 
 impl Conn {
     async fn new(mut sql: SqliteConnection) -> sqlx::Result<Conn> {
         let abandoned = Arc::new(AtomicBool::new(false));
         let flag = abandoned.clone();
-        sql.lock_handle()
-            .await?
-            .set_progress_handler(OPS_BETWEEN_LOOKS, move || !flag.load(Ordering::Relaxed));
-        Ok(Conn { sql, abandoned })
+        let commits = Arc::new(AtomicU64::new(0));
+        let counted = commits.clone();
+        let mut handle = sql.lock_handle().await?;
+        handle.set_progress_handler(OPS_BETWEEN_LOOKS, move || !flag.load(Ordering::Relaxed));
+        handle.set_commit_hook(move || {
+            counted.fetch_add(1, Ordering::Relaxed);
+            true
+        });
+        drop(handle);
+        Ok(Conn {
+            sql,
+            abandoned,
+            commits,
+        })
     }
 
     pub fn sql(&mut self) -> &mut SqliteConnection {
@@ -174,6 +192,11 @@ impl Conn {
 
     pub fn sql_ref(&self) -> &SqliteConnection {
         &self.sql
+    }
+
+    /// How many transactions were committed on it, by whomever.
+    pub fn commits(&self) -> u64 {
+        self.commits.load(Ordering::Relaxed)
     }
 
     /// How deep in transactions and savepoints sqlx believes it is.

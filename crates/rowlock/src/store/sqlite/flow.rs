@@ -1,7 +1,8 @@
 //! A job's way through its places: enqueue, claim, settle, and the answer to a lost reply.
 //!
 //! SQLite cannot write two tables in one statement, so a verb is several statements in one transaction that holds the
-//! write lock. Sets travel as one JSON array; no statement runs once per job.
+//! write lock. Sets travel as one JSON array; no statement runs once per job. The files say `jsonb_each` where many
+//! fields are taken from each element: it parses once, and halves the time of an enqueue.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -36,7 +37,7 @@ pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> s
     let mut ids = Vec::with_capacity(drafts.len());
     for chunk in chunks(drafts) {
         let array = rows::array(&chunk.iter().map(DraftRow::from).collect::<Vec<_>>())?;
-        let mut new: Vec<i64> = sqlx::query_scalar(sql::ENQUEUE_ALL)
+        let mut new: Vec<i64> = sqlx::query_scalar(sql::ENQUEUE)
             .bind(array)
             .bind(now)
             .fetch_all(&mut *db)
@@ -207,7 +208,10 @@ pub async fn settle(
     now: i64,
     batch: &[Settlement],
 ) -> sqlx::Result<(HashSet<Token>, Vec<i64>)> {
-    let ends: Vec<EndRow> = batch.iter().map(EndRow::from).collect();
+    // The same token twice is one end, not an error that fails the others with it.
+    let mut seen = HashSet::new();
+    let batch: Vec<&Settlement> = batch.iter().filter(|s| seen.insert(s.token)).collect();
+    let ends: Vec<EndRow> = batch.iter().map(|s| EndRow::from(*s)).collect();
     let held = end_leases(db, now, &ends).await?;
     let mut next = Vec::new();
     let mut retired = Vec::new();

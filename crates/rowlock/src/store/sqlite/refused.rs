@@ -97,8 +97,8 @@ fn refusal(error: &sqlx::Error, message: String) -> sqlx::Error {
 /// The writer's place did not become free in time.
 pub fn no_turn(file: &str, waited: std::time::Duration) -> sqlx::Error {
     let message = format!(
-        "no turn to write to {file} within {} s; a handler of this process holds its only writer",
-        waited.as_secs_f32()
+        "no turn to write to {file} within {} ms; a handler of this process, or another process, holds its write lock",
+        waited.as_millis()
     );
     sqlx::Error::Database(Box::new(Refused {
         code: Some("5".to_owned()),

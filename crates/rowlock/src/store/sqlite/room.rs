@@ -50,7 +50,6 @@ impl Room for Sqlite {
         }
     }
 
-    /// `Store::cut` has nothing to do here.
     /// There is no backend to end; any number but 0 says that a transaction is held, which starts its cap.
     fn holder(_held: &Held) -> i64 {
         1
@@ -95,13 +94,21 @@ impl Room for Sqlite {
         })
     }
 
-    fn back<'a>(_store: &'a SqliteStore, held: &'a mut Held) -> Fut<'a, ()> {
+    fn back<'a>(_store: &'a SqliteStore, held: &'a mut Held) -> Fut<'a, bool> {
         Box::pin(async {
+            let committed = match &held.0 {
+                Hold::Writing(lent) => lent.committed_by_user(),
+                Hold::Reading(_) => false,
+            };
+            if committed {
+                return Ok(false);
+            }
+            // Without a commit, a savepoint that is gone went with a rollback, the user's or SQLite's own: an error here.
             sqlx::raw_sql("rollback to savepoint rowlock")
                 .execute(held.sql())
                 .await
                 .doing("roll back")?;
-            Ok(())
+            Ok(true)
         })
     }
 

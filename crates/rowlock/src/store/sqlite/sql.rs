@@ -1,29 +1,23 @@
 //! The statements, by their files' names.
+//!
+//! Where several files make up one constant they are sent as one, with the same parameters: a message to a
+//! connection's thread costs more than running a statement. The first that fails keeps the rest from running.
+
+macro_rules! text {
+    ($file:literal) => {
+        include_str!(concat!("../../../sql/sqlite/", $file, ".sql"))
+    };
+}
 
 macro_rules! statements {
-    ($($constant:ident = $file:literal),* $(,)?) => {
-        $(pub const $constant: &str = include_str!(concat!("../../../sql/sqlite/", $file, ".sql"));)*
+    ($($constant:ident = $first:literal $(+ $then:literal)*),* $(,)?) => {
+        $(pub const $constant: &str = concat!(text!($first) $(, ";\n", text!($then))*);)*
 
-        /// Name and text of each, for the test that prepares them all.
+        /// Name and text of each file, for the tests that prepare and explain them.
         #[cfg(test)]
-        pub const ALL: &[(&str, &str)] = &[$(($file, $constant)),*];
+        pub const FILES: &[(&str, &str)] = &[$(($first, text!($first)) $(, ($then, text!($then)))*),*];
     };
 }
-
-/// Statements sent as one, for the same parameters: each message to a connection's thread costs more than running one.
-/// The first that fails keeps the rest from running.
-macro_rules! together {
-    ($($constant:ident = $($file:literal)+),* $(,)?) => {
-        $(pub const $constant: &str = concat!($(include_str!(concat!("../../../sql/sqlite/", $file, ".sql")), ";\n"),+);)*
-    };
-}
-
-together!(
-    ENQUEUE_ALL = "enqueue" "enqueue_ready",
-    CLAIM_HOLD = "claim_lease" "claim_body",
-    SETTLE_FINISHED = "settle" "settle_gone",
-    SETTLE_ALL = "settle" "settle_ready" "settle_case" "settle_gone",
-);
 
 statements!(
     ALONE_DUE = "alone_due",
@@ -33,14 +27,12 @@ statements!(
     CASES = "cases",
     CHAIN = "chain",
     CLAIM = "claim",
-    CLAIM_BODY = "claim_body",
-    CLAIM_LEASE = "claim_lease",
+    CLAIM_HOLD = "claim_lease" + "claim_body",
     CLAIM_WORKER = "claim_worker",
     COMPENSATE = "compensate",
     DATA_VERSION = "data_version",
     DEAD_HOLDING = "dead_holding",
-    ENQUEUE = "enqueue",
-    ENQUEUE_READY = "enqueue_ready",
+    ENQUEUE = "enqueue" + "enqueue_ready",
     EXPIRE = "expire",
     FORGET_DEAD = "forget_dead",
     JOB = "job",
@@ -59,10 +51,8 @@ statements!(
     RESOLVE_OUTCOME = "resolve_outcome",
     SCHEMA_EXISTS = "schema_exists",
     SCHEMA_VERSION = "schema_version",
-    SETTLE = "settle",
-    SETTLE_CASE = "settle_case",
-    SETTLE_GONE = "settle_gone",
-    SETTLE_READY = "settle_ready",
+    SETTLE_ALL = "settle" + "settle_ready" + "settle_case" + "settle_gone",
+    SETTLE_FINISHED = "settle" + "settle_gone",
     STATUS = "status",
     WORKERS = "workers",
 );

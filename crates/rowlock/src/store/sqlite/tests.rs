@@ -1,6 +1,5 @@
 //! On real files, each in a directory of its own. Time is the test's own clock: nothing here waits for it.
 
-mod bench_tmp;
 mod cases;
 mod flow;
 mod handlers;

@@ -1,18 +1,20 @@
-//! The one writer of a store: whoever wants to write asks for a turn, and turns are taken in the order asked.
+//! The one writer of a store: whoever wants to write asks for a turn.
 //!
 //! The writer lives on a thread of its own, so a turn that has begun never depends on anybody's runtime being polled:
 //! a handler that blocks its executor cannot leave the database locked half-way through a claim, and a caller that
 //! gives up does not cut a transaction in two. It also makes the store usable from any runtime.
 //!
 //! Turns that wait at the same moment share one transaction and so one sync to disk. Nobody is answered before it
-//! committed; when one of them fails, all are rolled back and each is run again alone. A handler gets the connection itself, alone, and the
-//! writer waits until it comes back; when it does not come back it was closed, and the next turn opens another.
+//! committed; when one of them fails, all are rolled back and each is run again alone. A handler gets the connection
+//! itself, alone, and the writer waits until it comes back. When it does not come back it was closed, and the next turn
+//! opens another.
 
 use std::{
+    collections::VecDeque,
     future::Future,
     pin::Pin,
     sync::{LazyLock, OnceLock},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use sqlx::{SqlSafeStr, SqliteConnection, sqlite::SqliteTransactionManager as Tm};
@@ -33,6 +35,12 @@ use crate::{
 
 /// Turns that share one commit at most.
 const TURNS_MAX: usize = 64;
+
+/// Past this much work without a pause the writer leaves the lock alone for a tenth of the time it took. The connections
+/// of other processes, and the application's own, ask for it only now and then: without a gap worth the name they would
+/// starve beside a writer that always has a next turn.
+const BUSY_MAX: Duration = Duration::from_millis(40);
+const GAP_MAX: Duration = Duration::from_millis(100);
 
 const BEGIN: &str = "begin immediate";
 
@@ -109,6 +117,8 @@ impl Writer {
             let desk = Desk {
                 opening: self.opening.clone(),
                 idle: None,
+                turns: VecDeque::new(),
+                lends: VecDeque::new(),
             };
             thread.spawn(desk.serve(asked));
             asks
@@ -170,6 +180,7 @@ where
 /// A handler's hold on the writer. Dropped, the connection closes, SQLite rolls back, and the next turn begins.
 pub struct Lent {
     conn: Conn,
+    commits_before: u64,
     home: oneshot::Sender<End>,
 }
 
@@ -185,6 +196,11 @@ impl Lent {
 
     pub fn sql_ref(&self) -> &SqliteConnection {
         self.conn.sql_ref()
+    }
+
+    /// Whether a commit happened while it was lent: only user code can have sent it.
+    pub fn committed_by_user(&self) -> bool {
+        self.conn.commits() != self.commits_before
     }
 
     pub fn depth(&self) -> usize {
@@ -204,38 +220,42 @@ impl Lent {
 struct Desk {
     opening: Opening,
     idle: Option<Conn>,
+    turns: VecDeque<Box<dyn Turn>>,
+    lends: VecDeque<oneshot::Sender<sqlx::Result<Lent>>>,
 }
 
 impl Desk {
+    /// Between any two handlers all waiting turns are taken, so that a beat waits for one handler at most.
     async fn serve(mut self, mut asked: mpsc::UnboundedReceiver<Ask>) {
-        let mut ahead = None;
+        let mut busy_since = Instant::now();
         loop {
-            let ask = match ahead.take() {
-                Some(ask) => ask,
-                None => match asked.recv().await {
-                    Some(ask) => ask,
-                    None => return,
-                },
-            };
-            match ask {
-                Ask::Lend(reply) => self.lend(reply).await,
-                Ask::Write(first) => {
-                    let mut turns = vec![first];
-                    while turns.len() < TURNS_MAX
-                        && let Ok(next) = asked.try_recv()
-                    {
-                        match next {
-                            Ask::Write(turn) => turns.push(turn),
-                            other => {
-                                ahead = Some(other);
-                                break;
-                            }
-                        }
-                    }
-                    turns.retain(|t| !t.given_up());
-                    self.write(turns).await;
-                }
+            while let Ok(ask) = asked.try_recv() {
+                self.queue(ask);
             }
+            if self.turns.is_empty() && self.lends.is_empty() {
+                let Some(ask) = asked.recv().await else { return };
+                self.queue(ask);
+                busy_since = Instant::now();
+                continue;
+            }
+            let busy = busy_since.elapsed();
+            if busy > BUSY_MAX {
+                tokio::time::sleep((busy / 10).min(GAP_MAX)).await;
+                busy_since = Instant::now();
+            }
+            let turns = self.turns.drain(..self.turns.len().min(TURNS_MAX));
+            let turns = turns.filter(|t| !t.given_up()).collect();
+            self.write(turns).await;
+            if let Some(reply) = self.lends.pop_front() {
+                self.lend(reply).await;
+            }
+        }
+    }
+
+    fn queue(&mut self, ask: Ask) {
+        match ask {
+            Ask::Write(turn) => self.turns.push_back(turn),
+            Ask::Lend(reply) => self.lends.push_back(reply),
         }
     }
 
@@ -273,7 +293,12 @@ impl Desk {
         };
         let (home, back) = oneshot::channel();
         // An asker that went away drops what it was sent, and the connection with it.
-        let _ = reply.send(Ok(Lent { conn, home }));
+        let commits_before = conn.commits();
+        let _ = reply.send(Ok(Lent {
+            conn,
+            commits_before,
+            home,
+        }));
         if let Ok(End { mut conn, reply }) = back.await {
             let committed = Tm::commit(conn.sql()).await;
             if committed.is_ok() {

@@ -103,6 +103,26 @@ async fn an_enqueue_shares_the_fate_of_the_callers_transaction() {
 }
 
 #[tokio::test]
+async fn a_transaction_that_read_too_early_to_write_is_told_so() {
+    let rig = Rig::new().await;
+    let mut conn = rig.conn().await;
+    let mut tx = conn.begin().await.unwrap();
+    sqlx::query("select count(*) from rowlock_job")
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+    rig.store.enqueue(&[numbered(1)]).await.unwrap();
+    let error = Sqlite::enqueue_in(&rig.store, &mut tx, &[numbered(2)])
+        .await
+        .unwrap_err();
+    assert_eq!(error.code().as_deref(), Some("517"));
+    let source = std::error::Error::source(&error).unwrap().to_string();
+    assert!(source.contains("begin immediate"), "{source}");
+    tx.rollback().await.unwrap();
+    assert_eq!(rig.count("rowlock_job").await, 1);
+}
+
+#[tokio::test]
 async fn probes_are_served_in_order_up_to_each_queues_limit() {
     let rig = Rig::new().await;
     let worker = rig.worker().await;
@@ -224,7 +244,12 @@ async fn a_stale_token_settles_nothing_and_leaves_the_others_standing() {
     late.next = vec![numbered(9)];
     let mut good = settlement(&jobs[1], Ended::Done);
     good.result = Some(r#"{"paid":true}"#.into());
-    assert_eq!(rig.store.settle(&[late, good.clone()]).await.unwrap(), [false, true]);
+    let batch = [late, good.clone(), good.clone()];
+    assert_eq!(
+        rig.store.settle(&batch).await.unwrap(),
+        [false, true, true],
+        "the same end twice is one end"
+    );
     assert_eq!(
         rig.count("rowlock_ready").await,
         0,

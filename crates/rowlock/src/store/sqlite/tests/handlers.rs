@@ -181,10 +181,15 @@ async fn a_begin_given_up_half_way_blocks_nobody() {
         let mut begin = Box::pin(Sqlite::begin(&rig.store, &claimed.token, Timing::of_lease(LEASE)));
         for _ in 0..polls {
             let waker = std::task::Waker::noop();
-            let _ = begin.as_mut().poll(&mut std::task::Context::from_waker(waker));
+            if begin
+                .as_mut()
+                .poll(&mut std::task::Context::from_waker(waker))
+                .is_ready()
+            {
+                break;
+            }
             std::thread::yield_now();
         }
-        drop(begin);
     }
     assert!(rig.store.beat(claimed.token.worker).await.unwrap());
 }
@@ -230,6 +235,24 @@ async fn a_beat_behind_a_handler_gives_up_in_time() {
     assert_eq!(error.code().as_deref(), Some("5"));
     drop(held);
     assert!(store.beat(claimed.token.worker).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_beat_waits_for_one_handler_and_not_for_all_that_are_in_line() {
+    let (rig, claimed) = at_work().await;
+    let held = begin(&rig, &claimed).await;
+    let mut in_line: Vec<_> = (0..3).map(|_| Box::pin(begin(&rig, &claimed))).collect();
+    for begin in &mut in_line {
+        let waker = std::task::Waker::noop();
+        assert!(
+            begin
+                .as_mut()
+                .poll(&mut std::task::Context::from_waker(waker))
+                .is_pending()
+        );
+    }
+    let (alive, ()) = tokio::join!(rig.store.beat(claimed.token.worker), async { drop(held) });
+    assert!(alive.unwrap());
 }
 
 #[tokio::test]
@@ -283,4 +306,24 @@ async fn a_blocked_runtime_does_not_keep_another_from_writing() {
     }
     go.send(()).unwrap();
     blocked.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_store_outlives_the_runtime_it_was_first_used_on() {
+    let rig = Rig::bare();
+    let store = rig.store.clone();
+    let first = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            store.migrate().await.unwrap();
+            store.enqueue(&[numbered(1)]).await.unwrap();
+            store.status().await.unwrap();
+        });
+    });
+    first.join().unwrap();
+    rig.store.enqueue(&[numbered(2)]).await.unwrap();
+    assert_eq!(rig.store.status().await.unwrap().lanes[0].due, 2);
 }

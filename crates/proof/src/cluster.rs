@@ -1,0 +1,219 @@
+//! A PostgreSQL server of the test's own, to be stopped and started under its workers.
+//!
+//! The shared servers of a run must stay up for the other suites. This one listens on a free port of 127.0.0.1, keeps
+//! fsync on, and ends with the test, however that ends: a shell between the two waits for its stdin to close.
+
+use std::{
+    fs::{File, Permissions},
+    net::TcpListener,
+    os::unix::{
+        fs::{PermissionsExt, chown},
+        process::CommandExt,
+    },
+    path::{Path, PathBuf},
+    process::{Child, Command, Stdio},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use sqlx::{Connection, PgConnection};
+
+use crate::bed::Server;
+
+const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs its arguments until stdin closes, then ends them with SIGQUIT: an immediate shutdown, as in a crash.
+const KEEPER: &str = r#""$0" "$@" & pid=$!; read -r _; kill -QUIT "$pid"; wait "$pid""#;
+
+/// A server, running or stopped. Dropped, it stops, and its files go.
+pub struct Cluster {
+    bin_dir: PathBuf,
+    major: u32,
+    owner: Option<(u32, u32)>,
+    port: u16,
+    keeper: Option<Child>,
+    folder: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// Makes a cluster and starts it.
+    ///
+    /// # Errors
+    /// No server was found, or it does not start.
+    pub async fn start() -> Result<Cluster> {
+        let (bin_dir, major) = find()?;
+        // PostgreSQL does not run as root, and who it runs as must reach its folder.
+        let folder = tempfile::Builder::new()
+            .permissions(Permissions::from_mode(0o755))
+            .tempdir()?;
+        let mut cluster = Cluster {
+            bin_dir,
+            major,
+            owner: owner()?,
+            port: TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port(),
+            keeper: None,
+            folder,
+        };
+        cluster.initdb()?;
+        cluster.resume().await?;
+        Ok(cluster)
+    }
+
+    /// How beds name it.
+    pub fn server(&self) -> Server {
+        Server {
+            label: format!("pg{}", self.major),
+            url: format!("postgres://rowlock@127.0.0.1:{}/postgres", self.port),
+        }
+    }
+
+    /// Stops it at once, with connections open and transactions under way.
+    ///
+    /// # Errors
+    /// It was not running.
+    pub fn crash(&mut self) -> Result<()> {
+        let mut keeper = self.keeper.take().context("the server is not running")?;
+        drop(keeper.stdin.take());
+        keeper.wait()?;
+        Ok(())
+    }
+
+    /// Starts it, on the same port as before, and returns when it accepts connections.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn resume(&mut self) -> Result<()> {
+        let log = File::options().create(true).append(true).open(self.log())?;
+        let mut command = self.command(Path::new("/bin/sh"));
+        command
+            .args(["-c", KEEPER])
+            .arg(self.bin_dir.join("postgres"))
+            .arg("-D")
+            .arg(self.data());
+        for setting in [
+            "listen_addresses=127.0.0.1",
+            "unix_socket_directories=",
+            "max_connections=100",
+            "fsync=on",
+        ] {
+            command.args(["-c", setting]);
+        }
+        command.args(["-c", &format!("port={}", self.port)]);
+        command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
+        self.keeper = Some(command.spawn().context("could not start postgres")?);
+        let started = Instant::now();
+        while started.elapsed() < START_LIMIT {
+            if let Ok(conn) = PgConnection::connect(&self.server().url).await {
+                return Ok(conn.close().await?);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        bail!(
+            "postgres did not start:\n{}",
+            std::fs::read_to_string(self.log()).unwrap_or_default()
+        );
+    }
+
+    fn initdb(&self) -> Result<()> {
+        std::fs::create_dir(self.data())?;
+        if let Some((uid, gid)) = self.owner {
+            chown(self.data(), Some(uid), Some(gid))?;
+        }
+        let mut command = self.command(&self.bin_dir.join("initdb"));
+        command.arg("-D").arg(self.data());
+        command.args([
+            "--username=rowlock",
+            "--auth=trust",
+            "--encoding=UTF8",
+            "--no-locale",
+            "--no-sync",
+        ]);
+        let output = command.output().context("could not run initdb")?;
+        ensure!(
+            output.status.success(),
+            "initdb: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(())
+    }
+
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.current_dir(self.folder.path()).env("LC_ALL", "C");
+        if let Some((uid, gid)) = self.owner {
+            command.uid(uid).gid(gid);
+        }
+        // Settings of the user's own servers must not reach this one.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("PG") {
+                command.env_remove(name);
+            }
+        }
+        command
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join("server.log")
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Not running is as good as stopped.
+        let _ = self.crash();
+    }
+}
+
+/// The newest server of `PG_BIN_DIRS`, else of `PATH`, else of Debian's folder, as `cargo xtask` looks for them.
+fn find() -> Result<(PathBuf, u32)> {
+    let split = |name| {
+        std::env::var_os(name)
+            .map(|list| std::env::split_paths(&list).collect())
+            .unwrap_or_default()
+    };
+    let debian = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
+    let places: [Vec<PathBuf>; 3] = [
+        split("PG_BIN_DIRS"),
+        split("PATH"),
+        debian.map(|e| e.path().join("bin")).collect(),
+    ];
+    let newest = |dirs: Vec<PathBuf>| dirs.iter().filter_map(|dir| probe(dir)).max_by_key(|(_, major)| *major);
+    places
+        .into_iter()
+        .find_map(newest)
+        .context("no PostgreSQL server found; name its folder in PG_BIN_DIRS")
+}
+
+/// The real folder and the version of the server in this folder, which may hold no more than a link to it.
+fn probe(dir: &Path) -> Option<(PathBuf, u32)> {
+    let postgres = dir.join("postgres").canonicalize().ok()?;
+    let output = Command::new(&postgres).arg("--version").output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    let version = text.split_once("(PostgreSQL)")?.1.trim_start();
+    let digits: String = version.chars().take_while(char::is_ascii_digit).collect();
+    let bin_dir = postgres.parent()?;
+    bin_dir
+        .join("initdb")
+        .exists()
+        .then_some((bin_dir.to_owned(), digits.parse().ok()?))
+}
+
+/// Whom root runs a server as; `None` for anybody else, who runs it as themselves.
+fn owner() -> Result<Option<(u32, u32)>> {
+    let id = |args: &[&str]| -> Option<u32> {
+        let output = Command::new("id").args(args).stderr(Stdio::null()).output().ok()?;
+        String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+    };
+    if id(&["-u"]) != Some(0) {
+        return Ok(None);
+    }
+    let user = ["postgres", "nobody"]
+        .into_iter()
+        .find_map(|user| Some((id(&["-u", user])?, id(&["-g", user])?)));
+    user.map(Some)
+        .context("root cannot run PostgreSQL, and there is no user postgres or nobody")
+}

@@ -1,0 +1,128 @@
+//! Migrate: many at once are safe, and a schema that does not fit is one sentence.
+
+use std::{
+    io::Write,
+    sync::{Arc, Mutex},
+};
+
+use rowlock::{Admin, Error};
+
+use super::{Bed, note};
+use crate::db::Rowlock;
+
+async fn eight_that_migrate_at_once_apply_each_migration_once(bed: &Bed) {
+    let mut handles = tokio::task::JoinSet::new();
+    for _ in 0..8 {
+        let rowlock = Rowlock::open(&bed.database.url).unwrap();
+        handles.spawn(async move { rowlock.migrate().await });
+    }
+    let mut applied = Vec::new();
+    while let Some(names) = handles.join_next().await {
+        applied.extend(names.unwrap().unwrap());
+    }
+    assert_eq!(applied, ["0001 foundation"]);
+    bed.rowlock.check_schema().await.unwrap();
+    assert!(
+        bed.rowlock.migrate().await.unwrap().is_empty(),
+        "a second time there is nothing to do"
+    );
+}
+
+const MISSING: &str = "no rowlock schema here, this binary needs schema 1; run `rowlock migrate`";
+
+async fn a_missing_schema_is_one_sentence_with_the_command_that_helps(bed: &Bed) {
+    let said = |result: rowlock::Result<()>| match result {
+        Err(error @ Error::SchemaBehind { .. }) => error.to_string(),
+        other => panic!("not refused: {other:?}"),
+    };
+    assert_eq!(said(bed.rowlock.check_schema().await), MISSING);
+    assert_eq!(said(Rowlock::connect(&bed.database.url).await.map(|_| ())), MISSING);
+    assert_eq!(
+        said(Admin::open(&bed.database.url, "rowlock").unwrap().check_schema().await),
+        MISSING
+    );
+    assert_eq!(said(bed.worker().atomic(note).run_until(async {}).await), MISSING);
+}
+
+/// Collects what is logged.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Log {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend_from_slice(text);
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+async fn a_newer_schema_that_allows_this_binary_warns_and_works(bed: &Bed) {
+    bed.run("insert into rowlock.migration (version, name, oldest) values (2, 'from the future', 1)")
+        .await;
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_ansi(false)
+        .with_writer(move || writer.clone())
+        .finish();
+    {
+        // This task never leaves its thread, so a subscriber for the thread hears it.
+        let _heard = tracing::subscriber::set_default(subscriber);
+        bed.rowlock.check_schema().await.unwrap();
+    }
+    let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
+    assert!(
+        logged.contains("WARN") && logged.contains("schema 2 is newer than this binary (1)"),
+        "{logged}"
+    );
+
+    let id = bed.note("x").await;
+    bed.work(bed.worker().atomic(note), &[id]).await;
+    assert_eq!(bed.ledger().await, 1);
+    assert!(
+        bed.rowlock.migrate().await.unwrap().is_empty(),
+        "an older binary changes nothing"
+    );
+    assert_eq!(
+        bed.count("select count(*) from rowlock.migration")
+            .await,
+        2
+    );
+}
+
+async fn a_newer_schema_that_does_not_allow_this_binary_refuses_it(bed: &Bed) {
+    bed.run("insert into rowlock.migration (version, name, oldest) values (3, 'from the future', 2)")
+        .await;
+    let refused = "schema 3 allows binaries from schema 2 on, this binary speaks 1; deploy a newer binary";
+    assert_eq!(bed.rowlock.check_schema().await.unwrap_err().to_string(), refused);
+    let worker = bed.worker().atomic(note).run_until(async {}).await;
+    assert_eq!(worker.unwrap_err().to_string(), refused);
+    assert_eq!(bed.count("select count(*) from rowlock.worker").await, 0);
+}
+
+async fn the_printed_sql_makes_the_same_schema_as_migrate(bed: &Bed) {
+    let admin = Admin::open(&bed.database.url, "rowlock").unwrap();
+    bed.run_as_it_is(admin.migration_sql()).await;
+    admin.check_schema().await.unwrap();
+    assert!(bed.rowlock.migrate().await.unwrap().is_empty());
+    bed.run("create table ledger (job bigint not null, note text not null)")
+        .await;
+    let id = bed.note("x").await;
+    bed.work(bed.worker().atomic(note), &[id]).await;
+    assert_eq!(bed.ledger().await, 1);
+}
+
+mod tests {
+    crate::cases::cases!(bare:
+        eight_that_migrate_at_once_apply_each_migration_once,
+        a_missing_schema_is_one_sentence_with_the_command_that_helps,
+        the_printed_sql_makes_the_same_schema_as_migrate,
+    );
+    crate::cases::cases!(
+        a_newer_schema_that_allows_this_binary_warns_and_works,
+        a_newer_schema_that_does_not_allow_this_binary_refuses_it,
+    );
+}

@@ -1,0 +1,284 @@
+//! Every operator command, on a SQLite file, with what it prints.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{File, command, lines, said};
+use rowlock::{Ended, Fail, Job, sqlite};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(kind = "charge", queue = "orders", attempts = 2)]
+struct Charge {
+    order: i64,
+}
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(kind = "receipt", queue = "orders")]
+struct Receipt {
+    order: i64,
+}
+
+/// Charges order 1 and continues with its receipt, gives up on every other order.
+async fn charge(_cx: sqlite::Ctx, job: Charge, tx: sqlite::Tx) -> sqlite::Outcome {
+    if job.order != 1 {
+        return Err(Fail::retire("the card was declined"));
+    }
+    tx.done()
+        .result(&serde_json::json!({ "paid": true }))
+        .then(Receipt { order: job.order })
+        .ok()
+}
+
+/// A file in which job 1 is done and has started job 3, and job 2 is a case.
+async fn with_history() -> File {
+    let file = File::migrated();
+    let rowlock = sqlite::Rowlock::open(&file.url).unwrap();
+    for order in [1, 2] {
+        let _ = rowlock.enqueue_now(Charge { order }).tag("vip").await.unwrap();
+    }
+    let worker = sqlite::Worker::new(&rowlock).queue("orders", 1).atomic(charge);
+    let counters = worker.counters();
+    let both = async {
+        let ended = || counters.settled(Ended::Done) + counters.settled(Ended::Retired);
+        let wait = async {
+            while ended() < 2 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), wait).await.unwrap();
+    };
+    worker.run_until(both).await.unwrap();
+    file
+}
+
+#[test]
+fn migrate_says_what_it_applied_and_then_that_nothing_is_missing() {
+    let file = File::missing();
+    assert_eq!(file.ok(&["migrate"]), "applied 0001 foundation\n");
+    assert_eq!(file.ok(&["migrate"]), "schema is up to date\n");
+}
+
+#[test]
+fn migrate_sql_prints_the_migrations_and_touches_nothing() {
+    let file = File::missing();
+    let sql = file.ok(&["migrate", "--sql"]);
+    assert!(
+        sql.contains("create table rowlock_job") && sql.contains("begin immediate;"),
+        "{sql}"
+    );
+    assert!(!file.path.exists());
+    let sql = common::rowlock(&[
+        "migrate",
+        "--sql",
+        "--database",
+        "postgres://nobody@127.0.0.1:1/none",
+        "--schema",
+        "mine",
+    ]);
+    assert!(
+        sql.out.starts_with("create schema if not exists mine;") && sql.code == Some(0),
+        "{}",
+        sql.out
+    );
+}
+
+#[test]
+fn enqueue_prints_the_id_and_keeps_every_option() {
+    let file = File::migrated();
+    assert_eq!(file.ok(&["enqueue", "charge", r#"{"order":1}"#]), "1\n");
+    let options = [
+        "--queue",
+        "orders",
+        "--priority",
+        "2",
+        "--attempts",
+        "4",
+        "--after",
+        "5m",
+        "--version",
+        "3",
+    ];
+    let mut args = vec!["enqueue", "charge", "[1, 2]"];
+    args.extend(options);
+    assert_eq!(file.ok(&args), "2\n");
+
+    let job: serde_json::Value = serde_json::from_str(&file.ok(&["inspect", "2", "--json"])).unwrap();
+    let job = &job["job"];
+    assert_eq!(
+        (&job["queue"], &job["priority"], &job["version"]),
+        (&"orders".into(), &2.into(), &3.into())
+    );
+    assert_eq!(
+        (&job["attempts_max"], &job["payload"]),
+        (&4.into(), &serde_json::json!([1, 2]))
+    );
+    assert!(lines(&file.ok(&["jobs"]))[1].starts_with("2 charge orders ready 0/4 due in 4 min 5"));
+}
+
+#[test]
+fn status_counts_per_queue_and_kind() {
+    let file = File::migrated();
+    assert_eq!(
+        file.ok(&["status"]),
+        "no job waits, runs or is a case\n\nno worker is registered\n"
+    );
+    file.ok(&["enqueue", "charge", "{}"]);
+    file.ok(&["enqueue", "charge", "{}", "--after", "1h"]);
+    file.ok(&["enqueue", "refund", "{}", "--queue", "money"]);
+
+    let shown = lines(&file.ok(&["status"]));
+    assert_eq!(shown[0], "queue kind due scheduled leased cases oldest due");
+    assert!(shown[1].starts_with("default charge 1 1 0 0 "), "{shown:?}");
+    assert!(shown[2].starts_with("money refund 1 0 0 0 "), "{shown:?}");
+    let status: serde_json::Value = serde_json::from_str(&file.ok(&["status", "--json"])).unwrap();
+    assert_eq!(
+        (&status["lanes"][0]["scheduled"], &status["workers"]),
+        (&1.into(), &serde_json::json!([]))
+    );
+}
+
+#[tokio::test]
+async fn jobs_are_listed_newest_first_and_narrowed_by_every_filter() {
+    let file = with_history().await;
+    let ids = |args: &[&str]| -> Vec<i64> {
+        let mut all = vec!["jobs", "--json"];
+        all.extend(args);
+        let jobs: Vec<serde_json::Value> = serde_json::from_str(&file.ok(&all)).unwrap();
+        jobs.iter().map(|job| job["id"].as_i64().unwrap()).collect()
+    };
+    assert_eq!(ids(&[]), [3, 2, 1]);
+    assert_eq!(ids(&["--state", "finished"]), [1]);
+    assert_eq!(ids(&["--state", "case"]), [2]);
+    assert_eq!(ids(&["--kind", "receipt"]), [3]);
+    assert_eq!(ids(&["--queue", "other"]), [0i64; 0]);
+    assert_eq!(ids(&["--tag", "vip"]), [2, 1]);
+    assert_eq!(ids(&["--below", "3", "--max", "1"]), [2]);
+
+    let shown = lines(&file.ok(&["jobs"]));
+    assert_eq!(shown[0], "id kind queue state attempt when last error");
+    assert!(shown[1].starts_with("3 receipt orders ready 0/10 due "), "{shown:?}");
+    assert!(shown[2].starts_with("2 charge orders case 1/2 ") && shown[2].ends_with("the card was declined"));
+    assert!(shown[3].starts_with("1 charge orders done 1/2 "), "{shown:?}");
+    assert_eq!(file.ok(&["jobs", "--kind", "none"]), "no such jobs\n");
+    assert_eq!(file.run(&["jobs", "--max", "2"]).err, "there may be more: --below 2\n");
+}
+
+#[tokio::test]
+async fn inspect_shows_payload_result_attempts_and_chain() {
+    let file = with_history().await;
+    let shown = lines(&file.ok(&["inspect", "1"]));
+    for line in [
+        "job 1 done",
+        "kind charge (version 1)",
+        "queue orders, priority 3",
+        "tags vip",
+        "\"paid\": true",
+    ] {
+        assert!(shown.iter().any(|l| l == line), "{line}: {shown:?}");
+    }
+    assert!(shown.iter().any(|l| l.starts_with("1 done ")), "an attempt: {shown:?}");
+    assert!(
+        shown.iter().any(|l| l.starts_with("3 receipt orders ready")),
+        "the next link: {shown:?}"
+    );
+
+    let all: serde_json::Value = serde_json::from_str(&file.ok(&["inspect", "1", "--json"])).unwrap();
+    assert_eq!(all["job"]["payload"], serde_json::json!({ "order": 1 }));
+    assert_eq!(all["attempts"][0]["outcome"], "done");
+    assert_eq!(
+        (&all["chain"][1]["kind"], &all["case"]),
+        (&"receipt".into(), &serde_json::Value::Null)
+    );
+}
+
+#[tokio::test]
+async fn a_case_is_listed_explained_and_reopened_once() {
+    let file = with_history().await;
+    let said = file.run(&["cases"]);
+    let shown = lines(&said.out);
+    assert_eq!((said.code, shown.len()), (Some(0), 2));
+    assert_eq!(
+        said.err,
+        "rowlock inspect ID shows one; rowlock reopen ID tries it again\n"
+    );
+    assert!(shown[1].starts_with("2 charge orders 1/2 ") && shown[1].ends_with("the card was declined"));
+    let cases: serde_json::Value = serde_json::from_str(&file.ok(&["cases", "--json"])).unwrap();
+    assert_eq!(cases[0]["history"][0]["outcome"], "retired");
+
+    let shown = lines(&file.ok(&["inspect", "2"]));
+    assert!(
+        shown.iter().any(|l| l.ends_with("ago: the card was declined")),
+        "{shown:?}"
+    );
+    assert!(
+        shown.iter().any(|l| l == "rowlock reopen 2 tries it again"),
+        "{shown:?}"
+    );
+
+    assert_eq!(file.ok(&["reopen", "2"]), "reopened 2\n");
+    assert_eq!(file.ok(&["cases"]), "no open cases\n");
+    assert_eq!(
+        file.refused(&["reopen", "2"]),
+        "error: job 2 is ready, not a case; only cases can be reopened\n"
+    );
+}
+
+#[test]
+fn the_database_may_come_from_the_environment_and_before_the_command() {
+    let file = File::migrated();
+    let mut from_env = command(&["jobs"]);
+    from_env.env("ROWLOCK_DATABASE", &file.url);
+    assert_eq!(said(from_env).out, "no such jobs\n");
+    assert_eq!(
+        common::rowlock(&["--database", &file.url, "jobs"]).out,
+        "no such jobs\n"
+    );
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let file = File::migrated();
+    let mut jobs = command(&["migrate", "--sql", "--database", &file.url]);
+    let mut child = jobs
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!((ended.status.code(), ended.stderr.as_slice()), (Some(0), &b""[..]));
+}
+
+#[test]
+fn bench_prints_a_row_per_database_and_says_that_it_is_rough() {
+    let said = common::rowlock(&["bench", "--jobs", "50"]);
+    let shown = lines(&said.out);
+    assert_eq!((said.code, shown[0].as_str()), (Some(0), "jobs/s enqueue no-op atomic"));
+    let figures: Vec<f64> = shown[1]
+        .split(' ')
+        .skip(1)
+        .map(|figure| figure.parse().unwrap())
+        .collect();
+    assert!(
+        shown[1].starts_with("SQLite ") && figures.len() == 3 && figures.iter().all(|f| *f > 0.0),
+        "{shown:?}"
+    );
+    assert!(
+        said.err.contains("rough: one process, one run, no warm-up"),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
+fn bench_on_postgresql_leaves_nothing_behind() {
+    for url in common::postgres_urls() {
+        let database = common::Database::fresh(&url);
+        let said = common::rowlock(&["bench", "--jobs", "50", "--database", &database.url]);
+        assert_eq!(said.code, Some(0), "{}", said.err);
+        assert!(lines(&said.out)[2].starts_with("PostgreSQL "), "{}", said.out);
+        assert_eq!(database.schemas(), ["public"]);
+    }
+}
