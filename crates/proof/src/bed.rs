@@ -2,7 +2,6 @@
 
 use std::{
     io::Write,
-    sync::atomic::{AtomicU32, Ordering},
     time::{Duration, Instant},
 };
 
@@ -71,8 +70,8 @@ impl Database {
                 _folder: Some(folder),
             });
         }
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let name = format!("case_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        // Random, because a process id comes back while the database of a failed case may still be there.
+        let name = format!("case_{:016x}", fastrand::u64(..));
         let mut admin = PgConnection::connect(&server.url)
             .await
             .context("connecting to the test server")?;

@@ -1,7 +1,7 @@
 //! Many workers at once, and jobs that kill them: nobody gets what another has, nobody's death costs more than its
 //! lease, and one bad job does not take its neighbours down with it.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use jiff::Timestamp;
@@ -69,6 +69,7 @@ async fn sixteen_workers_drain_fifty_thousand_jobs_in_disjoint_sets() -> Result<
 /// Restarts a victim whenever it dies, until `done`; how often it died by `abort`.
 async fn supervise(scene: &Scene, orders: &Orders, done: impl AsyncFn() -> bool) -> Result<(usize, Victim)> {
     let mut aborted = 0;
+    let started = Instant::now();
     loop {
         let mut victim = scene.victim(orders, None)?;
         let died = loop {
@@ -78,6 +79,7 @@ async fn supervise(scene: &Scene, orders: &Orders, done: impl AsyncFn() -> bool)
             if done().await {
                 break false;
             }
+            ensure!(started.elapsed() < PATIENCE, "not over in time:\n{}", victim.tail());
             tokio::time::sleep(Duration::from_millis(20)).await;
         };
         if !died {

@@ -199,6 +199,60 @@ async fn a_worker_frozen_before_its_batch_is_written_loses() -> Result<()> {
     .await
 }
 
+/// The frozen one wakes up while the job is in its new owner's hands: it can neither finish it nor hand it back.
+async fn woken_in_the_middle(scene: Rc<Scene>, id: i64, point: &'static str) -> Result<()> {
+    let mut first = scene.victim(&scene.orders(), Some(point))?;
+    first.stands_at(point).await?;
+    freeze(&scene, &mut first).await?;
+    let mut second = scene.victim(&scene.orders(), Some("outside"))?;
+    second.stands_at("outside").await?;
+
+    first.thaw()?;
+    first.go_on()?;
+    first.reports("lease_lost").await;
+    first.reports("declared_dead").await;
+    first.stop().await?;
+    let held = format!("select count(*) from rowlock.lease where id = {id} and epoch = 2");
+    ensure!(scene.number(&held).await? == 1, "the new owner's lease is gone");
+    second.go_on()?;
+    scene.until_finished(id).await;
+    second.stop().await?;
+    ensure!(second.events("lease_lost").is_empty(), "the new owner lost its lease");
+    ensure!(
+        scene.outcomes(id).await? == [Lost, Done],
+        "{:?}",
+        scene.outcomes(id).await?
+    );
+    let (calls, effects) = (scene.provider.calls(id), scene.provider.effects(id));
+    ensure!((calls, effects) == (2, 1), "{calls} calls with {effects} keys");
+    let links = scene
+        .number("select count(*) from rowlock.job where kind = 'follow'")
+        .await?;
+    ensure!(links == 1, "{links} next links");
+    scene.at_rest().await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_late_worker_cannot_finish_a_job_in_its_new_owners_hands() -> Result<()> {
+    let case = "freeze::a_late_worker_cannot_finish_a_job_in_its_new_owners_hands";
+    on_each(all_servers(), VICTIM, case, |scene| async move {
+        let id = scene.enqueue(Batched {}).await?;
+        woken_in_the_middle(scene, id, "before-batch").await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_late_worker_cannot_hand_back_a_job_in_its_new_owners_hands() -> Result<()> {
+    let case = "freeze::a_late_worker_cannot_hand_back_a_job_in_its_new_owners_hands";
+    on_each(all_servers(), VICTIM, case, |scene| async move {
+        let id = scene.enqueue(Staged {}).await?;
+        woken_in_the_middle(scene.clone(), id, "outside").await?;
+        once_in_the_ledger(&scene, id).await
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_worker_frozen_after_its_claim_starts_nothing_when_it_wakes() -> Result<()> {
     let case = "freeze::a_worker_frozen_after_its_claim_starts_nothing_when_it_wakes";

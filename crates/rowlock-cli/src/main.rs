@@ -59,7 +59,7 @@ async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Demo(args) => return cmd::demo::run(place.url_if(named), args).await,
         Command::DemoWorker(args) => cmd::demo::work(place.url()?, &place.schema, args).await?,
-        Command::Bench(args) => cmd::bench::run(place.url_if(named), args).await?,
+        Command::Bench(args) => return cmd::bench::run(place.url_if(named), args).await,
         Command::Migrate(args) => cmd::migrate::run(&place, args).await?,
         Command::Status(args) => cmd::status::run(&place, args).await?,
         Command::Jobs(args) => cmd::jobs::run(&place, args).await?,

@@ -1,5 +1,7 @@
 //! Every operator command, on a SQLite file, with what it prints.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
 mod common;
 
 use std::time::Duration;

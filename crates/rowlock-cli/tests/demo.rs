@@ -1,5 +1,7 @@
 //! The demo, as a newcomer runs it: workers are killed, nothing is lost or doubled, nothing is left behind.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
 mod common;
 
 use std::{path::Path, process::Command};

@@ -1,5 +1,7 @@
 //! What a person reads when something is wrong: what, why, and what to try. Exit code 1, nothing on stdout.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
 mod common;
 
 use common::{File, rowlock};
@@ -90,6 +92,28 @@ fn no_error_shows_a_password() {
     let mut help = common::command(&["--help"]);
     help.env("ROWLOCK_DATABASE", "postgres://me:secret@host/db");
     assert!(!common::said(help).out.contains("secret"));
+}
+
+#[test]
+fn a_demo_on_a_server_out_of_reach_says_so_and_not_what_followed_from_it() {
+    let said = rowlock(&["demo", "--json", "--database", "postgres://me:secret@127.0.0.1:1/db"]);
+    assert_eq!((said.code, said.out.as_str()), (Some(1), ""));
+    let lines: Vec<&str> = said.err.lines().collect();
+    assert_eq!(lines[0], "error: migrate failed");
+    assert!(
+        lines[1].starts_with("cause: ") && lines[2].starts_with("try:   "),
+        "{}",
+        said.err
+    );
+}
+
+#[test]
+fn a_database_given_before_the_command_counts_for_the_demo_too() {
+    let said = rowlock(&["--database", "mysql://h/db", "demo"]);
+    assert_eq!(
+        said.err,
+        "error: cannot use \"mysql\" urls; give postgres://… or sqlite:path\n"
+    );
 }
 
 #[test]

@@ -86,11 +86,7 @@ async fn a_newer_schema_that_allows_this_binary_warns_and_works(bed: &Bed) {
         bed.rowlock.migrate().await.unwrap().is_empty(),
         "an older binary changes nothing"
     );
-    assert_eq!(
-        bed.count("select count(*) from rowlock.migration")
-            .await,
-        2
-    );
+    assert_eq!(bed.count("select count(*) from rowlock.migration").await, 2);
 }
 
 async fn a_newer_schema_that_does_not_allow_this_binary_refuses_it(bed: &Bed) {

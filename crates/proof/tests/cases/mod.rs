@@ -107,21 +107,22 @@ impl Bed {
         self.attempts(id).await.iter().map(|a| a.outcome).collect()
     }
 
-    /// A worker on the queue `default` with a short lease.
+    /// A worker on the queue `default`.
     pub(crate) fn worker(&self) -> Worker {
         Worker::new(&self.rowlock)
             .queue("default", 8)
-            .lease(LEASE)
             .grace(Duration::from_secs(5))
+    }
+
+    /// The same with the shortest lease, for cases that wait for its end or for what happens a few times in it. Others
+    /// have no use for it: on a busy machine it cuts them short.
+    pub(crate) fn hasty_worker(&self) -> Worker {
+        self.worker().lease(LEASE)
     }
 
     /// A worker that takes one job at a time, so that the order of claims is the order of runs.
     pub(crate) fn single(&self) -> Worker {
-        Worker::new(&self.rowlock)
-            .queue("default", 1)
-            .prefetch(0)
-            .lease(LEASE)
-            .grace(Duration::from_secs(5))
+        Worker::new(&self.rowlock).queue("default", 1).prefetch(0)
     }
 
     /// Runs the worker until each of these jobs is finished or a case.

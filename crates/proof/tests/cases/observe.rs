@@ -34,7 +34,7 @@ async fn status_counts_each_place_per_queue_and_kind(bed: &Bed) {
             cx.done().ok()
         }
     };
-    let running = Running::start(bed.worker().name("worker one").staged(handler));
+    let running = Running::start(bed.hasty_worker().name("worker one").staged(handler));
     entered.notified().await;
     until("the case", async || bed.job(case).await.state == State::Case).await;
 

@@ -8,7 +8,7 @@ use sqlx::{Connection, postgres::PgListener};
 use tokio::sync::Barrier;
 
 use crate::{
-    cases::{AT_ONCE, Bed, LEASE, Note, Other, Running, fail, note, until, write},
+    cases::{AT_ONCE, Bed, Note, Other, Running, fail, note, until, write},
     db::{Ctx, Rowlock, Tx, Worker},
 };
 
@@ -109,7 +109,7 @@ async fn a_leaked_transaction_is_a_failed_attempt_and_keeps_no_lock_for_long(bed
         }
         tx.done().ok()
     };
-    bed.work(bed.worker().atomic(leak).backoff(AT_ONCE), &[id]).await;
+    bed.work(bed.hasty_worker().atomic(leak).backoff(AT_ONCE), &[id]).await;
     let ends = bed.ends(id).await;
     assert_eq!(
         (ends.first(), ends.last()),
@@ -143,8 +143,13 @@ async fn a_swallowed_sql_error_is_a_failed_attempt(bed: &Bed) {
 
 /// Two handlers that lock two rows in opposite order, once.
 async fn a_deadlock_between_handlers_is_retried_soon(bed: &Bed) {
-    bed.run("insert into ledger (job, note) values (-1, ''), (-2, '')").await;
-    let ids = bed.rowlock.enqueue_all_now(["-1 -2", "-2 -1"].map(Note::new)).await.unwrap();
+    bed.run("insert into ledger (job, note) values (-1, ''), (-2, '')")
+        .await;
+    let ids = bed
+        .rowlock
+        .enqueue_all_now(["-1 -2", "-2 -1"].map(Note::new))
+        .await
+        .unwrap();
     let meet = Arc::new(Barrier::new(2));
     let handler = move |cx: Ctx, job: Note, mut tx: Tx| {
         let meet = meet.clone();
@@ -160,9 +165,7 @@ async fn a_deadlock_between_handlers_is_retried_soon(bed: &Bed) {
             tx.done().ok()
         }
     };
-    // Longer than the server takes to see a deadlock.
-    let worker = bed.worker().lease(Duration::from_secs(10)).atomic(handler);
-    bed.work(worker, &ids).await;
+    bed.work(bed.worker().atomic(handler), &ids).await;
     let mut ends = [bed.ends(ids[0]).await, bed.ends(ids[1]).await];
     ends.sort_by_key(Vec::len);
     assert_eq!(ends, [vec![Ended::Done], vec![Ended::Retried, Ended::Done]]);
@@ -175,17 +178,23 @@ async fn a_deadlock_between_handlers_is_retried_soon(bed: &Bed) {
 /// Two statements of recovery, or of a settle that waits, would share a snapshot under a stricter level.
 async fn a_stricter_default_isolation_level_does_not_reach_the_engine(bed: &Bed) {
     let name = bed.database.url.rsplit_once('/').unwrap().1;
-    bed.run(&format!("alter database {name} set default_transaction_isolation = 'serializable'")).await;
+    bed.run(&format!(
+        "alter database {name} set default_transaction_isolation = 'serializable'"
+    ))
+    .await;
     let rowlock = Rowlock::open(&bed.database.url).unwrap();
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
     let id = rowlock.enqueue(&mut *tx, Note::new("x")).await.unwrap().id();
     tx.commit().await.unwrap();
     let handler = |_: Ctx, _: Note, mut tx: Tx| async move {
-        let level: String = sqlx::query_scalar("show transaction_isolation").fetch_one(&mut *tx).await?;
+        let level: String = sqlx::query_scalar("show transaction_isolation")
+            .fetch_one(&mut *tx)
+            .await?;
         tx.done().result(&level).ok()
     };
-    bed.work(Worker::new(&rowlock).queue("default", 1).lease(LEASE).atomic(handler), &[id]).await;
+    bed.work(Worker::new(&rowlock).queue("default", 1).atomic(handler), &[id])
+        .await;
     assert_eq!(bed.job(id).await.result, Some("read committed".into()));
 }
 
@@ -248,13 +257,7 @@ async fn another_schema_name_works_from_end_to_end(bed: &Bed) {
         .id();
 
     let give_up = |_: Ctx, _: Other, _tx: Tx| async { fail("no") };
-    let running = Running::start(
-        Worker::new(&here)
-            .queue("default", 2)
-            .lease(LEASE)
-            .atomic(note)
-            .atomic(give_up),
-    );
+    let running = Running::start(Worker::new(&here).queue("default", 2).atomic(note).atomic(give_up));
     until("both jobs and the compensating one", async || bed.ledger().await == 2).await;
     running.stop().await;
     assert_eq!(here.observe().job(id).await.unwrap().unwrap().state, State::Finished);

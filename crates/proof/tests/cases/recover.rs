@@ -25,7 +25,7 @@ async fn lose_a_worker(bed: &Bed) {
             tx.done().ok()
         }
     };
-    vanish(bed.worker().atomic(hang), async move { started.notified().await }).await;
+    vanish(bed.hasty_worker().atomic(hang), async move { started.notified().await }).await;
 }
 
 async fn a_lost_workers_job_is_counted_recorded_and_done_once_by_the_next(bed: &Bed) {
@@ -43,7 +43,7 @@ async fn a_lost_workers_job_is_counted_recorded_and_done_once_by_the_next(bed: &
         met.push(format!("attempt {} recovered {}", cx.attempt(), cx.is_recovered()));
         note(cx, job, tx)
     };
-    let running = Running::start(bed.worker().atomic(handler));
+    let running = Running::start(bed.hasty_worker().atomic(handler));
     until("the job to be done", async || {
         bed.job(id).await.state == State::Finished
     })
@@ -73,7 +73,7 @@ async fn a_job_whose_last_attempt_is_lost_becomes_a_case_with_its_compensation(b
     let id = put.await.unwrap().id();
     bed.run("update rowlock.ready set attempt = 1").await;
     lose_a_worker(bed).await;
-    let running = Running::start(bed.worker().atomic(note));
+    let running = Running::start(bed.hasty_worker().atomic(note));
     until("the lease to end", async || running.counters.expired() == 1).await;
     running.stop().await;
 
@@ -106,7 +106,7 @@ async fn what_a_lost_worker_had_claimed_ahead_is_recovered_too(bed: &Bed) {
     lose_a_worker(bed).await;
     let held = bed.count("select count(*) from rowlock.lease").await;
     assert!(held > 8, "more than its handlers can run at once: {held}");
-    bed.work(bed.worker().atomic(note), &ids).await;
+    bed.work(bed.hasty_worker().atomic(note), &ids).await;
     assert_eq!(
         bed.count("select count(*) from (select job from ledger group by job having count(*) = 1) x")
             .await,
@@ -121,7 +121,7 @@ async fn what_a_lost_worker_had_claimed_ahead_is_recovered_too(bed: &Bed) {
 
 /// The database says that this worker has the job, and the worker knows nothing of it.
 async fn a_lease_whose_claim_reply_was_lost_is_found_and_released(bed: &Bed) {
-    let running = Running::start(bed.worker().atomic(note));
+    let running = Running::start(bed.hasty_worker().atomic(note));
     until("the worker to register", async || {
         bed.count("select count(*) from rowlock.worker").await == 1
     })
@@ -176,7 +176,7 @@ async fn a_handler_that_blocks_its_thread_costs_no_one_else_anything(bed: &Bed) 
     // Somebody who would declare the first one dead, if it fell silent.
     let judge = Worker::new(&bed.rowlock).queue("elsewhere", 1).lease(LEASE);
     let judge = Running::start(judge.atomic(note));
-    let running = Running::start(bed.worker().staged(block).atomic(note));
+    let running = Running::start(bed.hasty_worker().staged(block).atomic(note));
     ids.push(blocking);
     for id in &ids {
         until("everything to be done", async || {
@@ -207,7 +207,7 @@ async fn a_handler_that_blocks_inside_its_transaction_loses_only_its_own_attempt
         }
         tx.done().ok()
     };
-    let running = Running::start(bed.worker().atomic(handler).backoff(AT_ONCE));
+    let running = Running::start(bed.hasty_worker().atomic(handler).backoff(AT_ONCE));
     until("it to block", async || running.counters.claimed() == 1).await;
     let mut ids = Vec::new();
     for _ in 0..5 {
@@ -261,7 +261,7 @@ async fn a_hung_handler_is_cut_at_its_time_limit_and_keeps_no_lock(bed: &Bed) {
         base: Duration::from_secs(100),
         max: Duration::from_secs(100),
     };
-    let running = Running::start(bed.worker().atomic(hang).backoff(long).atomic(note));
+    let running = Running::start(bed.hasty_worker().atomic(hang).backoff(long).atomic(note));
     until("the attempt to be cut", async || bed.attempts(id).await.len() == 1).await;
     let mut conn = bed.conn().await;
     if !bed.database.is_sqlite() {
@@ -301,7 +301,7 @@ async fn a_staged_handler_that_hangs_outside_is_cut_too(bed: &Bed) {
         }
         cx.done().ok()
     };
-    let counters = bed.work(bed.worker().staged(hang).backoff(AT_ONCE), &[id]).await;
+    let counters = bed.work(bed.hasty_worker().staged(hang).backoff(AT_ONCE), &[id]).await;
     assert_eq!(bed.ends(id).await, [Ended::Retried, Ended::Done]);
     assert_eq!((counters.settled(Ended::Retried), counters.lease_lost()), (1, 0));
 }

@@ -136,7 +136,7 @@ async fn a_claim_does_not_wait_for_a_settle_in_flight(mut bed: Bed) {
     assert_eq!(bed.outcomes(first.id).await, ["done"]);
 }
 
-crate::steps::session::races!(
+races!(
     claims_in_open_transactions_are_disjoint_and_never_exceed_their_limit,
     claims_at_the_same_moment_are_disjoint,
     a_claim_goes_past_rows_that_a_frozen_transaction_keeps,

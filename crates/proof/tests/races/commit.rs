@@ -170,7 +170,7 @@ async fn another_attempts_marker_does_not_pass(mut bed: Bed) {
     assert_eq!(bed.places(held.id).await, [0, 1, 0]);
 }
 
-crate::steps::session::races!(
+races!(
     an_unknown_commit_that_happened_is_found_as_its_outcome,
     an_unknown_commit_that_did_not_happen_is_found_still_leased,
     an_unknown_commit_of_a_cut_backend_is_found_still_leased,

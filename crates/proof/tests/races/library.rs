@@ -16,12 +16,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use tokio_util::sync::CancellationToken;
 
-use crate::steps::{
-    explain::{as_engine, explain},
-    register,
-    session::Bed,
-    sql,
-};
+use crate::steps::{explain::explain, register, session::Bed, sql};
 
 #[derive(Serialize, Deserialize, Job)]
 #[job(kind = "tick", attempts = 3)]
@@ -146,6 +141,10 @@ async fn a_role_with_a_stricter_default_isolation_works_end_to_end(mut bed: Bed)
         );
         assert_eq!(bed.count("select count(distinct n) from public.ticks").await, 100);
         assert_eq!(bed.count("select count(*) from rowlock.lease").await, 0);
+        sqlx::raw_sql(AssertSqlSafe(format!("drop role {role}")))
+            .execute(&mut bed.eye)
+            .await
+            .unwrap();
         sqlx::raw_sql("delete from public.ticks")
             .execute(&mut bed.eye)
             .await
@@ -219,7 +218,6 @@ async fn an_old_open_transaction_does_not_make_claims_walk_what_is_gone(mut bed:
     let from = sqlx::query_scalar("select due_at::text from rowlock.ready where id = $1").bind(newest[0]);
     let cursor: String = from.fetch_one(&mut bed.eye).await.unwrap();
     register(&mut bed.eye, 1).await;
-    as_engine(&mut bed.eye).await;
     let mut touched = [0, 0];
     for (i, from) in [cursor.as_str(), "epoch"].into_iter().enumerate() {
         let args = format!(
@@ -244,7 +242,7 @@ async fn an_old_open_transaction_does_not_make_claims_walk_what_is_gone(mut bed:
     old.rollback().await;
 }
 
-crate::steps::session::races!(
+races!(
     a_role_with_a_stricter_default_isolation_works_end_to_end,
     a_late_commit_behind_a_busy_lanes_cursor_is_done_within_seconds,
     an_old_open_transaction_does_not_make_claims_walk_what_is_gone,

@@ -119,7 +119,7 @@ async fn rows_that_came_before_their_partition_do_not_stop_the_next_ones(mut bed
     assert_eq!(bed.outcomes(1).await, ["done"]);
 }
 
-crate::steps::session::races!(
+races!(
     two_sessions_that_make_partitions_at_once_make_each_once,
     making_partitions_waits_for_no_transaction_that_enqueued_or_settled,
     upkeep_gives_way_to_a_dump_and_holds_nobody_up,

@@ -213,7 +213,7 @@ async fn a_mark_behind_a_beat_sees_the_new_beat(mut bed: Bed) {
     }
 }
 
-crate::steps::session::races!(
+races!(
     a_claim_that_commits_after_its_worker_was_declared_dead_falls_to_the_next_round,
     a_claim_beside_a_mark_in_flight_does_not_wait_and_its_lease_is_recovered,
     a_dead_worker_being_forgotten_cannot_claim_meanwhile,

@@ -187,7 +187,7 @@ async fn a_case_reopened_twice_at_once_is_reopened_once(mut bed: Bed) {
     );
 }
 
-crate::steps::session::races!(
+races!(
     expire_skips_what_a_settle_holds_and_ends_the_rest,
     a_settle_that_rolls_back_leaves_its_lease_to_the_next_round,
     a_settle_behind_an_expiry_that_commits_finds_its_lease_lost,

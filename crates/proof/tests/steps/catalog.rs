@@ -38,10 +38,20 @@ const FACTS: [&str; 7] = [
 /// Every fact about `schema`.
 pub(crate) async fn catalog(pg: &mut PgConnection, schema: &str) -> BTreeSet<String> {
     let mut facts = BTreeSet::new();
+    // Names are shown without their schema when it is on the path, and a role's own schema is.
+    script(pg, "set search_path = ''").await.unwrap();
     for query in FACTS {
-        let found: Vec<String> = sqlx::query_scalar(query).bind(schema).fetch_all(&mut *pg).await.unwrap();
+        let found: Vec<String> = sqlx::query_scalar(query)
+            .bind(schema)
+            .fetch_all(&mut *pg)
+            .await
+            .unwrap();
         assert!(!found.is_empty(), "nothing found by: {query}");
-        facts.extend(found.into_iter().map(|fact| fact.replace(&format!("{schema}."), "<schema>.")));
+        facts.extend(
+            found
+                .into_iter()
+                .map(|fact| fact.replace(&format!("{schema}."), "<schema>.")),
+        );
     }
     facts
 }
@@ -54,5 +64,8 @@ pub(crate) fn difference(left: &BTreeSet<String>, right: &BTreeSet<String>) -> S
 
 /// Runs a script as it is.
 pub(crate) async fn script(pg: &mut PgConnection, text: &str) -> Result<(), sqlx::Error> {
-    sqlx::raw_sql(AssertSqlSafe(text.to_owned())).execute(pg).await.map(|_| ())
+    sqlx::raw_sql(AssertSqlSafe(text.to_owned()))
+        .execute(pg)
+        .await
+        .map(|_| ())
 }

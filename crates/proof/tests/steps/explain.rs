@@ -72,9 +72,18 @@ impl Plan {
         Node(&self.0[0]["Plan"]).buffers()
     }
 
-    /// For the message of a failed assertion.
+    /// One line per node, for the message of a failed assertion.
     pub(crate) fn shown(&self) -> String {
-        serde_json::to_string_pretty(&self.0).unwrap()
+        let line = |node: Node<'_>| {
+            let [kind, table, index, cond] =
+                ["Node Type", "Relation Name", "Index Name", "Index Cond"].map(|f| node.text(f));
+            format!(
+                "\n{kind} {table} {index} {cond} loops={} buffers={}",
+                node.loops(),
+                node.buffers()
+            )
+        };
+        self.nodes().into_iter().map(line).collect()
     }
 }
 

@@ -19,7 +19,12 @@ pub(crate) const PRIORITY: i16 = 3;
 /// A statement's text by its file's name.
 macro_rules! sql {
     ($name:literal) => {
-        include_str!(concat!("../../../rowlock/sql/postgres/", $name, ".sql"))
+        include_str!(concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../rowlock/sql/postgres/",
+            $name,
+            ".sql"
+        ))
     };
 }
 pub(crate) use sql;

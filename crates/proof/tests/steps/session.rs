@@ -2,33 +2,39 @@
 
 use std::time::Duration;
 
-use proof::bed::{Database, Server, until};
+use proof::bed::{Database, postgres_servers, until};
 use rowlock::postgres::Rowlock;
 use sqlx::{Connection, PgConnection};
 use tokio::task::JoinHandle;
+
+use super::explain::as_engine;
 
 /// One race's own database, and a connection that only looks.
 pub(crate) struct Bed {
     pub(crate) url: String,
     pub(crate) rowlock: Rowlock,
     pub(crate) eye: PgConnection,
-    _database: Database,
 }
 
-impl Bed {
-    /// A fresh database with the schema in place.
-    pub(crate) async fn new(server: &Server, case: &str) -> Bed {
-        let database = Database::fresh(server, case).await.unwrap();
+/// Runs one race on each PostgreSQL of the run, on a fresh database with the schema in place. The database of a race that
+/// failed is kept, to look at.
+pub(crate) async fn on_each_server(case: &str, race: impl AsyncFn(Bed)) {
+    for server in postgres_servers() {
+        let database = Database::fresh(&server, case).await.unwrap();
         let rowlock = Rowlock::open(&database.url).unwrap();
         rowlock.migrate().await.unwrap();
-        Bed {
+        let bed = Bed {
             url: database.url.clone(),
             rowlock,
             eye: Session::open(&database.url).await.pg,
-            _database: database,
-        }
+        };
+        // Steps that wait are tasks beside the race, and need not be `Send`.
+        tokio::task::LocalSet::new().run_until(race(bed)).await;
+        database.discard().await.unwrap();
     }
+}
 
+impl Bed {
     /// A session outside any transaction.
     pub(crate) async fn session(&self) -> Session {
         Session::open(&self.url).await
@@ -80,6 +86,8 @@ pub(crate) struct Session {
 impl Session {
     pub(crate) async fn open(url: &str) -> Session {
         let mut pg = PgConnection::connect(url).await.unwrap();
+        // The engine's plans, since it is its statements that race.
+        as_engine(&mut pg).await;
         // A step that waits although it must not is an error, not a hanging test.
         sqlx::raw_sql("set lock_timeout = '30s'")
             .execute(&mut pg)
@@ -122,22 +130,3 @@ impl Session {
         })
     }
 }
-
-/// Makes a test of each race, run on every PostgreSQL of the run.
-macro_rules! races {
-    ($($name:ident),* $(,)?) => {
-        mod tests {
-            $(
-                #[tokio::test(flavor = "current_thread")]
-                async fn $name() {
-                    for server in proof::bed::postgres_servers() {
-                        let case = concat!(module_path!(), "::", stringify!($name));
-                        let bed = crate::steps::session::Bed::new(&server, case).await;
-                        tokio::task::LocalSet::new().run_until(super::$name(bed)).await;
-                    }
-                }
-            )*
-        }
-    };
-}
-pub(crate) use races;

@@ -1,6 +1,9 @@
 //! `rowlock bench`: a rough feeling for what this machine does. One process, one run, no warm-up.
 
-use std::time::{Duration, Instant};
+use std::{
+    process::ExitCode,
+    time::{Duration, Instant},
+};
 
 use anyhow::{Context, Result};
 use comfy_table::Cell;
@@ -8,7 +11,7 @@ use rowlock::{Ctx, Ended, Job, Outcome, Rowlock, Staged, Tx, Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 
-use super::own::{Site, Tables};
+use super::own::{INTERRUPTED, Site, Tables, interrupted};
 use crate::output::{self, right, table, text};
 
 /// Handlers at once.
@@ -50,7 +53,7 @@ async fn book<DB: Tables>(cx: Ctx<String, DB>, job: Book, mut tx: Tx<DB>) -> Out
     tx.done().ok()
 }
 
-pub(crate) async fn run(database: Option<&str>, args: Args) -> Result<()> {
+pub(crate) async fn run(database: Option<&str>, args: Args) -> Result<ExitCode> {
     let mut rows = table(["jobs/s", "enqueue", "no-op", "atomic"]);
     let mut lanes = vec![(Site::new(None, "bench")?, "SQLite")];
     if let Some(url) = database {
@@ -58,20 +61,30 @@ pub(crate) async fn run(database: Option<&str>, args: Args) -> Result<()> {
     }
     for (site, label) in lanes {
         output::note(&format!("{label}: {} jobs of each kind …", args.jobs));
-        let measured = if site.is_postgres() {
-            measure::<sqlx::Postgres>(&site, args.jobs).await
-        } else {
+        let measuring = async {
+            if site.is_postgres() {
+                return measure::<sqlx::Postgres>(&site, args.jobs).await;
+            }
             measure::<sqlx::Sqlite>(&site, args.jobs).await
         };
-        site.clear().await?;
+        let measured = tokio::select! {
+            measured = measuring => Some(measured),
+            () = interrupted() => None,
+        };
+        let cleared = site.clear().await;
+        let Some(measured) = measured else {
+            return Ok(ExitCode::from(INTERRUPTED));
+        };
+        // What went wrong first is what to tell.
         let speeds = measured?.map(|per_second| right(format!("{per_second:.0}")));
         rows.add_row(std::iter::once(Cell::new(label)).chain(speeds));
+        cleared?;
     }
     output::print(&text(&rows))?;
     output::note(
         "rough: one process, one run, no warm-up. no-op: settled in batches; atomic: update, insert and settle in one commit",
     );
-    Ok(())
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Jobs per second: enqueued, drained as no-ops, drained as atomic jobs.

@@ -1,7 +1,7 @@
 //! `rowlock demo`: orders go through worker processes that are killed all the time, and at the end everything is
 //! counted: in the shop's tables, and at a provider that is outside the database.
 //!
-//! Orders come in waves, one after every kill, so that there is work in hand whenever a worker dies. Half of the kills
+//! Orders come in waves, one before every kill, so that there is work in hand whenever a worker dies. Half of the kills
 //! come at a random moment; the other half when the provider has just acted and the worker does not know it yet.
 
 mod check;
@@ -17,7 +17,7 @@ use anyhow::Result;
 use rowlock::Rowlock;
 
 use self::{crew::Crew, play::Play, provider::Provider, shop::Shop};
-use super::own::{Site, Tables};
+use super::own::{INTERRUPTED, Site, Tables, interrupted};
 use crate::output;
 
 #[derive(clap::Args)]
@@ -78,13 +78,13 @@ async fn run_on<DB: Tables>(site: Site, args: Args) -> Result<ExitCode> {
     let Some(played) = played else {
         output::note("stopped; cleaning up");
         site.clear().await?;
-        // What a shell reports for a program ended by Ctrl-C.
-        return Ok(ExitCode::from(130));
+        return Ok(ExitCode::from(INTERRUPTED));
     };
     let ended = match played {
         Ok(ended) => ended,
         Err(error) => {
-            leave(site, args.keep).await?;
+            // What went wrong first is what to tell, whether or not it can be cleaned up.
+            let _ = leave(site, args.keep).await;
             return Err(error);
         }
     };
@@ -142,23 +142,6 @@ async fn leave(site: Site, keep: bool) -> Result<()> {
         "look:  rowlock status {options}\n       rowlock jobs {options}"
     ));
     Ok(())
-}
-
-async fn interrupted() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut term) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = term.recv() => {}
-            }
-            return;
-        }
-    }
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
-    }
 }
 
 /// The hidden command: one worker process, until its stdin ends.

@@ -120,3 +120,24 @@ impl Site {
         Ok(())
     }
 }
+
+/// The exit code that a shell reports for a program ended by Ctrl-C.
+pub(crate) const INTERRUPTED: u8 = 130;
+
+/// Waits for Ctrl-C, or for the signal that asks a program to end.
+pub(crate) async fn interrupted() {
+    #[cfg(unix)]
+    {
+        use tokio::signal::unix::{SignalKind, signal};
+        if let Ok(mut term) = signal(SignalKind::terminate()) {
+            tokio::select! {
+                _ = tokio::signal::ctrl_c() => {}
+                _ = term.recv() => {}
+            }
+            return;
+        }
+    }
+    if tokio::signal::ctrl_c().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

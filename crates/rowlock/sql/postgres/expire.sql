@@ -18,7 +18,7 @@ with taken as materialized (
 ), filed as (
   insert into rowlock.case_file (id, epoch, attempt, attempts_max, queue_no, kind_no, priority, reason, retired_at, history)
   select
-    g.id, g.epoch, g.attempt, g.attempts_max, g.queue_no, g.kind_no, g.priority, $3, g.now,
+    g.id, g.epoch, g.attempt, g.attempts_max, g.queue_no, g.kind_no, g.priority, $3::text, g.now,
     coalesce((
       select jsonb_agg(jsonb_build_object(
         'epoch', o.epoch, 'attempt', o.attempt, 'outcome', o.outcome, 'worker', o.worker,
@@ -26,11 +26,11 @@ with taken as materialized (
       from rowlock.outcome o where o.id = g.id
     ), '[]') || jsonb_build_object(
       'epoch', g.epoch, 'attempt', g.attempt, 'outcome', 'lost', 'worker', g.worker,
-      'started_at', g.claimed_at, 'ended_at', g.now, 'error', $3)
+      'started_at', g.claimed_at, 'ended_at', g.now, 'error', $3::text)
   from gone g where g.attempt >= g.attempts_max
 ), logged as (
   insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
-  select id, epoch, worker, attempt, 'lost', claimed_at, now, $3 from gone
+  select id, epoch, worker, attempt, 'lost', claimed_at, now, $3::text from gone
 )
 select g.id, g.epoch, g.worker, g.attempt, g.attempt >= g.attempts_max as retired, j.kind, j.queue
 from gone g left join rowlock.job j on j.id = g.id

@@ -23,7 +23,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long after a wave of orders the next kill comes, in milliseconds.
 const GAP_MS: std::ops::Range<u64> = 40..320;
 /// How long to wait for a call at the provider before the kill comes anyway.
-const AIM_MAX: Duration = Duration::from_secs(2);
+const AIM_MAX: Duration = Duration::from_secs(1);
 
 /// When the next worker dies.
 #[derive(Clone, Copy)]
@@ -98,7 +98,7 @@ impl<DB: Tables> Play<DB> {
                     // The provider has no more to say to the dead; if it has hung up meanwhile, so much the better.
                     let _ = strike.dead.send(());
                     self.struck += crew.kills - before;
-                    next = self.after_kill(crew, provider).await?;
+                    next = self.plan(crew, provider).await?;
                 }
                 _ = tick.tick() => {}
             }
@@ -108,7 +108,7 @@ impl<DB: Tables> Play<DB> {
             {
                 provider.aim(false);
                 crew.kill(self.rng.usize(..crew.len())).await?;
-                next = self.after_kill(crew, provider).await?;
+                next = self.plan(crew, provider).await?;
             }
             if now.duration_since(looked_at) < LOOK_EVERY {
                 continue;
@@ -116,8 +116,8 @@ impl<DB: Tables> Play<DB> {
             looked_at = now;
             crew.look_after()?;
             let done = self.show(crew).await?;
-            if matches!(next, Next::Waiting) && done > 0 && self.kills_wanted > 0 {
-                next = self.plan(provider);
+            if matches!(next, Next::Waiting) && done > 0 {
+                next = self.plan(crew, provider).await?;
             }
             if self.placed == self.orders && over(&self.observe.status().await?) {
                 break;
@@ -127,30 +127,26 @@ impl<DB: Tables> Play<DB> {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// The next wave comes with every kill, so that the next one finds work in hand.
-    async fn after_kill(&mut self, crew: &Crew, provider: &Provider) -> Result<Next> {
-        self.place_wave(crew.kills).await?;
-        Ok(if crew.kills < self.kills_wanted {
-            self.plan(provider)
-        } else {
-            Next::Nobody
-        })
-    }
-
-    fn plan(&mut self, provider: &Provider) -> Next {
+    /// Chooses the next death, and places a wave of orders so that it finds work in hand.
+    async fn plan(&mut self, crew: &Crew, provider: &Provider) -> Result<Next> {
+        if crew.kills >= self.kills_wanted {
+            return Ok(Next::Nobody);
+        }
+        self.place_wave(crew.kills + 1).await?;
         let now = Instant::now();
         if self.rng.bool() {
             provider.aim(true);
-            return Next::Aimed(now + AIM_MAX);
+            return Ok(Next::Aimed(now + AIM_MAX));
         }
-        Next::At(now + Duration::from_millis(self.rng.u64(GAP_MS)))
+        Ok(Next::At(now + Duration::from_millis(self.rng.u64(GAP_MS))))
     }
 
     /// Places orders up to this wave's share. The order and its first job are one commit: neither is there without the
     /// other.
     async fn place_wave(&mut self, wave: usize) -> Result<()> {
         let waves = self.kills_wanted as i64 + 1;
-        let upto = (self.orders * (wave as i64 + 1) / waves).min(self.orders);
+        // Rounded up: the first wave holds an order even when there are more kills than orders.
+        let upto = ((self.orders * (wave as i64 + 1) + waves - 1) / waves).min(self.orders);
         let mut tx = self.conn.begin().await?;
         let orders = self.placed + 1..=upto;
         for order in orders.clone() {
@@ -177,9 +173,9 @@ impl<DB: Tables> Play<DB> {
         else {
             bail!("the shop's tables cannot be counted");
         };
-        self.bar.set_position(u64::try_from(others + paid).unwrap_or_default());
         self.bar
             .set_message(format!("{paid} paid · {} workers killed", crew.kills));
+        self.bar.set_position(u64::try_from(others + paid).unwrap_or_default());
         Ok(others + paid)
     }
 
@@ -225,9 +221,7 @@ fn bar(args: &Args, orders: i64) -> ProgressBar {
     // Draws on stderr, and nothing at all when that is no terminal.
     let bar = ProgressBar::new(u64::try_from(orders * 3).unwrap_or_default());
     let style = ProgressStyle::with_template("  {bar:24.green/dim} {pos}/{len} jobs · {msg} · {elapsed}");
-    bar.with_style(
-        style
-            .unwrap_or_else(|_| ProgressStyle::default_bar())
-            .progress_chars("━━─"),
-    )
+    let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
+    bar.with_style(style.progress_chars("━━─"))
+        .with_message("starting workers")
 }

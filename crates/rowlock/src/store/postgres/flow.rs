@@ -1,5 +1,7 @@
 //! The flow verbs: enqueue, claim, settle, resolve. Statements are under `sql/postgres`.
 
+use std::collections::HashMap;
+
 use jiff_sqlx::ToSqlx;
 use sqlx::{Connection, PgConnection, Row};
 
@@ -136,6 +138,7 @@ pub async fn settle_in(inner: &Inner, pg: &mut PgConnection, settlement: &Settle
     }
 }
 
+#[derive(Clone, Copy)]
 struct Written {
     applied: bool,
     marked: bool,
@@ -166,23 +169,21 @@ async fn write_outcomes(
         .fetch_all(pg)
         .await
         .doing("settle")?;
-    let mut written: Vec<Written> = Vec::with_capacity(batch.len());
-    for settlement in batch {
-        let mut found = Written {
-            applied: false,
-            marked: true,
+    let mut written = HashMap::with_capacity(rows.len());
+    for row in &rows {
+        let key: (i64, i64) = (row.try_get("id").doing("settle")?, row.try_get("epoch").doing("settle")?);
+        let found = Written {
+            applied: row.try_get("applied").doing("settle")?,
+            marked: row.try_get("marked").doing("settle")?,
         };
-        for row in &rows {
-            let id: i64 = row.try_get("id").doing("settle")?;
-            let epoch: i64 = row.try_get("epoch").doing("settle")?;
-            if (id, epoch) == (settlement.token.id, settlement.token.epoch) {
-                found.applied = row.try_get("applied").doing("settle")?;
-                found.marked = row.try_get("marked").doing("settle")?;
-            }
-        }
-        written.push(found);
+        written.insert(key, found);
     }
-    Ok(written)
+    const LOST: Written = Written {
+        applied: false,
+        marked: true,
+    };
+    let found = |s: &Settlement| written.get(&(s.token.id, s.token.epoch)).copied().unwrap_or(LOST);
+    Ok(batch.iter().map(found).collect())
 }
 
 /// Next links and compensating jobs; returns the queues that got work.

@@ -1,0 +1,425 @@
+//! `docs/grants.sql` as it is: each role can do its part, no role can do another's, and no grant is there for nothing.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
+mod steps;
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicU32, Ordering},
+    },
+    time::Duration,
+};
+
+use proof::bed::{Database, Server, postgres_servers, until};
+use rowlock::{
+    Counters, Ended, Fail, Job, JobFilter, State,
+    postgres::{Ctx, Outcome, Rowlock, Tx, Worker},
+};
+use serde::{Deserialize, Serialize};
+use sqlx::{Connection, PgConnection};
+use tokio_util::sync::CancellationToken;
+
+use crate::steps::{catalog::script, enqueue, partitions, register, sql};
+
+const GRANTS: &str = include_str!("../../../docs/grants.sql");
+
+const PRODUCER: &str = "rowlock_producer";
+const WORKER: &str = "rowlock_worker";
+const OPERATOR: &str = "rowlock_operator";
+
+/// A database migrated by an owner without any other right, with the documented grants.
+struct Granted {
+    database: Database,
+    /// Roles are the server's, so they do not go with the database.
+    logins: Vec<String>,
+    root: PgConnection,
+}
+
+impl Granted {
+    async fn new(server: &Server, case: &str) -> Granted {
+        let database = Database::fresh(server, &format!("grants::{case}")).await.unwrap();
+        let mut granted = Granted {
+            root: PgConnection::connect(&database.url).await.unwrap(),
+            database,
+            logins: Vec::new(),
+        };
+        let owner = granted.login(None).await;
+        let name = granted.database.url.rsplit('/').next().unwrap();
+        let create = format!("grant create on database {name} to {owner}");
+        script(&mut granted.root, &create).await.unwrap();
+        let owner = granted.url(&owner);
+        Rowlock::open(&owner).unwrap().migrate().await.unwrap();
+        // Twice: whoever may create roles, then the owner, who may not.
+        script(&mut granted.root, GRANTS).await.unwrap();
+        let mut owner = PgConnection::connect(&owner).await.unwrap();
+        script(&mut owner, GRANTS).await.unwrap();
+        granted
+    }
+
+    /// The same database under another role.
+    fn url(&self, role: &str) -> String {
+        let (scheme, rest) = self.database.url.split_once("://").unwrap();
+        let (_, host) = rest.split_once('@').unwrap();
+        format!("{scheme}://{role}@{host}")
+    }
+
+    /// A new role that may log in and is a member of one other at most.
+    async fn login(&mut self, member_of: Option<&str>) -> String {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let name = format!("login_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
+        let within = member_of.map(|role| format!("in role {role}")).unwrap_or_default();
+        script(&mut self.root, &format!("create role {name} login {within}"))
+            .await
+            .unwrap();
+        self.logins.push(name.clone());
+        name
+    }
+
+    /// A handle and a connection of a new login that is a member of `role` and nothing else.
+    async fn member(&mut self, role: &str) -> (Rowlock, PgConnection) {
+        let login = self.login(Some(role)).await;
+        let url = self.url(&login);
+        let rowlock = Rowlock::connect(&url).await.unwrap();
+        (rowlock, PgConnection::connect(&url).await.unwrap())
+    }
+
+    async fn end(self, server: &Server) {
+        self.database.discard().await.unwrap();
+        let mut root = PgConnection::connect(&server.url).await.unwrap();
+        script(&mut root, &format!("drop role {}", self.logins.join(", ")))
+            .await
+            .unwrap();
+    }
+}
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(kind = "first", attempts = 2)]
+struct First {
+    sold_out: bool,
+}
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(kind = "second")]
+struct Second {}
+
+async fn first(_cx: Ctx, job: First, mut tx: Tx) -> Outcome {
+    sqlx::query("insert into public.effects default values")
+        .execute(&mut *tx)
+        .await?;
+    if job.sold_out {
+        return Err(Fail::retire("sold out"));
+    }
+    tx.done().then(Second {}).ok()
+}
+
+async fn second(_cx: Ctx, _job: Second, tx: Tx) -> Outcome {
+    tx.done().ok()
+}
+
+/// Leaves one job with a worker that has not beaten for an hour.
+async fn lose_a_worker(pg: &mut PgConnection) {
+    let lane: (i64, i64, i16) = sqlx::query_as("select queue_no, kind_no, priority from rowlock.ready limit 1")
+        .fetch_one(&mut *pg)
+        .await
+        .unwrap();
+    register(pg, 1).await;
+    let moved = "with gone as (delete from rowlock.ready returning *) insert into rowlock.lease
+        select id, epoch + 1, 1, attempt + 1, attempts_max, queue_no, kind_no, alone, priority, clock_timestamp() from gone
+        where queue_no = $1";
+    sqlx::query(moved).bind(lane.0).execute(&mut *pg).await.unwrap();
+    sqlx::query("update rowlock.worker set beat = beat - interval '1 hour'")
+        .execute(pg)
+        .await
+        .unwrap();
+}
+
+/// Runs a worker on this handle until so many attempts are done.
+async fn work_until_done(rowlock: &Rowlock, jobs: u64) -> Arc<Counters> {
+    let worker = Worker::new(rowlock).queue("default", 4).lease(Duration::from_secs(2));
+    let worker = worker.atomic(first).atomic(second);
+    let (counters, stop) = (worker.counters(), CancellationToken::new());
+    let stopped = stop.clone();
+    let running = tokio::spawn(worker.run_until(async move { stopped.cancelled().await }));
+    let all = async || (counters.settled(Ended::Done) >= jobs).then_some(());
+    until("everything to be done", Duration::from_secs(30), all).await;
+    stop.cancel();
+    running.await.unwrap().unwrap();
+    counters
+}
+
+#[tokio::test]
+async fn every_role_can_do_its_part() {
+    for server in postgres_servers() {
+        let mut granted = Granted::new(&server, "every_role_can_do_its_part").await;
+        script(
+            &mut granted.root,
+            "create table public.effects (at timestamptz default now())",
+        )
+        .await
+        .unwrap();
+        script(
+            &mut granted.root,
+            &format!("grant insert on public.effects to {WORKER}"),
+        )
+        .await
+        .unwrap();
+
+        let (producer, mut own) = granted.member(PRODUCER).await;
+        let mut tx = own.begin().await.unwrap();
+        let lost = producer.enqueue(&mut tx, First { sold_out: false }).await.unwrap().id();
+        tx.commit().await.unwrap();
+        let (worker, mut upkeep) = granted.member(WORKER).await;
+        lose_a_worker(&mut upkeep).await;
+        let retired = producer
+            .enqueue_now(First { sold_out: true })
+            .if_retired(Second {})
+            .await
+            .unwrap()
+            .id();
+        producer
+            .enqueue_all_now((0..20).map(|_| First { sold_out: false }))
+            .await
+            .unwrap();
+
+        // 21 first links, their 21 second ones, and the compensation of the one that was retired.
+        let counters = work_until_done(&worker, 43).await;
+        assert_eq!((counters.expired(), counters.settled(Ended::Retired)), (1, 1));
+        assert_eq!(counters.settled(Ended::Done), 43);
+        partitions(&mut upkeep).await.unwrap();
+        for text in [
+            "select rowlock.drop_history('epoch')",
+            "delete from rowlock.job where id < 0",
+        ] {
+            script(&mut upkeep, text).await.unwrap();
+        }
+
+        let (operator, _own) = granted.member(OPERATOR).await;
+        let look = operator.observe();
+        assert_eq!(
+            look.status().await.unwrap().lanes.iter().map(|l| l.cases).sum::<i64>(),
+            1
+        );
+        assert_eq!(look.jobs(&JobFilter::default()).await.unwrap().len(), 44);
+        assert_eq!(look.attempts(lost).await.unwrap().len(), 2);
+        assert_eq!(look.chain(lost).await.unwrap().len(), 2);
+        assert_eq!(look.cases(10).await.unwrap().len(), 1);
+        operator.operate().reopen(retired, "tester").await.unwrap();
+        assert_eq!(look.job(retired).await.unwrap().unwrap().state, State::Ready);
+        granted.end(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn no_role_can_do_anothers_part() {
+    let nobodys = [
+        "create table rowlock.mine (id int)",
+        "drop table rowlock.lease",
+        "alter table rowlock.ready add column mine int",
+        "truncate rowlock.outcome",
+        "insert into rowlock.migration (version, name, oldest) values (99, 'mine', 99)",
+        "update rowlock.job set payload = '{}'",
+        "update rowlock.ready set due_at = now()",
+        "update rowlock.lease set worker = 1",
+        "update rowlock.outcome set outcome = 'done'",
+        "delete from rowlock.outcome",
+        "delete from rowlock.audit",
+        "create or replace function rowlock.drop_history(before timestamptz) returns int language sql as 'select 1'",
+    ];
+    let forbidden = [
+        (PRODUCER, "claim", sql!("claim")),
+        (PRODUCER, "settle", sql!("settle")),
+        (PRODUCER, "expire", sql!("expire")),
+        (PRODUCER, "register", sql!("register")),
+        (PRODUCER, "job", sql!("job")),
+        (PRODUCER, "reopen", sql!("reopen")),
+        (PRODUCER, "partitions", sql!("partitions")),
+        (WORKER, "reopen", sql!("reopen")),
+        (WORKER, "the case", "delete from rowlock.case_file"),
+        (
+            WORKER,
+            "the audit",
+            "insert into rowlock.audit (actor, verb, id) values ('me', 'reopen', 1)",
+        ),
+        (WORKER, "a worker's name", "update rowlock.worker set name = 'me'"),
+        (OPERATOR, "enqueue", sql!("enqueue")),
+        (OPERATOR, "claim", sql!("claim")),
+        (OPERATOR, "settle", sql!("settle")),
+        (OPERATOR, "expire", sql!("expire")),
+        (OPERATOR, "beat", sql!("beat")),
+        (OPERATOR, "prune", sql!("prune")),
+        (OPERATOR, "partitions", sql!("partitions")),
+        (OPERATOR, "drop_history", sql!("drop_history")),
+    ];
+    for server in postgres_servers() {
+        let mut granted = Granted::new(&server, "no_role_can_do_anothers_part").await;
+        let everyone = [PRODUCER, WORKER, OPERATOR];
+        for (role, what, text) in everyone
+            .iter()
+            .flat_map(|role| nobodys.iter().map(move |text| (*role, *text, *text)))
+        {
+            let said = as_role(&mut granted.root, role, text, Run::Really).await;
+            assert!(refused(&said), "{role} may {what}: {said:?}");
+        }
+        for (role, what, text) in forbidden {
+            let said = as_role(&mut granted.root, role, text, Run::Explain).await;
+            assert!(refused(&said), "{role} may {what}: {said:?}");
+        }
+        let stranger = granted.login(None).await;
+        for text in ["select from rowlock.jobs", "select rowlock.make_partitions(1, 1)"] {
+            let said = as_role(&mut granted.root, &stranger, text, Run::Really).await;
+            assert!(refused(&said), "a stranger may {text}: {said:?}");
+        }
+        granted.end(&server).await;
+    }
+}
+
+/// What each role must be able to do; taking any of its grants away must break one of these.
+const PARTS: [(&str, &[&str]); 3] = [
+    (PRODUCER, &[sql!("schema_version"), sql!("enqueue"), NEXT_ID]),
+    (
+        WORKER,
+        &[
+            sql!("schema_version"),
+            sql!("register"),
+            sql!("beat"),
+            sql!("claim"),
+            sql!("settle"),
+            sql!("enqueue"),
+            NEXT_ID,
+            sql!("compensate"),
+            sql!("resolve_lock"),
+            sql!("resolve_outcome"),
+            sql!("mark_dead"),
+            sql!("expire"),
+            sql!("lock_dead"),
+            sql!("forget_dead"),
+            sql!("leave"),
+            sql!("lock_worker"),
+            sql!("own_leases"),
+            sql!("alone_due"),
+            sql!("partitions"),
+            sql!("drop_history"),
+            sql!("prune"),
+            sql!("notify"),
+            sql!("terminate"),
+        ],
+    ),
+    (
+        OPERATOR,
+        &[
+            sql!("schema_version"),
+            sql!("status"),
+            sql!("workers"),
+            sql!("jobs"),
+            sql!("job"),
+            sql!("chain"),
+            sql!("attempts"),
+            sql!("cases"),
+            sql!("reopen"),
+            "select at, actor, verb, id from rowlock.audit",
+        ],
+    ),
+];
+
+/// A sequence's right is asked for when it is used, not when a plan is made.
+const NEXT_ID: &str = "explain analyze select nextval('rowlock.job_id')";
+
+/// Each grant of `$1` in the schema, as the statement that takes it away.
+const REVOCATIONS: &str = "
+    select format('revoke %s on %s rowlock.%I from %s', a.privilege_type,
+      case c.relkind when 'S' then 'sequence' else 'table' end, c.relname, $1)
+    from pg_class c cross join aclexplode(c.relacl) a
+    where c.relnamespace = 'rowlock'::regnamespace and a.grantee = $1::regrole
+    union all
+    select format('revoke %s (%I) on rowlock.%I from %s', a.privilege_type, t.attname, t.attrelid::regclass::name, $1)
+    from pg_attribute t join pg_class c on c.oid = t.attrelid cross join aclexplode(t.attacl) a
+    where c.relnamespace = 'rowlock'::regnamespace and a.grantee = $1::regrole
+    union all
+    select format('revoke execute on function %s from %s', p.oid::regprocedure, $1)
+    from pg_proc p cross join aclexplode(p.proacl) a
+    where p.pronamespace = 'rowlock'::regnamespace and a.grantee = $1::regrole
+    union all
+    select format('revoke %s on schema rowlock from %s', a.privilege_type, $1)
+    from pg_namespace n cross join aclexplode(n.nspacl) a
+    where n.nspname = 'rowlock' and a.grantee = $1::regrole";
+
+#[tokio::test]
+async fn every_grant_is_needed_and_none_is_missing() {
+    for server in postgres_servers() {
+        let mut granted = Granted::new(&server, "every_grant_is_needed_and_none_is_missing").await;
+        enqueue(&mut granted.root, 1, 1).await;
+        for (role, part) in PARTS {
+            for text in part {
+                as_role(&mut granted.root, role, text, Run::Explain)
+                    .await
+                    .unwrap_or_else(|e| panic!("{role}: {text}: {e}"));
+            }
+            let revocations: Vec<String> = sqlx::query_scalar(REVOCATIONS)
+                .bind(role)
+                .fetch_all(&mut granted.root)
+                .await
+                .unwrap();
+            assert!(revocations.len() >= 5, "{role} has only {revocations:?}");
+            for revocation in revocations {
+                let mut without = granted.root.begin().await.unwrap();
+                script(&mut without, &revocation).await.unwrap();
+                let mut missed = false;
+                for text in part {
+                    missed |= refused(&as_role(&mut without, role, text, Run::Explain).await);
+                }
+                without.rollback().await.unwrap();
+                assert!(
+                    missed,
+                    "{role} does its part after `{revocation}`: the grant is not needed"
+                );
+            }
+        }
+        granted.end(&server).await;
+    }
+}
+
+/// Whether a statement is only planned, which checks the rights on every table, or run.
+#[derive(Clone, Copy, PartialEq)]
+enum Run {
+    Explain,
+    Really,
+}
+
+/// One statement under a role, taken back whatever it did.
+async fn as_role(root: &mut PgConnection, role: &str, text: &str, run: Run) -> Result<(), sqlx::Error> {
+    // The caller may have a transaction open; this one is then a savepoint in it.
+    let mut tx = root.begin().await.unwrap();
+    script(&mut tx, &format!("set local role {role}")).await.unwrap();
+    let said = if run == Run::Really || text == NEXT_ID {
+        script(&mut tx, text).await
+    } else {
+        explain(&mut tx, text).await
+    };
+    tx.rollback().await.unwrap();
+    said
+}
+
+async fn explain(pg: &mut PgConnection, text: &str) -> Result<(), sqlx::Error> {
+    script(pg, "set local plan_cache_mode = force_generic_plan").await?;
+    // A prepared statement outlives its transaction, so each has a name of its own.
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let part = format!("part_{}", NEXT.fetch_add(1, Ordering::Relaxed));
+    script(pg, &format!("prepare {part} as {text}")).await?;
+    let count = "select cardinality(parameter_types) from pg_prepared_statements where name = $1";
+    let count: i32 = sqlx::query_scalar(count).bind(&part).fetch_one(&mut *pg).await?;
+    let nulls = vec!["null"; count as usize].join(", ");
+    let args = if nulls.is_empty() { nulls } else { format!("({nulls})") };
+    script(pg, &format!("explain execute {part} {args}")).await
+}
+
+/// Refused for want of a right, and for no other reason.
+fn refused(said: &Result<(), sqlx::Error>) -> bool {
+    let code = said
+        .as_ref()
+        .err()
+        .and_then(|e| e.as_database_error())
+        .and_then(|e| e.code());
+    code.as_deref() == Some("42501")
+}

@@ -1,0 +1,247 @@
+//! What the hot statements cost: the generic plans that the engine's connections get, on a table with a backlog.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
+mod steps;
+
+use sqlx::{AssertSqlSafe, PgConnection};
+
+use crate::steps::{
+    KIND, PRIORITY, QUEUE,
+    catalog::script,
+    explain::{PLANNER, Plan, explain},
+    register,
+    session::{self, Bed},
+    sql,
+};
+
+/// Kinds in the backlog; the steps' own is the first.
+const LANES: i64 = 5;
+/// Jobs that each claim asks for.
+const PLACES: i64 = 50;
+
+/// Adds jobs to every lane: so many due, and as many more that are scheduled for tomorrow.
+async fn backlog(pg: &mut PgConnection, due_per_lane: i64) {
+    let fill = format!(
+        "with new as (
+           select nextval('rowlock.job_id') as id, {KIND} + n % {LANES} as kind_no, n % {due} as place, n >= {due} * {LANES} as later
+           from generate_series(0, {due} * {LANES} * 2 - 1) n
+         ), body as (
+           insert into rowlock.job (id, uid, kind, version, queue, priority, attempts_max, payload, position, created_at)
+           select id, gen_random_uuid(), 'step', 1, 'steps', {PRIORITY}, 3, '{{}}', 0, clock_timestamp() from new
+         )
+         insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+         select {QUEUE}, kind_no, false, {PRIORITY},
+           clock_timestamp() + case when later then interval '1 day' else interval '-1 hour' end + place * interval '1 ms',
+           id, 0, 0, 3
+         from new",
+        due = due_per_lane,
+    );
+    sqlx::raw_sql(AssertSqlSafe(fill)).execute(pg).await.unwrap();
+}
+
+/// A claim of every lane from this cursor.
+async fn claim_plan(pg: &mut PgConnection, from: &str, analyze: bool) -> Plan {
+    let each = |value: &dyn Fn(i64) -> String| (0..LANES).map(value).collect::<Vec<_>>().join(",");
+    let args = format!(
+        "1, '{{{QUEUE}}}', '{{{PLACES}}}', '{{{}}}', '{{{}}}', '{{{}}}', array[{}]::timestamptz[], '{{{}}}', null, false",
+        each(&|_| QUEUE.to_string()),
+        each(&|n| (KIND + n).to_string()),
+        each(&|_| PRIORITY.to_string()),
+        each(&|_| from.to_owned()),
+        each(&|_| "0".into()),
+    );
+    explain(pg, sql!("claim"), &args, analyze).await
+}
+
+const FROM_START: &str = "'epoch'";
+/// A little before the backlog's first job, as a cursor is.
+const FROM_CURSOR: &str = "now() - interval '2 hours'";
+
+fn assert_no_walk(plan: &Plan) {
+    for node in plan.nodes() {
+        let walks = [
+            "Seq Scan",
+            "Sort",
+            "Incremental Sort",
+            "Bitmap Heap Scan",
+            "Hash Join",
+            "Merge Join",
+        ];
+        assert!(!walks.contains(&node.kind()), "{} in {}", node.kind(), plan.shown());
+    }
+}
+
+async fn on_each_server(case: &str, look: impl AsyncFn(Bed)) {
+    let look = &look;
+    let race = async move |mut bed: Bed| {
+        register(&mut bed.eye, 1).await;
+        look(bed).await;
+    };
+    session::on_each_server(&format!("plans::{case}"), race).await;
+}
+
+#[test]
+fn the_planner_settings_are_the_engines() {
+    let engine = include_str!("../../rowlock/src/store/postgres.rs");
+    for setting in PLANNER {
+        assert!(engine.contains(setting), "the engine does not say `{setting}`");
+    }
+}
+
+#[tokio::test]
+async fn a_claim_is_one_index_range_per_lane_whatever_the_statistics_say() {
+    on_each_server(
+        "a_claim_is_one_index_range_per_lane_whatever_the_statistics_say",
+        async |mut bed| {
+            let empty = claim_plan(&mut bed.eye, FROM_CURSOR, false).await;
+            backlog(&mut bed.eye, 10_000).await;
+            let unknown = claim_plan(&mut bed.eye, FROM_CURSOR, false).await;
+            script(&mut bed.eye, "analyze").await.unwrap();
+            let known = claim_plan(&mut bed.eye, FROM_CURSOR, false).await;
+
+            for plan in [empty, unknown, known] {
+                assert_no_walk(&plan);
+                let scans = plan.scans("ready");
+                let probe = scans.iter().find(|n| n.index() == "ready_order");
+                let probe = probe.unwrap_or_else(|| panic!("no probe of ready_order in {}", plan.shown()));
+                for part in [
+                    "ROW(due_at, id) >= ROW(",
+                    "due_at <= ",
+                    "queue_no = ",
+                    "kind_no = ",
+                    "alone = ",
+                    "priority = ",
+                ] {
+                    assert!(
+                        probe.cond().contains(part),
+                        "{part:?} is not in the range: {}",
+                        probe.cond()
+                    );
+                }
+                assert_eq!(probe.text("Filter"), "", "everything is in the range");
+                for scan in scans {
+                    assert!(
+                        scan.kind() == "Tid Scan" || scan.index() == "ready_order",
+                        "{}",
+                        plan.shown()
+                    );
+                }
+            }
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_claim_costs_the_same_with_a_hundred_times_the_backlog() {
+    on_each_server("a_claim_costs_the_same_with_a_hundred_times_the_backlog", async |mut bed| {
+        let mut cost = Vec::new();
+        for due_per_lane in [100, 9_900] {
+            backlog(&mut bed.eye, due_per_lane).await;
+            script(&mut bed.eye, "analyze").await.unwrap();
+            for from in [FROM_CURSOR, FROM_START] {
+                // The first run warms up; what it did is taken back.
+                claim_plan(&mut bed.eye, from, true).await;
+                cost.push(claim_plan(&mut bed.eye, from, true).await.buffers());
+            }
+        }
+        let ready = bed.count("select count(*) from rowlock.ready").await;
+        assert_eq!(ready, 100_000, "half of them scheduled for later");
+        let [few_cursor, few_start, many_cursor, many_start] = cost[..] else {
+            panic!("{cost:?}")
+        };
+        println!(
+            "buffers of a claim of {PLACES}: 1,000 ready {few_cursor}, {few_start} from the start; 100,000 {many_cursor}, {many_start}"
+        );
+        assert!(
+            many_cursor <= few_cursor * 2,
+            "{many_cursor} buffers with 100,000 ready, {few_cursor} with 1,000"
+        );
+        assert!(
+            many_start <= few_start * 2,
+            "a sweep: {many_start} buffers with 100,000 ready, {few_start} with 1,000"
+        );
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn bodies_are_looked_up_in_their_own_partition_only() {
+    on_each_server("bodies_are_looked_up_in_their_own_partition_only", async |mut bed| {
+        backlog(&mut bed.eye, 100).await;
+        for plan in [
+            claim_plan(&mut bed.eye, FROM_START, true).await,
+            explain(&mut bed.eye, sql!("job"), "7", true).await,
+        ] {
+            let partitions =
+                ["job_0", "job_1", "job_rest"].map(|p| plan.scans(p).iter().map(|n| n.loops()).sum::<i64>());
+            assert!(partitions[0] > 0, "{}", plan.shown());
+            assert_eq!(partitions[1..], [0, 0], "{}", plan.shown());
+            assert!(
+                plan.scans("job_0").iter().all(|n| n.index() == "job_0_pkey"),
+                "{}",
+                plan.shown()
+            );
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn settle_and_expire_find_leases_by_their_key() {
+    on_each_server("settle_and_expire_find_leases_by_their_key", async |mut bed| {
+        backlog(&mut bed.eye, 2_000).await;
+        let take = "insert into rowlock.lease
+            select id, 1, 1, 1, 3, queue_no, kind_no, alone, priority, clock_timestamp() from rowlock.ready;
+            delete from rowlock.ready; analyze";
+        script(&mut bed.eye, take).await.unwrap();
+
+        let one = "'{7}', '{1}', '{1}', '{done}', '{finished}', '{0}', '{null}', '{null}', null, null";
+        let settle = explain(&mut bed.eye, sql!("settle"), one, true).await;
+        assert_no_walk(&settle);
+        assert!(
+            settle.scans("lease").iter().all(|n| n.index() == "lease_pkey"),
+            "{}",
+            settle.shown()
+        );
+        assert!(
+            settle.buffers() < 50,
+            "one of 20,000 leases costs {} buffers",
+            settle.buffers()
+        );
+
+        // Looking for dead workers' leases every other second must cost nothing while nobody is dead.
+        let nobody = explain(&mut bed.eye, sql!("expire"), "1000, null, 'worker lost'", true).await;
+        assert_eq!(
+            nobody.scans("lease").iter().map(|n| n.loops()).sum::<i64>(),
+            0,
+            "{}",
+            nobody.shown()
+        );
+        assert!(
+            nobody.buffers() < 10,
+            "with nobody dead it costs {} buffers",
+            nobody.buffers()
+        );
+        script(&mut bed.eye, "update rowlock.worker set dead = true")
+            .await
+            .unwrap();
+        let expire = explain(&mut bed.eye, sql!("expire"), "1000, null, 'worker lost'", true).await;
+        let leases = expire.scans("lease");
+        assert_eq!(leases.len(), 2, "{}", expire.shown());
+        assert_eq!(
+            leases[0].loops(),
+            1,
+            "the leases are looked through once per dead worker: {}",
+            expire.shown()
+        );
+        assert_eq!(
+            (leases[1].index(), leases[1].loops()),
+            ("lease_pkey", 1000),
+            "{}",
+            expire.shown()
+        );
+    })
+    .await;
+}

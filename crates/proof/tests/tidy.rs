@@ -1,0 +1,340 @@
+//! House style that a reader should not have to check: sizes, statements, the one-way flow, words, and the map.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
+
+#[path = "tidy/flow.rs"]
+mod flow;
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+const LINES_MAX: usize = 500;
+
+fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest
+        .ancestors()
+        .nth(2)
+        .expect("the crate lies two folders deep")
+        .to_owned()
+}
+
+/// Every file with one of these endings, as its path from the root and its text.
+fn tree(endings: &[&str]) -> Vec<(String, String)> {
+    fn walk(folder: &Path, into: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            if path.is_dir() {
+                if name != "target" && name != ".git" {
+                    walk(&path, into);
+                }
+            } else {
+                into.push(path);
+            }
+        }
+    }
+    let mut paths = Vec::new();
+    walk(&root(), &mut paths);
+    paths.sort();
+    let named = |path: PathBuf| {
+        let name = path.strip_prefix(root()).unwrap().to_string_lossy().into_owned();
+        let wanted = endings.iter().any(|ending| name.ends_with(ending));
+        wanted.then(|| (name, fs::read_to_string(&path).unwrap()))
+    };
+    paths.into_iter().filter_map(named).collect()
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+fn assert_none(breaches: Vec<String>, rule: &str) {
+    assert!(breaches.is_empty(), "{rule}:\n  {}", breaches.join("\n  "));
+}
+
+#[test]
+fn no_file_is_longer_than_a_file_may_be() {
+    let lines = tree(&[".rs"])
+        .into_iter()
+        .map(|(path, text)| (text.lines().count(), path));
+    let long = lines
+        .filter(|(lines, _)| *lines > LINES_MAX)
+        .map(|(lines, path)| format!("{path}: {lines} lines"));
+    assert_none(long.collect(), "a file stops at 500 lines");
+}
+
+#[test]
+fn nothing_is_left_unfinished_or_switched_off() {
+    // Put together here, so that this file does not find itself.
+    let marks = [["to", "do!("], ["unimple", "mented!("], ["#[ig", "nore"], ["dbg", "!("]].map(|parts| parts.concat());
+    let mut found = Vec::new();
+    for (path, text) in tree(&[".rs"]) {
+        for mark in &marks {
+            let lines = (1..).zip(text.lines()).filter(|(_, line)| line.contains(mark));
+            found.extend(lines.map(|(n, _)| format!("{path}:{n}: {mark}")));
+        }
+    }
+    assert_none(found, "unfinished");
+}
+
+#[test]
+fn no_path_of_somebodys_machine_is_in_the_tree() {
+    let homes = [["/ho", "me/"], ["/ro", "ot/"], ["/Us", "ers/"], ["/wo", "rk/"]].map(|parts| parts.concat());
+    let mut found = Vec::new();
+    for (path, text) in tree(&[".rs", ".sql", ".md", ".toml", ".ci/run"]) {
+        for (n, line) in (1..).zip(text.lines()) {
+            found.extend(
+                homes
+                    .iter()
+                    .filter(|home| line.contains(*home))
+                    .map(|home| format!("{path}:{n}: {home}")),
+            );
+        }
+    }
+    assert_none(found, "paths of one machine");
+}
+
+/// What is wrong with one statement's file. `caller` is the text that must name it, `twin` whether the other dialect has it.
+fn statement_breaches(name: &str, text: &str, caller: &str, twin: bool) -> Vec<String> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut breaches = Vec::new();
+    if !lines.first().is_some_and(|line| line.starts_with("-- ")) {
+        breaches.push("line one is not its promise".to_owned());
+    }
+    if !lines.get(1).is_some_and(|line| line.starts_with("-- Index:")) {
+        breaches.push("line two does not say which index it leans on (`-- Index: …`)".to_owned());
+    }
+    let called = caller
+        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
+        .any(|word| word == name);
+    if !called {
+        breaches.push("no caller".to_owned());
+    }
+    let excused = lines.iter().any(|line| {
+        line.strip_prefix("-- no twin: ")
+            .is_some_and(|why| !why.trim().is_empty())
+    });
+    if !twin && !excused {
+        breaches.push("no twin in the other dialect and no line `-- no twin: why`".to_owned());
+    }
+    if twin && excused {
+        breaches.push("says `-- no twin`, but there is one".to_owned());
+    }
+    breaches
+}
+
+#[test]
+fn every_statement_has_a_promise_a_caller_and_a_twin() {
+    let files = tree(&[".sql"]);
+    let mut found = Vec::new();
+    let mut seen = 0;
+    for (dialect, other) in [("postgres", "sqlite"), ("sqlite", "postgres")] {
+        let folder = format!("crates/rowlock/sql/{dialect}/");
+        let callers = read(&format!("crates/rowlock/src/store/{dialect}/sql.rs"));
+        let migrate = read(&format!("crates/rowlock/src/store/{dialect}/migrate.rs"));
+        for (path, text) in files.iter().filter(|(path, _)| path.starts_with(&folder)) {
+            let file = path.trim_start_matches(&folder);
+            let name = file.trim_end_matches(".sql");
+            seen += 1;
+            if file.starts_with("migrations/") {
+                if !migrate.contains(&format!("{file}\"")) {
+                    found.push(format!("{path}: no migration of this name runs"));
+                }
+            } else if name != "schema" {
+                let twin = files
+                    .iter()
+                    .any(|(path, _)| *path == format!("crates/rowlock/sql/{other}/{file}"));
+                let breaches = statement_breaches(name, text, &callers, twin);
+                found.extend(breaches.into_iter().map(|breach| format!("{path}: {breach}")));
+            }
+        }
+    }
+    assert!(seen > 50, "only {seen} files found");
+    assert_none(found, "statements");
+}
+
+#[test]
+fn the_statement_check_sees_each_breach() {
+    let good = "-- Takes.\n-- Index: none.\nselect 1\n";
+    assert_eq!(
+        statement_breaches("take", good, "statements!(give, take)", true),
+        [""; 0]
+    );
+    let excused = "-- Takes.\n-- Index: none.\n-- no twin: because.\nselect 1\n";
+    assert_eq!(statement_breaches("take", excused, "\"take\"", false), [""; 0]);
+    for (text, caller, twin) in [
+        ("select 1", "take", true),
+        ("-- Takes.\nselect 1", "take", true),
+        (good, "take_two", true),
+        (good, "take", false),
+        (excused, "take", true),
+    ] {
+        assert_ne!(
+            statement_breaches("take", text, caller, twin),
+            [""; 0],
+            "{text:?} {caller:?} {twin}"
+        );
+    }
+}
+
+/// Words that the glossary gives up, in every form they come in. *Message* and *task* have a meaning of their own, a text
+/// shown to people and a unit of the async runtime, so they are banned where only jobs are spoken of: in SQL.
+const BANNED: [(&str, &[&str]); 3] = [
+    (
+        "",
+        &[
+            "ack",
+            "acks",
+            "discard",
+            "discards",
+            "discarded",
+            "discarding",
+            "rescue",
+            "rescues",
+            "rescued",
+            "rescuing",
+            "reap",
+            "reaps",
+            "reaped",
+            "reaper",
+            "reaping",
+            "manager",
+            "managers",
+            "service",
+            "services",
+            "util",
+            "utils",
+            "helper",
+            "helpers",
+        ],
+    ),
+    (".sql", &["task", "tasks", "message", "messages"]),
+    ("README.md", &["task", "tasks"]),
+];
+
+/// Names that others gave, and the one manager that is not ours: the program that starts and stops processes.
+const OTHERS_NAMES: [&str; 7] = [
+    "tokio-util",
+    "tokio_util",
+    "io-util",
+    "io_util",
+    "test-util",
+    "TransactionManager",
+    "process manager",
+];
+
+/// The banned words of a line, in identifiers, comments and prose alike.
+fn banned_in(path: &str, line: &str) -> Vec<String> {
+    let mut line = line.to_owned();
+    for name in OTHERS_NAMES {
+        line = line.replace(name, "");
+    }
+    let mut words = vec![String::new()];
+    let mut before = ' ';
+    for c in line.chars() {
+        if !c.is_alphabetic() || (c.is_uppercase() && before.is_lowercase()) {
+            words.push(String::new());
+        }
+        if let (true, Some(word)) = (c.is_alphabetic(), words.last_mut()) {
+            word.extend(c.to_lowercase());
+        }
+        before = c;
+    }
+    words.retain(|word| !word.is_empty());
+    let applying = BANNED
+        .iter()
+        .filter(|(place, _)| path.ends_with(place))
+        .flat_map(|(_, words)| words.iter());
+    let mut found: Vec<String> = applying
+        .filter(|banned| words.iter().any(|w| w == *banned))
+        .map(|w| (*w).to_owned())
+        .collect();
+    if words
+        .windows(2)
+        .any(|pair| pair[0] == "dead" && pair[1].starts_with("letter"))
+    {
+        found.push("dead letter".to_owned());
+    }
+    found
+}
+
+#[test]
+fn one_word_is_used_per_thing() {
+    let mut found = Vec::new();
+    for (path, text) in tree(&[".rs", ".sql", ".md", ".toml"]) {
+        // This file has to name them.
+        if path.ends_with("tests/tidy.rs") {
+            continue;
+        }
+        for (n, line) in (1..).zip(text.lines()) {
+            found.extend(
+                banned_in(&path, line)
+                    .into_iter()
+                    .map(|word| format!("{path}:{n}: {word}: {}", line.trim())),
+            );
+        }
+    }
+    assert_none(found, "words that the glossary does not use");
+}
+
+#[test]
+fn the_word_check_sees_words_inside_names() {
+    assert_eq!(banned_in("a.rs", "struct LeaseManager;"), ["manager"]);
+    assert_eq!(banned_in("a.rs", "fn reap_dead() {} // ack"), ["ack", "reap"]);
+    assert_eq!(banned_in("a.sql", "-- one task"), ["task"]);
+    assert_eq!(banned_in("a.md", "the dead letters"), ["dead letter"]);
+    assert_eq!(
+        banned_in("a.rs", "tokio_util::task, PgTransactionManager, back, acked, utility"),
+        [""; 0]
+    );
+}
+
+/// The paths that a page names in backticks or links to.
+fn named_paths(page: &str) -> Vec<String> {
+    let plain = |token: &&str| token.chars().all(|c| c.is_ascii_alphanumeric() || "/._-".contains(c));
+    let quoted = page
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .filter(|t| t.contains('/') || *t == "docs")
+        .filter(plain);
+    let linked = page
+        .split("](")
+        .skip(1)
+        .filter_map(|rest| rest.split(')').next())
+        .filter(plain);
+    quoted.chain(linked).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_map_matches_the_tree() {
+    let map = read("ARCHITECTURE.md");
+    let named = named_paths(&map);
+    let mut found: Vec<String> = Vec::new();
+    found.extend(
+        named
+            .iter()
+            .filter(|path| !root().join(path).exists())
+            .map(|path| format!("{path} does not exist")),
+    );
+
+    let entries = |folder: &str| -> Vec<String> {
+        let entries = fs::read_dir(root().join(folder)).unwrap().map(|e| e.unwrap());
+        entries
+            .map(|e| format!("{folder}/{}", e.file_name().to_string_lossy()))
+            .collect()
+    };
+    let crates = entries("crates");
+    let modules = entries("crates/rowlock/src")
+        .into_iter()
+        .filter(|path| path.ends_with(".rs"));
+    for path in crates.into_iter().chain(modules) {
+        if !named.contains(&path) {
+            found.push(format!("{path} is not in the map"));
+        }
+    }
+    assert_none(found, "ARCHITECTURE.md");
+}
