@@ -1,17 +1,19 @@
 //! A real worker process is killed with SIGKILL at every named point of both handler shapes. Another takes over, and
 //! what the job does has happened once: in the database, at the provider, and down its chain.
 
-use std::rc::Rc;
+use std::{rc::Rc, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use proof::{
     bed::postgres_servers,
     scene::{Scene, all_servers, on_each},
-    victim::{Atomic, Batched, Failing, PATIENCE, Staged},
+    victim::{Atomic, Batched, Failing, Orders, PATIENCE, Staged, Victim},
 };
 use rowlock::Ended::{self, Done, Lost, Retried};
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
+
+const DONE: &str = "select count(*) from rowlock.outcome where outcome = 'done'";
 
 /// What the killed job is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +201,72 @@ async fn a_commit_cut_off_by_the_server_is_looked_up_and_the_job_retried() -> Re
         let resolved = resolved.first().context("the commit's fate was not looked up")?;
         ensure!(resolved["committed"] == false, "{resolved}");
         happened_once(&scene, Shape::Atomic, id, &[Retried, Done]).await
+    })
+    .await
+}
+
+/// Kills a random one of three workers again and again, wherever it happens to be, and replaces it at once.
+async fn kill_at_random(scene: &Scene, kills: usize, seed: u64) -> Result<Vec<Victim>> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let orders = Orders {
+        concurrency: 3,
+        prefetch: Some(1),
+        quiet: true,
+        ..scene.orders()
+    };
+    let mut victims: Vec<Victim> = (0..3).map(|_| scene.victim(&orders, None)).collect::<Result<_>>()?;
+    for _ in 0..kills {
+        tokio::time::sleep(Duration::from_millis(random.u64(50..600))).await;
+        let unlucky = random.usize(0..victims.len());
+        victims[unlucky].kill()?;
+        victims[unlucky] = scene.victim(&orders, None)?;
+    }
+    Ok(victims)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn jobs_happen_once_while_workers_are_killed_at_random() -> Result<()> {
+    let case = "crash::jobs_happen_once_while_workers_are_killed_at_random";
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    on_each(all_servers(), VICTIM, case, |scene| async move {
+        // Enough that there is always work under way: what is killed must be in the middle of something.
+        let atomic = scene.enqueue_all(vec![Atomic { account: 1 }; 4_000]).await?;
+        let failing = scene.enqueue_all(vec![Failing {}; 200]).await?;
+        let staged = scene.enqueue_all(vec![Staged {}; 2_000]).await?;
+        let batched = scene.enqueue_all(vec![Batched {}; 2_000]).await?;
+        let victims = kill_at_random(&scene, 40, seed).await?;
+        let jobs = (atomic.len() + failing.len() + staged.len() + batched.len()) as i64;
+        scene.until_number(DONE, 2 * jobs, PATIENCE * 2).await;
+        drop(victims);
+
+        for count in [
+            "select count(*) from rowlock.job",
+            "select count(distinct id) from rowlock.outcome where outcome = 'done'",
+        ] {
+            let seen = scene.number(count).await?;
+            ensure!(seen == 2 * jobs, "{count} gives {seen}, not {}", 2 * jobs);
+        }
+        let lost = scene
+            .number("select count(*) from rowlock.outcome where outcome = 'lost'")
+            .await?;
+        println!("{}: {lost} attempts lost", scene.database.label());
+        // Batched jobs write nothing, what follows them does.
+        let rows = 2 * jobs - batched.len() as i64;
+        for count in ["select count(*) from ledger", "select count(distinct job) from ledger"] {
+            let seen = scene.number(count).await?;
+            ensure!(seen == rows, "{count} gives {seen}, not {rows}");
+        }
+        let balance = scene.number("select balance from account where id = 1").await?;
+        ensure!(balance == atomic.len() as i64, "the account stands at {balance}");
+        for id in staged.iter().chain(&batched) {
+            ensure!(
+                scene.provider.effects(*id) == 1,
+                "job {id} had {} effects",
+                scene.provider.effects(*id)
+            );
+        }
+        scene.at_rest().await
     })
     .await
 }

@@ -1,5 +1,7 @@
 //! The conformance cases on every PostgreSQL that the run was given.
 
+#![allow(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
+
 /// What the cases call the database under test.
 mod db {
     pub(crate) use proof::bed::postgres_servers as servers;

@@ -1,5 +1,7 @@
 //! The conformance cases on SQLite.
 
+#![allow(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
+
 /// What the cases call the database under test.
 mod db {
     pub(crate) use proof::bed::sqlite_server as servers;

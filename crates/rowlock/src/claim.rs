@@ -135,12 +135,13 @@ impl Planner {
         self.probes(|_| true, Reach::Full)
     }
 
-    /// By priority; within it the lanes that lately had work first, those served longest ago before the others, so
-    /// that they take turns.
+    /// By priority; within it those served longest ago first, so that kinds take turns. Between sweeps the lanes that
+    /// lately had work come before the others, which cost a probe and likely bring nothing; with each sweep every lane
+    /// gets its turn, or a long backlog of one kind would keep another from ever being looked at.
     fn probes(&self, wanted: impl Fn(i64) -> bool, reach: Reach) -> Vec<Probe> {
         let mut lanes: Vec<&Lane> = self.lanes.iter().filter(|l| wanted(l.queue_no)).collect();
         let recent = self.claims.saturating_sub(100);
-        lanes.sort_by_key(|l| (l.priority, l.found <= recent, l.found));
+        lanes.sort_by_key(|l| (l.priority, reach == Reach::Cursor && l.found <= recent, l.found));
         let from = |lane: &Lane| match reach {
             Reach::Cursor => lane.cursor,
             Reach::Near => back(lane.cursor),
@@ -282,6 +283,22 @@ mod tests {
         let third = |probes: &[(i64, i16)]| probes.iter().filter(|p| p.1 == 3).map(|p| p.0).collect::<Vec<_>>();
         assert_eq!(third(&turn), [a, b], "a was served before b, so it is a's turn");
         assert_eq!(third(&next), [b, a]);
+    }
+
+    #[test]
+    fn a_lane_that_never_had_work_comes_first_with_every_sweep() {
+        let mut planner = Planner::new(["q"].into_iter(), &[("a", 1), ("b", 1)]);
+        let now = Instant::now();
+        order(&mut planner);
+        planner.learn(&[claimed("a", 3, 100, 1)], Reach::Cursor, now, now);
+
+        let mut first = |reach| {
+            let ask = planner.ask(WorkerId(1), &[(queue_no("q"), 10)], reach);
+            ask.probes.iter().find(|p| p.priority == 3).map(|p| p.kind_no)
+        };
+        assert_eq!(first(Reach::Cursor), Some(kind_no("a", 1)));
+        assert_eq!(first(Reach::Near), Some(kind_no("b", 1)));
+        assert_eq!(first(Reach::Full), Some(kind_no("b", 1)));
     }
 
     #[test]

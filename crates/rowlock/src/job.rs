@@ -118,8 +118,12 @@ impl Draft {
             attempts_max: options.attempts_max.unwrap_or(J::ATTEMPTS_MAX),
             payload,
             tags: tags_json(&options.tags, limits)?,
-            due: options.due.unwrap_or(Due::In(Duration::ZERO)),
-            expires_at: options.expires_at,
+            due: match options.due {
+                Some(Due::At(at)) => Due::At(storable(at)),
+                Some(due) => due,
+                None => Due::In(Duration::ZERO),
+            },
+            expires_at: options.expires_at.map(storable),
             chain: None,
             position: 0,
             if_retired: options.if_retired.map(|d| d.as_compensation()).transpose()?,
@@ -214,6 +218,14 @@ impl Draft {
         })
         .map_err(encode)
     }
+}
+
+/// The nearest time that every database and driver can store; beyond, "long ago" and "never" mean the same anyway.
+fn storable(at: Timestamp) -> Timestamp {
+    /// The end of the year 9998.
+    const LATEST_S: i64 = 253_370_764_800;
+    let latest = Timestamp::from_second(LATEST_S).unwrap_or(Timestamp::MAX);
+    at.clamp(Timestamp::UNIX_EPOCH, latest)
 }
 
 /// The number a queue's name is stored under in the claim index: the first eight bytes of its SHA-256.

@@ -73,9 +73,12 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for Fail {
         let mut how = How::Retry;
         let mut next: Option<&(dyn StdError + 'static)> = Some(&*error);
         while let Some(link) = next {
-            let text = link.to_string();
+            let mut text = link.to_string();
             // Many errors print their source themselves; say it once.
-            if !texts.last().is_some_and(|last| last.ends_with(&text)) {
+            if !texts.last().is_some_and(|last| last.contains(&text)) {
+                if let Some(code) = link.downcast_ref::<sqlx::Error>().and_then(sqlstate) {
+                    text.push_str(&format!(" (code {code})"));
+                }
                 texts.push(text);
             }
             if how == How::Retry {

@@ -33,8 +33,8 @@ pub(crate) struct Places {
     pub(crate) prefetch: usize,
 }
 
-/// Starts a claimed job on a task of its own.
-pub(crate) type Dispatch = Box<dyn Fn(Claimed, &Arc<Session>) + Send + Sync>;
+/// Puts claimed jobs in line for a slot of their queue.
+pub(crate) type Dispatch = Box<dyn Fn(Vec<Claimed>, &Arc<Session>) + Send + Sync>;
 
 pub(crate) struct Claimer {
     pub(crate) shared: Arc<Shared>,
@@ -176,9 +176,7 @@ impl Claimer {
             return;
         }
         self.shared.emit(Event::Claimed { jobs: jobs.len() });
-        for job in jobs {
-            (self.dispatch)(job, session);
-        }
+        (self.dispatch)(jobs, session);
     }
 
     /// Finds leases whose claim reply was lost: the database says ours, we know nothing of them.
@@ -202,6 +200,10 @@ impl Claimer {
         match self.shared.store.settle(&back).await {
             Ok(applied) => {
                 let jobs = applied.into_iter().filter(|a| *a).count();
+                if jobs == 0 {
+                    // They were settled between the list and the look.
+                    return;
+                }
                 tracing::warn!(jobs, "the reply of a claim was lost; its jobs were handed back");
                 self.shared.emit(Event::ClaimReplyLost { jobs });
             }

@@ -1,7 +1,12 @@
 //! Turns claimed jobs into running tasks, and their ends into settlements.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
+use jiff::Timestamp;
 use tokio::sync::{Semaphore, mpsc};
 use tokio_util::task::TaskTracker;
 
@@ -25,7 +30,7 @@ pub(crate) struct Crew<DB: Backend> {
     shared: Arc<Shared>,
     env: Arc<Env<DB>>,
     handlers: HashMap<i64, Arc<Handler<DB>>>,
-    slots: HashMap<i64, Arc<Semaphore>>,
+    lines: HashMap<i64, Arc<Line<DB>>>,
     settle: mpsc::UnboundedSender<ToSettle>,
     tasks: TaskTracker,
 }
@@ -60,19 +65,24 @@ impl<DB: Backend> Crew<DB> {
                 }),
             }),
             handlers: by_kind,
-            slots: places
-                .iter()
-                .map(|p| (p.queue_no, Arc::new(Semaphore::new(p.concurrency))))
-                .collect(),
+            lines: places.iter().map(|p| (p.queue_no, Line::new(p.concurrency))).collect(),
             settle,
             tasks,
         }
     }
 
-    pub(crate) fn dispatch(&self, claimed: Claimed, session: &Arc<Session>) {
+    /// Puts jobs in line in the order they are to start, whatever order the claim returned them in.
+    pub(crate) fn dispatch(&self, mut jobs: Vec<Claimed>, session: &Arc<Session>) {
+        jobs.sort_by_key(|j| (j.priority, j.due_at, j.token.id));
+        for claimed in jobs {
+            self.line_up(claimed, session);
+        }
+    }
+
+    fn line_up(&self, claimed: Claimed, session: &Arc<Session>) {
         let handler = self.handlers.get(&claimed.kind_no).cloned();
-        let slots = self.slots.get(&claimed.queue_no).cloned();
-        let (Some(handler), Some(slots)) = (handler, slots) else {
+        let line = self.lines.get(&claimed.queue_no).cloned();
+        let (Some(handler), Some(line)) = (handler, line) else {
             // Only what was asked for comes back from a claim.
             tracing::error!(
                 job = claimed.token.id,
@@ -83,38 +93,98 @@ impl<DB: Backend> Crew<DB> {
         let ending = Ending::of(&claimed, handler.backoff);
         let job = InHand::new(&claimed, ending, handler.time_limit, session.clone());
         self.shared.take(job.clone());
+        line.push(Waiting { claimed, handler, job });
         let (shared, env, settle) = (self.shared.clone(), self.env.clone(), self.settle.clone());
+        let session = session.clone();
+        // One task per job, but whichever gets a slot first takes the job that is first in line.
         self.tasks.spawn(async move {
-            let finished = attempt(&shared, &env, &handler, &claimed, &slots, &job).await;
+            let (finished, job) = attempt(&shared, &env, &line, &session).await;
             finish(&shared, finished, job, &settle);
         });
     }
 }
 
+/// A claimed job that waits for a slot.
+struct Waiting<DB: Backend> {
+    claimed: Claimed,
+    handler: Arc<Handler<DB>>,
+    job: Arc<InHand>,
+}
+
+/// One queue's slots, and the jobs in line for them, first to start first.
+struct Line<DB: Backend> {
+    slots: Arc<Semaphore>,
+    waiting: Mutex<BTreeMap<(i16, Timestamp, i64, i64), Waiting<DB>>>,
+}
+
+impl<DB: Backend> Line<DB> {
+    fn new(concurrency: usize) -> Arc<Line<DB>> {
+        Arc::new(Line {
+            slots: Arc::new(Semaphore::new(concurrency)),
+            waiting: Mutex::default(),
+        })
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<(i16, Timestamp, i64, i64), Waiting<DB>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, waiting: Waiting<DB>) {
+        let claimed = &waiting.claimed;
+        let key = (claimed.priority, claimed.due_at, claimed.token.id, claimed.token.epoch);
+        self.waiting().insert(key, waiting);
+    }
+
+    fn first(&self) -> Option<Waiting<DB>> {
+        self.waiting().pop_first().map(|(_, waiting)| waiting)
+    }
+
+    /// One whose session is over, so that it must not start any more.
+    fn cut(&self) -> Option<Waiting<DB>> {
+        let mut waiting = self.waiting();
+        let key = *waiting.iter().find(|(_, w)| w.job.cut.is_cancelled())?.0;
+        waiting.remove(&key)
+    }
+}
+
+/// Waits for a slot and runs the job that is first in line then; or, when there will be no slot, ends one unrun.
 async fn attempt<DB: Backend>(
     shared: &Shared,
     env: &Env<DB>,
-    handler: &Handler<DB>,
-    claimed: &Claimed,
-    slots: &Arc<Semaphore>,
-    job: &Arc<InHand>,
-) -> Finished {
-    let release = |why| Finished::Settle {
-        settlement: job.ending.released(why),
-        already: false,
+    line: &Arc<Line<DB>>,
+    session: &Session,
+) -> (Finished, Arc<InHand>) {
+    let mut ended = false;
+    let (slot, waiting) = loop {
+        let (slot, waiting) = tokio::select! {
+            biased;
+            () = shared.stopping.cancelled() => (None, line.first()),
+            () = session.cut.cancelled(), if !ended => (None, line.cut()),
+            slot = line.slots.clone().acquire_owned() => (slot.ok(), line.first()),
+        };
+        match waiting {
+            Some(waiting) => break (slot, waiting),
+            // A task of a later session took the last job of the one that ended, and left its own to this one.
+            None => ended = true,
+        }
     };
-    let _slot = tokio::select! {
-        biased;
-        () = shared.stopping.cancelled() => return release("worker stopped before it started"),
-        () = job.cut.cancelled() => match job.why() {
-            Some(Cut::DeclaredDead) => return Finished::LeaseLost,
-            _ => return release("worker could not renew its lease before it started"),
-        },
-        slot = slots.clone().acquire_owned() => slot,
-    };
+    let Waiting { claimed, handler, job } = waiting;
+    if slot.is_none() || job.cut.is_cancelled() {
+        let why = match (job.cut.is_cancelled(), job.why()) {
+            (true, Some(Cut::DeclaredDead)) => return (Finished::LeaseLost, job),
+            (true, _) => "worker could not renew its lease before it started",
+            (false, _) => "worker stopped before it started",
+        };
+        let settlement = job.ending.released(why);
+        let finished = Finished::Settle {
+            settlement,
+            already: false,
+        };
+        return (finished, job);
+    }
     job.start();
-    let attempt = Attempt::of(claimed, shared.stopping.clone());
-    run::run(env, handler, claimed, attempt, job).await
+    let attempt = Attempt::of(&claimed, shared.stopping.clone());
+    (run::run(env, &handler, &claimed, attempt, &job).await, job)
 }
 
 /// Passes an attempt's end on to whoever writes it.

@@ -5,6 +5,7 @@
 
 use std::{
     collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicI64, Ordering},
@@ -184,7 +185,9 @@ impl Shared {
     pub(crate) fn emit(&self, event: Event) {
         self.counters.add(&event);
         for listener in &self.listeners {
-            listener(&event);
+            if catch_unwind(AssertUnwindSafe(|| listener(&event))).is_err() {
+                tracing::error!(?event, "a listener panicked; the worker goes on");
+            }
         }
     }
 

@@ -97,7 +97,7 @@ impl Running {
             shared: shared.clone(),
             planner,
             places,
-            dispatch: Box::new(move |claimed, session| crew.dispatch(claimed, session)),
+            dispatch: Box::new(move |jobs, session| crew.dispatch(jobs, session)),
             woken,
             state: claimer::State::new(),
         };
@@ -139,6 +139,8 @@ impl Running {
         let worker = self.shared.session().worker;
         if let Err(error) = self.shared.store.leave(worker).await {
             tracing::debug!(%error, "leaving failed; the worker's row ends with its lease");
+        } else if let Err(error) = self.shared.store.forget_dead().await {
+            tracing::debug!(%error, "the worker's row stays until somebody's recovery removes it");
         }
     }
 }

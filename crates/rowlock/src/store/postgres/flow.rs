@@ -7,7 +7,7 @@ use sqlx::{Connection, PgConnection, Row};
 
 use super::{Inner, rows};
 use crate::{
-    error::{Doing, Result},
+    error::{Doing, Result, sqlstate},
     job::{Draft, queue_no},
     lease::Token,
     state::State,
@@ -22,13 +22,32 @@ pub async fn enqueue(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hin
     if drafts.len() <= ENQUEUE_CHUNK {
         return enqueue_chunk(inner, pg, drafts, hint).await;
     }
-    // A savepoint when the caller has a transaction, else a transaction: all or nothing either way.
-    let mut tx = pg.begin().await.doing("enqueue")?;
+    // All or nothing: in a transaction the caller's, begun through sqlx or by hand, else in one of our own. Only the
+    // server knows of a transaction begun by hand, and tells by whether it lets us make a savepoint.
+    match sqlx::raw_sql("savepoint rowlock_enqueue").execute(&mut *pg).await {
+        Ok(_) => {
+            let ids = enqueue_chunks(inner, pg, drafts, hint).await?;
+            sqlx::raw_sql("release savepoint rowlock_enqueue")
+                .execute(pg)
+                .await
+                .doing("enqueue")?;
+            Ok(ids)
+        }
+        Err(e) if sqlstate(&e).as_deref() == Some("25P01") => {
+            let mut tx = pg.begin().await.doing("enqueue")?;
+            let ids = enqueue_chunks(inner, &mut tx, drafts, hint).await?;
+            tx.commit().await.doing("enqueue")?;
+            Ok(ids)
+        }
+        Err(e) => Err(e).doing("enqueue"),
+    }
+}
+
+async fn enqueue_chunks(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<i64>> {
     let mut ids = Vec::with_capacity(drafts.len());
     for chunk in drafts.chunks(ENQUEUE_CHUNK) {
-        ids.extend(enqueue_chunk(inner, &mut tx, chunk, hint).await?);
+        ids.extend(enqueue_chunk(inner, pg, chunk, hint).await?);
     }
-    tx.commit().await.doing("enqueue")?;
     Ok(ids)
 }
 
@@ -171,7 +190,10 @@ async fn write_outcomes(
         .doing("settle")?;
     let mut written = HashMap::with_capacity(rows.len());
     for row in &rows {
-        let key: (i64, i64) = (row.try_get("id").doing("settle")?, row.try_get("epoch").doing("settle")?);
+        let key: (i64, i64) = (
+            row.try_get("id").doing("settle")?,
+            row.try_get("epoch").doing("settle")?,
+        );
         let found = Written {
             applied: row.try_get("applied").doing("settle")?,
             marked: row.try_get("marked").doing("settle")?,
