@@ -13,7 +13,7 @@ use anyhow::{Context, Result, ensure};
 use proof::{
     bed::postgres_servers,
     scene::{Scene, all_servers, on_each},
-    victim::{Atomic, Batched, LEASE, Plain, Staged, Victim},
+    victim::{Atomic, Batched, LEASE, Orders, PATIENCE, Plain, Staged, Victim},
 };
 use rowlock::Ended::{Done, Lost};
 use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
@@ -302,6 +302,73 @@ async fn a_worker_frozen_for_less_than_its_lease_loses_nothing() -> Result<()> {
         ensure!(scene.outcomes(id).await? == [Done], "{:?}", scene.outcomes(id).await?);
         ensure!(first.events("lease_lost").is_empty(), "it lost a lease");
         once_in_the_ledger(&scene, id).await
+    })
+    .await
+}
+
+/// Freezes a random one of three workers again and again, wherever it happens to be, for up to twice its lease.
+async fn freeze_at_random(victims: &mut [Victim], freezes: usize, seed: u64) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    for _ in 0..freezes {
+        let unlucky = random.usize(0..victims.len());
+        victims[unlucky].freeze().await?;
+        tokio::time::sleep(LEASE.mul_f64(0.25 + 1.75 * random.f64())).await;
+        victims[unlucky].thaw()?;
+        tokio::time::sleep(Duration::from_millis(random.u64(50..400))).await;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn jobs_happen_once_while_workers_are_frozen_at_random() -> Result<()> {
+    let case = "freeze::jobs_happen_once_while_workers_are_frozen_at_random";
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    on_each(all_servers(), VICTIM, case, |scene| async move {
+        // More than can be done meanwhile: whoever is frozen must be in the middle of something.
+        let atomic = scene.enqueue_all(vec![Atomic { account: 1 }; 4_000]).await?;
+        let staged = scene.enqueue_all(vec![Staged {}; 2_000]).await?;
+        let batched = scene.enqueue_all(vec![Batched {}; 2_000]).await?;
+        let orders = Orders {
+            concurrency: 2,
+            prefetch: Some(0),
+            quiet: true,
+            ..scene.orders()
+        };
+        let mut victims = [0; 3]
+            .map(|_| scene.victim(&orders, None))
+            .into_iter()
+            .collect::<Result<Vec<_>>>()?;
+        freeze_at_random(&mut victims, 10, seed).await?;
+        let jobs = (atomic.len() + staged.len() + batched.len()) as i64;
+        scene
+            .until_number(
+                "select count(*) from rowlock.outcome where outcome = 'done'",
+                2 * jobs,
+                PATIENCE * 2,
+            )
+            .await;
+        let late: usize = victims.iter().map(|v| v.events("lease_lost").len()).sum();
+        for victim in &mut victims {
+            victim.stop().await?;
+        }
+
+        println!("{}: {late} results came too late", scene.database.label());
+        let rows = 2 * jobs - batched.len() as i64;
+        for count in ["select count(*) from ledger", "select count(distinct job) from ledger"] {
+            let seen = scene.number(count).await?;
+            ensure!(seen == rows, "{count} gives {seen}, not {rows}");
+        }
+        let balance = scene.number("select balance from account where id = 1").await?;
+        ensure!(balance == atomic.len() as i64, "the account stands at {balance}");
+        for id in staged.iter().chain(&batched) {
+            ensure!(
+                scene.provider.effects(*id) == 1,
+                "job {id} had {} effects",
+                scene.provider.effects(*id)
+            );
+        }
+        scene.at_rest().await
     })
     .await
 }

@@ -11,6 +11,7 @@ use std::{
 };
 
 const LINES_MAX: usize = 500;
+const FUNCTION_LINES_MAX: usize = 70;
 
 fn root() -> PathBuf {
     let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -64,6 +65,57 @@ fn no_file_is_longer_than_a_file_may_be() {
         .filter(|(lines, _)| *lines > LINES_MAX)
         .map(|(lines, path)| format!("{path}: {lines} lines"));
     assert_none(long.collect(), "a file stops at 500 lines");
+}
+
+/// Name and length of each function that is formatted as rustfmt does: it ends at a brace as deep as its first line.
+fn functions(text: &str) -> Vec<(String, usize)> {
+    let lines: Vec<&str> = text.lines().collect();
+    let mut found = Vec::new();
+    for (n, line) in lines.iter().enumerate() {
+        let depth = line.len() - line.trim_start().len();
+        let mut words = line.split_whitespace().skip_while(|word| *word != "fn").skip(1);
+        let before_name = line.split("fn ").next().unwrap_or_default();
+        let declares = before_name
+            .split_whitespace()
+            .all(|w| w.starts_with("pub") || ["async", "const", "crate)"].contains(&w));
+        let (true, Some(name)) = (declares, words.next()) else {
+            continue;
+        };
+        let end = format!("{}}}", &line[..depth]);
+        let Some(length) = lines[n..].iter().position(|line| *line == end) else {
+            continue;
+        };
+        // A declaration without a body, or one on a single line, ends before any brace of its depth.
+        if !line.ends_with(';') && !line.ends_with('}') {
+            found.push((name.split(['(', '<']).next().unwrap_or_default().to_owned(), length + 1));
+        }
+    }
+    found
+}
+
+#[test]
+fn no_function_is_longer_than_a_function_may_be() {
+    let mut long = Vec::new();
+    let mut seen = 0;
+    for (path, text) in tree(&[".rs"]) {
+        for (name, lines) in functions(&text) {
+            seen += 1;
+            if lines > FUNCTION_LINES_MAX {
+                long.push(format!("{path}: {name} has {lines} lines"));
+            }
+        }
+    }
+    assert!(seen > 500, "only {seen} functions found");
+    assert_none(long, "a function stops at 70 lines");
+}
+
+#[test]
+fn the_function_check_counts_from_the_name_to_the_closing_brace() {
+    let body = "        x();\n".repeat(69);
+    let text = format!(
+        "impl A {{\n    pub(crate) async fn long<T>(t: T) {{\n{body}    }}\n    fn one() {{}}\n}}\nfn short() {{\n}}\n"
+    );
+    assert_eq!(functions(&text), [("long".to_owned(), 71), ("short".to_owned(), 2)]);
 }
 
 #[test]

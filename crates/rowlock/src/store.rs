@@ -208,9 +208,10 @@ pub trait Store: Send + Sync + 'static {
     fn own_leases(&self, worker: WorkerId) -> Fut<'_, Vec<Token>>;
     /// Whether a job that must be claimed alone has been due for longer than this, in one of these lanes.
     fn alone_due<'a>(&'a self, probes: &'a [Probe], longer_than: Duration) -> Fut<'a, bool>;
-    /// Ends the backend of a hung handler, by what [`Room::holder`] said, so that it keeps no row lock. Nothing to
-    /// do where connections are in-process.
-    fn cut(&self, holder: i64) -> Fut<'_, ()>;
+    /// Ends the backend of a hung handler, by what [`Room::holder`] said, so that it keeps no row lock; where connections
+    /// are in-process there is none to end. `true` when user code had ended the transaction, so that what it wrote may
+    /// stand.
+    fn cut(&self, holder: i64) -> Fut<'_, bool>;
 
     /// Hints at new work in these queues to every process; coalesced, may be lost.
     fn wake(&self, queues: &[i64]);

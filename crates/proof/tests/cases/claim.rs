@@ -47,21 +47,12 @@ async fn jobs_claimed_together_start_in_order(bed: &Bed) {
 }
 
 async fn within_a_priority_the_due_time_decides_and_then_the_id(bed: &Bed) {
-    let ms = Duration::from_millis;
-    let later = bed
-        .rowlock
-        .enqueue_now(Note::new("later"))
-        .after(ms(60))
-        .await
-        .unwrap()
-        .id();
-    let soon = bed
-        .rowlock
-        .enqueue_now(Note::new("soon"))
-        .after(ms(30))
-        .await
-        .unwrap()
-        .id();
+    // Far enough ahead for the others to be due before them on any machine.
+    let in_ms = |ms: i64| Timestamp::from_millisecond(Timestamp::now().as_millisecond() + ms).unwrap();
+    let (first, last) = (in_ms(1000), in_ms(1100));
+    let put = |text, at| bed.rowlock.enqueue_now(Note::new(text)).at(at);
+    let later = put("later", last).await.unwrap().id();
+    let soon = put("soon", first).await.unwrap().id();
     // One statement, one due time: only the id tells them apart.
     let mut ids = bed
         .rowlock

@@ -211,13 +211,16 @@ async fn a_commit_wakes_an_idle_worker_at_once(bed: &Bed) {
     assert!(prompt >= 2, "{waits:?}");
 }
 
+/// Job, attempt, how it ended, and whether that could be read from the database.
+type Told = (i64, i32, Ended, bool);
+
 async fn one_event_per_attempt_comes_after_its_commit(bed: &Bed) {
     let ids = bed
         .rowlock
         .enqueue_all_now(["fine", "again", "batch"].map(Note::new))
         .await
         .unwrap();
-    let told: Arc<Mutex<Vec<(i64, i32, Ended, bool)>>> = Arc::default();
+    let told: Arc<Mutex<Vec<Told>>> = Arc::default();
     let (telling, url) = (told.clone(), bed.database.url.clone());
     let listener = move |event: &Event| {
         let Event::Settled { id, attempt, ended, .. } = event else {

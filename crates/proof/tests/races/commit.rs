@@ -84,6 +84,29 @@ async fn an_unknown_commit_of_a_recovered_attempt_is_lost(mut bed: Bed) {
     looking.commit().await;
 }
 
+async fn another_attempts_outcome_is_not_taken_for_this_ones(mut bed: Bed) {
+    let first = held_by_one(&mut bed).await;
+    let retried = settle(&mut bed.eye, first, Ended::Retried, State::Ready, None)
+        .await
+        .unwrap();
+    assert_eq!(retried, APPLIED);
+    let again = claim(&mut bed.eye, 1, 1).await.unwrap()[0];
+    assert_eq!(
+        (again.id, again.epoch),
+        (first.id, first.epoch + 1),
+        "the same job and the same worker"
+    );
+
+    let mut looking = bed.session().await;
+    looking.begin().await;
+    assert_eq!(resolve(&mut looking.pg, again).await.unwrap(), Resolved::StillLeased);
+    assert_eq!(
+        resolve(&mut looking.pg, first).await.unwrap(),
+        Resolved::Ended(Ended::Retried)
+    );
+    looking.commit().await;
+}
+
 async fn a_lock_timeout_while_resolving_is_an_error_not_an_answer(mut bed: Bed) {
     let held = held_by_one(&mut bed).await;
     let mut old = bed.session().await;
@@ -175,6 +198,7 @@ races!(
     an_unknown_commit_that_did_not_happen_is_found_still_leased,
     an_unknown_commit_of_a_cut_backend_is_found_still_leased,
     an_unknown_commit_of_a_recovered_attempt_is_lost,
+    another_attempts_outcome_is_not_taken_for_this_ones,
     a_lock_timeout_while_resolving_is_an_error_not_an_answer,
     a_settle_outside_the_engines_transaction_writes_nothing_and_says_so,
     another_attempts_marker_does_not_pass,

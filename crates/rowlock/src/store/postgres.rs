@@ -247,7 +247,7 @@ impl Store for PgStore {
         self.bounded("claim", recover::alone_due(&self.0, probes, longer_than))
     }
 
-    fn cut(&self, holder: i64) -> Fut<'_, ()> {
+    fn cut(&self, holder: i64) -> Fut<'_, bool> {
         self.bounded("cut", recover::cut(&self.0, holder))
     }
 

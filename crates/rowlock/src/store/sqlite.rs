@@ -245,8 +245,8 @@ impl Store for SqliteStore {
     }
 
     /// Nothing to cut from outside: a connection belongs to whoever holds it, and closes when it is dropped.
-    fn cut(&self, _holder: i64) -> Fut<'_, ()> {
-        Box::pin(async { Ok(()) })
+    fn cut(&self, holder: i64) -> Fut<'_, bool> {
+        Box::pin(async move { Ok(writer::committed_by_user(holder)) })
     }
 
     fn wake(&self, queues: &[i64]) {

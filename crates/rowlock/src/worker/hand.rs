@@ -8,7 +8,7 @@ use std::{
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -70,6 +70,7 @@ pub(crate) struct InHand {
     session: Arc<Session>,
     why: Mutex<Option<Cut>>,
     started: Mutex<Option<Instant>>,
+    over: AtomicBool,
     /// Since when its handler holds a transaction.
     tx_since: Mutex<Option<Instant>>,
     /// The backend to end when it hangs; 0 while there is none.
@@ -88,6 +89,7 @@ impl InHand {
             session,
             why: Mutex::new(None),
             started: Mutex::new(None),
+            over: AtomicBool::new(false),
             tx_since: Mutex::new(None),
             holder: Arc::default(),
         })
@@ -97,8 +99,21 @@ impl InHand {
         *lock(&self.started) = Some(Instant::now());
     }
 
+    /// The user's code is over, so that its time limit is too; settling has limits of its own. The connection may soon be
+    /// another job's.
+    pub(crate) fn returned(&self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.holder.store(0, Ordering::Relaxed);
+    }
+
     pub(crate) fn took(&self) -> Duration {
         lock(&self.started).map(|at| at.elapsed()).unwrap_or_default()
+    }
+
+    /// Its time is over: whatever its handler still returns is dropped, and the watch records how it ended. Its
+    /// connection is left alone until the watch has looked at it.
+    pub(crate) fn condemn(&self) {
+        lock(&self.why).get_or_insert(Cut::TimeLimit);
     }
 
     /// Cuts this job alone.
@@ -113,7 +128,7 @@ impl InHand {
 
     /// Whether its handler has run, or has held a transaction, for longer than it may. `Some` names which.
     pub(crate) fn overdue(&self, now: Instant, tx_cap: Option<Duration>) -> Option<String> {
-        if self.cut.is_cancelled() {
+        if self.why().is_some() || self.over.load(Ordering::Relaxed) {
             return None;
         }
         let past = |at: Option<Instant>, limit: Duration| at.is_some_and(|at| now.duration_since(at) > limit);

@@ -29,7 +29,7 @@ use crate::{
 };
 
 /// Why a handler that ended its transaction by hand is never retried: what it wrote may stand.
-const COMMITTED: &str = "handler committed its own transaction";
+pub(crate) const COMMITTED: &str = "handler committed its own transaction";
 
 /// What is left to do after an attempt.
 #[derive(Debug)]
@@ -188,6 +188,11 @@ async fn guarded<DB: Backend>(handler: Running<DB>, job: &InHand) -> Body<DB> {
 }
 
 async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, job: &InHand) -> Finished {
+    job.returned();
+    if job.why() == Some(Cut::TimeLimit) {
+        drop(slot.take());
+        return Finished::Cut;
+    }
     let fail = match body {
         Body::Cut => {
             // Whatever was under way on it, the connection is not used again.

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     hand::{Cut, InHand, Shared},
+    run::COMMITTED,
     settler,
 };
 use crate::{
@@ -110,25 +111,30 @@ async fn look(shared: &Arc<Shared>, store: &Arc<dyn Store>) {
         }
         for job in shared.in_hand() {
             if let Some(problem) = job.overdue(now, shared.tx_cap) {
-                job.end(Cut::TimeLimit);
+                job.condemn();
                 tokio::spawn(end_hung(shared.clone(), store.clone(), job, problem));
             }
         }
     }
 }
 
-/// Ends a hung handler's backend, so that it keeps no row lock, and records the failure from here: its own runtime may be
+/// Ends a hung handler's backend, so that it keeps no row lock, then drops the handler, and records the failure from here: its own runtime may be
 /// the one that hangs.
 async fn end_hung(shared: Arc<Shared>, store: Arc<dyn Store>, job: Arc<InHand>, problem: String) {
     let holder = job.holder.load(std::sync::atomic::Ordering::Relaxed);
-    if holder != 0
-        && let Err(error) = store.cut(holder).await
-    {
-        tracing::warn!(%error, job = job.token.id, "a hung handler's backend could not be ended");
+    let mut committed = false;
+    if holder != 0 {
+        match store.cut(holder).await {
+            Ok(outside) => committed = outside,
+            Err(error) => tracing::warn!(%error, job = job.token.id, "a hung handler's backend could not be ended"),
+        }
     }
-    let Some(settlement) = job.ending.failed(Fail::retry(problem)) else {
-        return;
+    job.end(Cut::TimeLimit);
+    let settlement = match committed {
+        true => Some(job.ending.retired(format!("{COMMITTED}; then: {problem}"))),
+        false => job.ending.failed(Fail::retry(problem)),
     };
+    let Some(settlement) = settlement else { return };
     loop {
         match store.settle(std::slice::from_ref(&settlement)).await {
             Ok(applied) if applied.first() == Some(&true) => {

@@ -158,16 +158,18 @@ pub async fn alone_due(inner: &Inner, probes: &[Probe], longer_than: Duration) -
     Ok(due)
 }
 
-pub async fn cut(inner: &Inner, pid: i64) -> Result<()> {
+pub async fn cut(inner: &Inner, pid: i64) -> Result<bool> {
     let mut lent = inner.engine.acquire().await.doing("cut")?;
-    sqlx::query(inner.sql.terminate.clone())
+    let found = sqlx::query(inner.sql.terminate.clone())
         .bind(i32::try_from(pid).unwrap_or(-1))
         .bind(super::HANDLER_NAME)
-        .execute(lent.pg())
+        .fetch_optional(lent.pg())
         .await
         .doing("cut")?;
     lent.give_back();
-    Ok(())
+    let Some(row) = found else { return Ok(false) };
+    let outside: Option<bool> = row.try_get("outside").doing("cut")?;
+    Ok(outside.unwrap_or(false))
 }
 
 pub async fn make_partitions(inner: &Inner, pg: &mut PgConnection) -> Result<()> {

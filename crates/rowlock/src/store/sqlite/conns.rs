@@ -195,8 +195,8 @@ impl Conn {
     }
 
     /// How many transactions were committed on it, by whomever.
-    pub fn commits(&self) -> u64 {
-        self.commits.load(Ordering::Relaxed)
+    pub fn commits(&self) -> Arc<AtomicU64> {
+        self.commits.clone()
     }
 
     /// How deep in transactions and savepoints sqlx believes it is.

@@ -50,9 +50,12 @@ impl Room for Sqlite {
         }
     }
 
-    /// There is no backend to end; any number but 0 says that a transaction is held, which starts its cap.
-    fn holder(_held: &Held) -> i64 {
-        1
+    /// There is no backend to end; the number finds the loan, to ask whether user code committed on it.
+    fn holder(held: &Held) -> i64 {
+        match &held.0 {
+            Hold::Writing(lent) => lent.number(),
+            Hold::Reading(_) => i64::MAX,
+        }
     }
 
     /// No wake travels with a commit in SQLite; listeners see that the file changed.

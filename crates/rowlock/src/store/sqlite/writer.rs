@@ -10,10 +10,13 @@
 //! opens another.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     future::Future,
     pin::Pin,
-    sync::{LazyLock, OnceLock},
+    sync::{
+        Arc, LazyLock, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicI64, AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -180,8 +183,41 @@ where
 /// A handler's hold on the writer. Dropped, the connection closes, SQLite rolls back, and the next turn begins.
 pub struct Lent {
     conn: Conn,
-    commits_before: u64,
+    loan: Loan,
     home: oneshot::Sender<End>,
+}
+
+/// A number under which the watch finds a loan while its handler hangs on to it.
+struct Loan(i64);
+
+/// The count of commits on each lent connection, and what it was when it was lent.
+static LOANS: LazyLock<Mutex<HashMap<i64, (Arc<AtomicU64>, u64)>>> = LazyLock::new(Mutex::default);
+
+impl Loan {
+    fn new(commits: Arc<AtomicU64>) -> Loan {
+        static NEXT: AtomicI64 = AtomicI64::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let before = commits.load(Ordering::Relaxed);
+        LOANS
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(number, (commits, before));
+        Loan(number)
+    }
+}
+
+impl Drop for Loan {
+    fn drop(&mut self) {
+        LOANS.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+    }
+}
+
+/// Whether a commit happened on this loan: only user code can have sent it.
+pub fn committed_by_user(number: i64) -> bool {
+    let loans = LOANS.lock().unwrap_or_else(PoisonError::into_inner);
+    loans
+        .get(&number)
+        .is_some_and(|(commits, before)| commits.load(Ordering::Relaxed) != *before)
 }
 
 struct End {
@@ -200,7 +236,11 @@ impl Lent {
 
     /// Whether a commit happened while it was lent: only user code can have sent it.
     pub fn committed_by_user(&self) -> bool {
-        self.conn.commits() != self.commits_before
+        committed_by_user(self.loan.0)
+    }
+
+    pub fn number(&self) -> i64 {
+        self.loan.0
     }
 
     pub fn depth(&self) -> usize {
@@ -293,12 +333,8 @@ impl Desk {
         };
         let (home, back) = oneshot::channel();
         // An asker that went away drops what it was sent, and the connection with it.
-        let commits_before = conn.commits();
-        let _ = reply.send(Ok(Lent {
-            conn,
-            commits_before,
-            home,
-        }));
+        let loan = Loan::new(conn.commits());
+        let _ = reply.send(Ok(Lent { conn, loan, home }));
         if let Ok(End { mut conn, reply }) = back.await {
             let committed = Tm::commit(conn.sql()).await;
             if committed.is_ok() {
