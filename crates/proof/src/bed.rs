@@ -95,7 +95,7 @@ impl Database {
     ///
     /// # Errors
     /// The server could not be reached.
-    pub async fn discard(self) -> Result<()> {
+    pub async fn remove(self) -> Result<()> {
         let Some((_, name)) = self.url.rsplit_once('/').filter(|_| !self.server_url.is_empty()) else {
             return Ok(());
         };

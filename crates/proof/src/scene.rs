@@ -45,7 +45,7 @@ where
         let whole = async move {
             case.await.with_context(|| format!("on {}", server.label))?;
             let scene = Rc::into_inner(scene).context("a case keeps nothing")?;
-            scene.database.discard().await
+            scene.database.remove().await
         };
         running.spawn_local_on(whole, &local);
     }

@@ -326,9 +326,9 @@ async fn jobs_happen_once_while_workers_are_frozen_at_random() -> Result<()> {
     println!("seed {seed}");
     on_each(all_servers(), VICTIM, case, |scene| async move {
         // More than can be done meanwhile: whoever is frozen must be in the middle of something.
-        let atomic = scene.enqueue_all(vec![Atomic { account: 1 }; 4_000]).await?;
-        let staged = scene.enqueue_all(vec![Staged {}; 2_000]).await?;
-        let batched = scene.enqueue_all(vec![Batched {}; 2_000]).await?;
+        let atomic = scene.enqueue_all(vec![Atomic { account: 1 }; 2_000]).await?;
+        let staged = scene.enqueue_all(vec![Staged {}; 1_000]).await?;
+        let batched = scene.enqueue_all(vec![Batched {}; 1_000]).await?;
         let orders = Orders {
             concurrency: 2,
             prefetch: Some(0),

@@ -86,7 +86,7 @@ impl Granted {
     }
 
     async fn end(self, server: &Server) {
-        self.database.discard().await.unwrap();
+        self.database.remove().await.unwrap();
         let mut root = PgConnection::connect(&server.url).await.unwrap();
         script(&mut root, &format!("drop role {}", self.logins.join(", ")))
             .await

@@ -45,7 +45,7 @@ async fn on_fresh<T>(server: &Server, case: &str, look: impl AsyncFnOnce(&str, &
     let database = Database::fresh(server, &format!("schema::{case}")).await.unwrap();
     let mut pg = PgConnection::connect(&database.url).await.unwrap();
     let seen = look(&database.url, &mut pg).await;
-    database.discard().await.unwrap();
+    database.remove().await.unwrap();
     seen
 }
 

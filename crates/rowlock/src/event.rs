@@ -75,6 +75,9 @@ pub enum Event {
     DeclaredDead,
 }
 
+/// Told of every event.
+pub(crate) type Listener = Box<dyn Fn(&Event) + Send + Sync>;
+
 /// Running totals of one worker. Reading them is cheap and never blocks the worker.
 #[derive(Debug, Default)]
 pub struct Counters {

@@ -17,7 +17,7 @@ use self::running::Running;
 use crate::{
     backoff::Backoff,
     error::{Error, Result},
-    event::{Counters, Event},
+    event::{Counters, Event, Listener},
     handle::{Ctx, Outcome, Staged, Tx, atomic::Handler},
     job::{Job, check_name},
     lease::WorkerId,
@@ -42,7 +42,7 @@ pub struct Worker<A, DB: Backend> {
     connections: Option<usize>,
     listen: bool,
     counters: Arc<Counters>,
-    listeners: Vec<Box<dyn Fn(&Event) + Send + Sync>>,
+    listeners: Vec<Listener>,
 }
 
 impl<DB: Backend> Worker<(), DB> {

@@ -150,8 +150,8 @@ impl Bed {
         running.stop().await
     }
 
-    pub(crate) async fn discard(self) {
-        self.database.discard().await.unwrap();
+    pub(crate) async fn remove(self) {
+        self.database.remove().await.unwrap();
     }
 }
 
@@ -282,7 +282,7 @@ macro_rules! cases {
                 let case = case.split_once("::").map_or(case, |(_, rest)| rest);
                 let bed = crate::cases::Bed::$make(&server, case).await;
                 super::$name(&bed).await;
-                bed.discard().await;
+                bed.remove().await;
             }
         }
     };

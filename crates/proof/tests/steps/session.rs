@@ -30,7 +30,7 @@ pub(crate) async fn on_each_server(case: &str, race: impl AsyncFn(Bed)) {
         };
         // Steps that wait are tasks beside the race, and need not be `Send`.
         tokio::task::LocalSet::new().run_until(race(bed)).await;
-        database.discard().await.unwrap();
+        database.remove().await.unwrap();
     }
 }
 

@@ -1,5 +1,6 @@
 -- Files settled jobs that are given up on, with their whole history; the last attempt is in the log already.
 -- Index: rowlock_lease by id, rowlock_outcome_id.
+-- no twin: postgresql files the case inside settle.sql.
 insert into rowlock_case_file (id, epoch, attempt, attempts_max, queue_no, kind_no, priority, reason, retired_at, history)
 select
   l.id, l.epoch, l.attempt, l.attempts_max, l.queue_no, l.kind_no, l.priority,

@@ -16,6 +16,9 @@ pub(crate) type Running<DB> = Pin<Box<dyn Future<Output = Outcome<DB>> + Send>>;
 /// An atomic handler with its job decoded, waiting for its transaction.
 pub(crate) type Decoded<DB> = Box<dyn FnOnce(Tx<DB>) -> Running<DB> + Send>;
 
+/// A staged handler with its job decoded, waiting to be let out.
+pub(crate) type Ready<DB> = Box<dyn FnOnce(Outside<DB>) -> Running<DB> + Send>;
+
 /// Decoding fails with the text that the case will show.
 type Decode<DB, T> = Arc<dyn Fn(&Body, Attempt, &Rowlock<DB>) -> Result<T, String> + Send + Sync>;
 
@@ -34,7 +37,7 @@ pub(crate) enum Shape<DB: Backend> {
     /// Handed its transaction, settled in it.
     Atomic(Decode<DB, Decoded<DB>>),
     /// Opens transactions of its own, never across an effect.
-    Staged(Decode<DB, Box<dyn FnOnce(Outside<DB>) -> Running<DB> + Send>>),
+    Staged(Decode<DB, Ready<DB>>),
 }
 
 impl<DB: Backend> Handler<DB> {

@@ -111,10 +111,13 @@ struct Waiting<DB: Backend> {
     job: Arc<InHand>,
 }
 
+/// A job's place in line: priority, due time, id, epoch.
+type Place = (i16, Timestamp, i64, i64);
+
 /// One queue's slots, and the jobs in line for them, first to start first.
 struct Line<DB: Backend> {
     slots: Arc<Semaphore>,
-    waiting: Mutex<BTreeMap<(i16, Timestamp, i64, i64), Waiting<DB>>>,
+    waiting: Mutex<BTreeMap<Place, Waiting<DB>>>,
 }
 
 impl<DB: Backend> Line<DB> {
@@ -125,7 +128,7 @@ impl<DB: Backend> Line<DB> {
         })
     }
 
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<(i16, Timestamp, i64, i64), Waiting<DB>>> {
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<Place, Waiting<DB>>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

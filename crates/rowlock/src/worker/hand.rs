@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    event::{Counters, Event},
+    event::{Counters, Event, Listener},
     lease::{Claimed, Token, WorkerId},
     settle::Ending,
     store::{Store, Timing},
@@ -155,7 +155,7 @@ pub(crate) struct Shared {
     pub(crate) retention: Duration,
     pub(crate) stopping: CancellationToken,
     pub(crate) counters: Arc<Counters>,
-    pub(crate) listeners: Vec<Box<dyn Fn(&Event) + Send + Sync>>,
+    pub(crate) listeners: Vec<Listener>,
     /// A place became free.
     pub(crate) freed: Notify,
     /// The claimer was told that this worker is dead.
@@ -176,7 +176,7 @@ impl Shared {
         tx_cap: Option<Duration>,
         retention: Duration,
         counters: Arc<Counters>,
-        listeners: Vec<Box<dyn Fn(&Event) + Send + Sync>>,
+        listeners: Vec<Listener>,
         worker: WorkerId,
     ) -> Arc<Shared> {
         Arc::new(Shared {

@@ -101,7 +101,7 @@ impl Cluster {
 
     /// Where clients connect.
     pub(crate) fn url(&self) -> String {
-        format!("postgres://rowlock@127.0.0.1:{}/postgres", self.port)
+        format!("postgres://tester@127.0.0.1:{}/postgres", self.port)
     }
 
     /// The server writes its state into a file of its own; no client program is needed to ask it.
@@ -169,7 +169,7 @@ fn initdb(server: &Server, dir: &Path, owner: Owner) -> Result<()> {
         // `--no-sync` spares only the flush of the freshly made files; the server itself keeps
         // fsync on.
         .args([
-            "--username=rowlock",
+            "--username=tester",
             "--auth=trust",
             "--encoding=UTF8",
             "--no-locale",

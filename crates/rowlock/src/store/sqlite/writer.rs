@@ -191,7 +191,9 @@ pub struct Lent {
 struct Loan(i64);
 
 /// The count of commits on each lent connection, and what it was when it was lent.
-static LOANS: LazyLock<Mutex<HashMap<i64, (Arc<AtomicU64>, u64)>>> = LazyLock::new(Mutex::default);
+static LOANS: LazyLock<Mutex<HashMap<i64, CommitsSince>>> = LazyLock::new(Mutex::default);
+
+type CommitsSince = (Arc<AtomicU64>, u64);
 
 impl Loan {
     fn new(commits: Arc<AtomicU64>) -> Loan {
