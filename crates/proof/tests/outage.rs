@@ -174,7 +174,7 @@ async fn jobs_happen_once_while_connections_are_cut_ten_times_a_second() -> Resu
         let mut victims = [scene.victim(&orders, None)?, scene.victim(&orders, None)?];
         let (cuts, took) = cut_until_done(&scene, 2_000).await?;
         println!("{}: {cuts} connections cut in {took:?}", scene.database.label());
-        ensure!(cuts >= 30, "only {cuts} connections were cut");
+        ensure!(cuts >= 10, "only {cuts} connections were cut");
         for victim in &mut victims {
             ensure!(!victim.has_ended(), "a worker ended:\n{}", victim.tail());
             victim.stop().await?;

@@ -236,6 +236,33 @@ async fn a_handler_that_blocks_inside_its_transaction_loses_no_job_and_not_its_w
     assert_eq!(bed.ledger().await, 6);
 }
 
+/// With a lease long enough that a loaded machine's own pauses do not count as idling in a transaction.
+async fn a_handler_that_blocks_its_thread_for_twice_the_lease_costs_its_neighbours_no_attempt(bed: &Bed) {
+    const LONG: Duration = Duration::from_secs(6);
+    let blocking = bed.rowlock.enqueue_now(Other { n: 1 }).await.unwrap().id();
+    let beside = bed
+        .rowlock
+        .enqueue_all_now((0..40).map(|_| Note::new("x")))
+        .await
+        .unwrap();
+    let block = |cx: Staged, _: Other| async move {
+        std::thread::sleep(2 * LONG);
+        cx.done().ok()
+    };
+    let worker = bed.worker().lease(LONG).staged(block).atomic(note);
+    let all: Vec<i64> = beside.iter().copied().chain([blocking]).collect();
+    let counters = bed.work(worker, &all).await;
+
+    for id in beside {
+        assert_eq!(bed.ends(id).await, [Ended::Done], "job {id}");
+    }
+    assert_eq!(bed.ends(blocking).await.last(), Some(&Ended::Done));
+    assert_eq!(
+        (counters.declared_dead(), counters.cut_off(), bed.ledger().await),
+        (0, 0, 40)
+    );
+}
+
 /// A kind whose handler may not take long.
 #[derive(Clone, Serialize, Deserialize, Job)]
 #[job(kind = "hasty", time_limit = "300ms", attempts = 2)]
@@ -310,6 +337,7 @@ mod tests {
         what_a_lost_worker_had_claimed_ahead_is_recovered_too,
         a_lease_whose_claim_reply_was_lost_is_found_and_released,
         a_handler_that_blocks_its_thread_loses_no_job_and_not_its_worker,
+        a_handler_that_blocks_its_thread_for_twice_the_lease_costs_its_neighbours_no_attempt,
         a_handler_that_blocks_inside_its_transaction_loses_no_job_and_not_its_worker,
         a_hung_handler_is_cut_at_its_time_limit_and_keeps_no_lock,
         a_staged_handler_that_hangs_outside_is_cut_too,
