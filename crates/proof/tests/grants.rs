@@ -333,7 +333,7 @@ const REVOCATIONS: &str = "
     from pg_class c cross join aclexplode(c.relacl) a
     where c.relnamespace = 'rowlock'::regnamespace and a.grantee = $1::regrole
     union all
-    select format('revoke %s (%I) on rowlock.%I from %s', a.privilege_type, t.attname, t.attrelid::regclass::name, $1)
+    select format('revoke %s (%I) on rowlock.%I from %s', a.privilege_type, t.attname, c.relname, $1)
     from pg_attribute t join pg_class c on c.oid = t.attrelid cross join aclexplode(t.attacl) a
     where c.relnamespace = 'rowlock'::regnamespace and a.grantee = $1::regrole
     union all
