@@ -42,10 +42,12 @@ impl Admin {
                 sql: crate::store::sqlite::migration_sql(),
             });
         }
-        let scheme = url.split(':').next().unwrap_or_default();
-        Err(Error::Config(format!(
-            "cannot use {scheme:?} urls; give postgres://… or sqlite:path"
-        )))
+        // Without a colon it is no scheme but whatever was typed, and that may be a secret.
+        let problem = match url.split_once(':') {
+            Some((scheme, _)) => format!("cannot use {scheme:?} urls; give postgres://… or sqlite:path"),
+            None => "that is no url; give postgres://… or sqlite:path".to_owned(),
+        };
+        Err(Error::Config(problem))
     }
 
     /// The reading verbs.

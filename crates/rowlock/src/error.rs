@@ -102,8 +102,3 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("already handled: no row matched")]
 pub struct AlreadyHandled;
-
-/// The lease was lost: the job belongs to a later attempt, and what this one did is rolled back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("lease lost: the job belongs to a later attempt")]
-pub struct LeaseLost;

@@ -47,7 +47,7 @@ pub use crate::{
     backoff::Backoff,
     case::CaseView,
     enqueue::{Enqueue, EnqueueAll, Enqueued, JobOptions},
-    error::{AlreadyHandled, Error, LeaseLost, Result},
+    error::{AlreadyHandled, Error, Result},
     event::{Counters, Event},
     handle::{Applied, Attempt, Ctx, Done, EffectKey, Fail, Outcome, Prepare, Staged, Tx},
     job::{Job, Limits},

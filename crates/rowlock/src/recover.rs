@@ -22,13 +22,19 @@ pub(crate) struct Recovery {
     looked_at: Option<Instant>,
     /// Dead workers still hold something that another transaction has locked.
     pending: bool,
+    /// Until then nobody is declared dead from here: the database was out of reach a moment ago, for the others too, and
+    /// their beats must have had their chance.
+    blind_until: Option<Instant>,
+    blind_for: Duration,
 }
 
 impl Recovery {
-    pub(crate) fn new() -> Recovery {
+    pub(crate) fn new(lease: Duration) -> Recovery {
         Recovery {
             looked_at: None,
             pending: false,
+            blind_until: None,
+            blind_for: lease / 3 + Duration::from_secs(1),
         }
     }
 
@@ -37,9 +43,23 @@ impl Recovery {
         EVERY.mul_f64(0.8 + 0.4 * fastrand::f64())
     }
 
-    /// Three separate transactions; see the protocol for why they must be.
-    pub(crate) async fn round(&mut self, store: &dyn Store) -> Result<Vec<Expired>> {
-        let marked = store.mark_dead().await?;
+    /// One round; `may_judge` says that this worker itself is in good standing.
+    pub(crate) async fn round(&mut self, store: &dyn Store, may_judge: bool) -> Result<Vec<Expired>> {
+        let sees = self.blind_until.is_none_or(|until| Instant::now() >= until);
+        let expired = self.try_round(store, may_judge && sees).await;
+        if expired.is_err() {
+            self.blind_until = Some(Instant::now() + self.blind_for);
+        }
+        expired
+    }
+
+    /// Three separate transactions: a single statement's snapshot is older than the locks it waits for.
+    async fn try_round(&mut self, store: &dyn Store, may_judge: bool) -> Result<Vec<Expired>> {
+        let marked = if may_judge {
+            store.mark_dead().await?
+        } else {
+            Vec::new()
+        };
         let due = self.looked_at.is_none_or(|at| at.elapsed() >= LOOK_EVERY);
         if marked.is_empty() && !self.pending && !due {
             return Ok(Vec::new());

@@ -29,7 +29,6 @@ use sqlx::Connection;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    backoff::Backoff,
     claim::{Planner, Reach},
     enqueue::JobOptions,
     error::{Error, Result},
@@ -314,7 +313,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
                 };
                 let handles = |h: &&Handler<DB>| (1..=h.version).any(|v| kind_no(h.kind, v) == claimed.kind_no);
                 if let Some(handler) = self.handlers.iter().find(handles) {
-                    let ending = Ending::of(&claimed, Backoff::DEFAULT);
+                    let ending = Ending::of(&claimed, handler.backoff);
                     let job = InHand::new(&claimed, ending, handler.time_limit, Session::new(worker));
                     return Ok((claimed, handler, job));
                 }

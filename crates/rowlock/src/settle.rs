@@ -47,11 +47,11 @@ impl Ending {
         }
     }
 
-    /// What a handler's `Fail` becomes; `None` when the lease is lost and there is nothing to record.
-    pub(crate) fn failed(&self, fail: Fail) -> Option<Settlement> {
+    /// What a handler's `Fail` becomes.
+    pub(crate) fn failed(&self, fail: Fail) -> Settlement {
         let text = Some(fail.text);
         let again = state::failed(self.attempt, self.attempts_max);
-        Some(match fail.how {
+        match fail.how {
             How::Retry => self.settlement(again, self.backoff.jittered(self.attempt), text),
             How::RetryAfter(delay) => self.settlement(again, delay, text),
             How::RetrySoon => self.settlement(again, SOON.mul_f64(0.5 + fastrand::f64()), text),
@@ -59,13 +59,17 @@ impl Ending {
             How::Defer(delay) => self.settlement(Ended::Deferred, delay, None),
             How::Cancel => self.settlement(Ended::Cancelled, Duration::ZERO, text),
             How::Already => self.settlement(Ended::Done, Duration::ZERO, None),
-            How::LeaseLost => return None,
-        })
+        }
     }
 
     /// Handed back unrun.
     pub(crate) fn released(&self, why: &str) -> Settlement {
-        self.settlement(Ended::Released, Duration::ZERO, Some(why.to_owned()))
+        self.released_for(Duration::ZERO, why)
+    }
+
+    /// Handed back unrun, and not to be tried again before this delay.
+    pub(crate) fn released_for(&self, delay: Duration, why: &str) -> Settlement {
+        self.settlement(Ended::Released, delay, Some(crate::handle::clean(why.to_owned())))
     }
 
     pub(crate) fn retired(&self, why: String) -> Settlement {

@@ -221,6 +221,9 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
                 "a worker needs a queue and a handler; add .queue(…) and .atomic(…) or .staged(…)".into(),
             ));
         }
+        if self.prefetch.is_some_and(|jobs| jobs > 10_000) {
+            return Err(Error::Config("prefetch: more than 10000 jobs ahead; give less".into()));
+        }
         for (i, (queue, concurrency)) in self.queues.iter().enumerate() {
             check_name("queue", queue)?;
             if *concurrency == 0 || *concurrency > 10_000 {

@@ -2,7 +2,7 @@
 
 use std::{error::Error as StdError, time::Duration};
 
-use crate::error::{AlreadyHandled, LeaseLost, sqlstate};
+use crate::error::{AlreadyHandled, sqlstate};
 
 /// The longest error text that is stored.
 const TEXT_MAX: usize = 8 * 1024;
@@ -10,7 +10,7 @@ const TEXT_MAX: usize = 8 * 1024;
 /// Why an attempt did not succeed, and what should follow. Nothing that the handler wrote is kept.
 ///
 /// Any error converts into a retry through `?`. The conversion looks through the error's sources for what the engine
-/// knows: [`AlreadyHandled`] settles as done, a serialisation failure or deadlock retries soon, a lost lease is lost.
+/// knows: [`AlreadyHandled`] settles as done, a serialisation failure or deadlock retries soon.
 #[derive(Debug)]
 pub struct Fail {
     pub(crate) how: How,
@@ -29,7 +29,6 @@ pub(crate) enum How {
     Defer(Duration),
     Cancel,
     Already,
-    LeaseLost,
 }
 
 impl Fail {
@@ -97,9 +96,6 @@ fn known(error: &(dyn StdError + 'static)) -> How {
     if error.is::<AlreadyHandled>() {
         return How::Already;
     }
-    if error.is::<LeaseLost>() {
-        return How::LeaseLost;
-    }
     let code = error.downcast_ref::<sqlx::Error>().and_then(sqlstate);
     match code.as_deref() {
         Some("40001" | "40P01") => How::RetrySoon,
@@ -142,7 +138,6 @@ mod tests {
     fn a_known_answer_is_found_behind_any_wrapping() {
         assert_eq!(Fail::from(AlreadyHandled).how, How::Already);
         assert_eq!(Fail::from(Outer(AlreadyHandled)).how, How::Already);
-        assert_eq!(Fail::from(LeaseLost).how, How::LeaseLost);
         assert_eq!(Fail::from("plain text").how, How::Retry);
     }
 

@@ -90,7 +90,7 @@ impl PgStore {
             handlers_max,
             clock,
             engine: Conns::new(engine, engine_setup(timing), ENGINE_CONNECTIONS),
-            handlers: Conns::new(handlers, ISOLATION.to_owned(), handlers_max.max(1)),
+            handlers: Conns::new(handlers, handler_setup(timing), handlers_max.max(1)),
             heard: Arc::default(),
             wakes: OnceLock::new(),
             options,
@@ -141,6 +141,11 @@ impl PgStore {
 
 /// A role may default to a stricter level, under which two statements of one transaction would share a snapshot.
 const ISOLATION: &str = "set session characteristics as transaction isolation level read committed";
+
+/// No planner settings here: these connections are the user's to query with.
+fn handler_setup(timing: Timing) -> String {
+    format!("{ISOLATION}; set tcp_user_timeout = {}", timing.lock.as_millis())
+}
 
 fn engine_setup(timing: Timing) -> String {
     let ms = timing.lock.as_millis();
@@ -398,7 +403,10 @@ impl Room for Postgres {
 async fn begin_with(conns: &Arc<Conns>, begin: String) -> Result<Lent> {
     loop {
         let mut lent = conns.acquire().await.doing("begin")?;
-        match Pm::begin(lent.pg(), Some(AssertSqlSafe(begin.clone()).into_sql_str())).await {
+        let begun = Pm::begin(lent.pg(), Some(AssertSqlSafe(begin.clone()).into_sql_str()));
+        // A peer that vanished without a word must not hold the caller; nothing was begun that a closed socket keeps.
+        let begun = tokio::time::timeout(conns::CONNECT_LIMIT, begun).await;
+        match begun.unwrap_or_else(|_| Err(timed_out("beginning"))) {
             Ok(()) => return Ok(lent),
             Err(_) if !lent.fresh() => lent.home().forget_idle(),
             Err(error) => return Err(error).doing("begin"),

@@ -51,7 +51,9 @@ pub(crate) struct State {
     /// A claim failed, so its jobs may be ours without our knowing.
     suspect: bool,
     checked_at: Instant,
+    /// When to look for jobs that must run alone again; and when at the earliest.
     alone_at: Option<Instant>,
+    alone_soon: Instant,
     /// Since when this worker is clearing its hands for a job that must run alone.
     clearing: Option<Instant>,
     /// The job that runs alone here, since when.
@@ -66,6 +68,7 @@ impl State {
             suspect: false,
             checked_at: Instant::now(),
             alone_at: None,
+            alone_soon: Instant::now(),
             clearing: None,
             alone: None,
             failing: Duration::ZERO,
@@ -124,6 +127,8 @@ impl Claimer {
             .iter()
             .any(|(queue_no, places)| jobs.iter().filter(|j| j.queue_no == *queue_no).count() >= *places as usize);
         if jobs.is_empty() {
+            // Nothing else wants the turn of a job that must run alone.
+            self.state.alone_at = self.state.alone_at.map(|at| at.min(self.state.alone_soon));
             let wait = self.state.pace.empty(Instant::now());
             return self.pause(wait, std::future::pending()).await;
         }
@@ -157,8 +162,13 @@ impl Claimer {
         let mut free = Vec::new();
         for places in &self.places {
             let held = self.shared.count_in(places.queue_no);
-            let room = places.concurrency + places.prefetch;
-            if held < places.concurrency || held <= room / 2 {
+            let ahead = if self.shared.is_slow(places.queue_no) {
+                0
+            } else {
+                places.prefetch
+            };
+            let room = places.concurrency + ahead;
+            if held < room && (held < places.concurrency || held <= room / 2) {
                 free.push((places.queue_no, i32::try_from(room - held).unwrap_or(i32::MAX)));
             }
         }
@@ -173,7 +183,8 @@ impl Claimer {
                 tracing::debug!(%error, "late claims could not be handed back; recovery will");
                 self.state.suspect = true;
             }
-            return;
+            // Whatever keeps the lease from being renewed, claiming at full speed does not help.
+            return self.pause(Duration::from_millis(100), std::future::pending()).await;
         }
         self.shared.emit(Event::Claimed { jobs: jobs.len() });
         (self.dispatch)(jobs, session);
@@ -220,26 +231,30 @@ impl Claimer {
                 // One that has lived longer than a lease did not kill its worker at once; others may join it.
                 return since.elapsed() < lease && self.wait_for_room().await;
             }
+            // The others get as much time as it took, unless they have no use for it.
             self.state.alone = None;
-            self.state.alone_at = None;
+            self.state.alone_soon = Instant::now();
+            self.state.alone_at = Some(Instant::now() + since.elapsed().min(lease));
         }
-        let held = self.shared.count();
-        let patient = self.state.clearing.is_some_and(|since| since.elapsed() < lease);
-        if held > 0 && patient {
-            return self.wait_for_room().await;
+        let now = Instant::now();
+        if self.state.alone_at.is_some_and(|at| now < at) {
+            return self.state.clearing.is_some() && self.wait_for_room().await;
         }
-        if self.state.clearing.is_none() && self.state.alone_at.is_some_and(|at| at.elapsed() < ALONE_EVERY) {
-            return false;
-        }
-        self.state.alone_at = Some(Instant::now());
-        let patience = if held == 0 { Duration::ZERO } else { ALONE_PATIENCE };
+        self.state.alone_at = Some(now + ALONE_EVERY);
+        self.state.alone_soon = now + ALONE_EVERY;
+        let in_the_way = self.shared.in_the_way();
+        let patience = if in_the_way == 0 {
+            Duration::ZERO
+        } else {
+            ALONE_PATIENCE
+        };
         let due = self.shared.store.alone_due(&self.planner.all_lanes(), patience).await;
         if !matches!(due, Ok(true)) {
             self.state.clearing = None;
             return false;
         }
-        if held > 0 && self.state.clearing.is_none() {
-            self.state.clearing = Some(Instant::now());
+        let clearing = *self.state.clearing.get_or_insert(now);
+        if in_the_way > 0 && clearing.elapsed() < lease {
             return true;
         }
         self.state.clearing = None;

@@ -2,8 +2,9 @@
 
 use std::{
     collections::{BTreeMap, HashMap},
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
@@ -142,6 +143,10 @@ impl<DB: Backend> Line<DB> {
         self.waiting().pop_first().map(|(_, waiting)| waiting)
     }
 
+    fn last(&self) -> Option<Waiting<DB>> {
+        self.waiting().pop_last().map(|(_, waiting)| waiting)
+    }
+
     /// One whose session is over, so that it must not start any more.
     fn cut(&self) -> Option<Waiting<DB>> {
         let mut waiting = self.waiting();
@@ -158,24 +163,35 @@ async fn attempt<DB: Backend>(
     session: &Session,
 ) -> (Finished, Arc<InHand>) {
     let mut ended = false;
+    let mut patience = pin!(tokio::time::sleep(shared.line_limit()));
+    let mut too_long = false;
     let (slot, waiting) = loop {
         let (slot, waiting) = tokio::select! {
             biased;
             () = shared.stopping.cancelled() => (None, line.first()),
             () = session.cut.cancelled(), if !ended => (None, line.cut()),
             slot = line.slots.clone().acquire_owned() => (slot.ok(), line.first()),
+            () = &mut patience, if !too_long => {
+                too_long = true;
+                (None, line.last())
+            }
         };
         match waiting {
             Some(waiting) => break (slot, waiting),
             // A task of a later session took the last job of the one that ended, and left its own to this one.
-            None => ended = true,
+            None => ended = session.cut.is_cancelled(),
         }
     };
     let Waiting { claimed, handler, job } = waiting;
     if slot.is_none() || job.cut.is_cancelled() {
         let why = match (job.cut.is_cancelled(), job.why()) {
             (true, Some(Cut::DeclaredDead)) => return (Finished::LeaseLost, job),
+            (true, Some(Cut::Stopped)) => "worker stopped before it started",
             (true, _) => "worker could not renew its lease before it started",
+            (false, _) if too_long && !shared.stopping.is_cancelled() => {
+                shared.set_slow(job.queue_no, true);
+                "no slot became free in time"
+            }
             (false, _) => "worker stopped before it started",
         };
         let settlement = job.ending.released(why);
@@ -185,9 +201,13 @@ async fn attempt<DB: Backend>(
         };
         return (finished, job);
     }
-    job.start();
     let attempt = Attempt::of(&claimed, shared.stopping.clone());
-    (run::run(env, &handler, &claimed, attempt, &job).await, job)
+    let began = Instant::now();
+    let finished = run::run(env, &handler, &claimed, attempt, &job).await;
+    if began.elapsed() < shared.line_limit() {
+        shared.set_slow(job.queue_no, false);
+    }
+    (finished, job)
 }
 
 /// Passes an attempt's end on to whoever writes it.
@@ -195,10 +215,10 @@ fn finish(shared: &Shared, finished: Finished, job: Arc<InHand>, settle: &mpsc::
     let (settlement, already) = match finished {
         Finished::Settled { ended, already, error } => return settler::settled(shared, &job, ended, already, error),
         Finished::LeaseLost => return settler::lost(shared, &job),
-        Finished::Settle { settlement, already } => (Some(settlement), already),
+        Finished::Settle { settlement, already } => (settlement, already),
         Finished::Cut => match job.why() {
             // The watch records it; the place is free when the body has ended, which is now.
-            Some(Cut::TimeLimit) => return shared.freed.notify_one(),
+            Some(Cut::TimeLimit) => return shared.hangs_no_more(&job),
             Some(Cut::DeclaredDead) | None => return settler::lost(shared, &job),
             Some(Cut::LeaseEnding) => {
                 let why = "worker could not renew its lease in time; the handler was stopped";
@@ -209,9 +229,6 @@ fn finish(shared: &Shared, finished: Finished, job: Arc<InHand>, settle: &mpsc::
                 (job.ending.failed(Fail::retry_after(Duration::ZERO, why)), false)
             }
         },
-    };
-    let Some(settlement) = settlement else {
-        return settler::lost(shared, &job);
     };
     let entry = ToSettle {
         settlement,

@@ -4,7 +4,7 @@
 //! never waits.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -99,11 +99,16 @@ impl InHand {
         *lock(&self.started) = Some(Instant::now());
     }
 
-    /// The user's code is over, so that its time limit is too; settling has limits of its own. The connection may soon be
-    /// another job's.
-    pub(crate) fn returned(&self) {
+    /// The user's code is over, so that its time limit is too; settling has limits of its own, and the connection may
+    /// soon be another job's. `false` when the watch had condemned it before.
+    pub(crate) fn returned(&self) -> bool {
+        let why = lock(&self.why);
+        if *why == Some(Cut::TimeLimit) {
+            return false;
+        }
         self.over.store(true, Ordering::Relaxed);
         self.holder.store(0, Ordering::Relaxed);
+        true
     }
 
     pub(crate) fn took(&self) -> Duration {
@@ -111,9 +116,14 @@ impl InHand {
     }
 
     /// Its time is over: whatever its handler still returns is dropped, and the watch records how it ended. Its
-    /// connection is left alone until the watch has looked at it.
-    pub(crate) fn condemn(&self) {
-        lock(&self.why).get_or_insert(Cut::TimeLimit);
+    /// connection is left alone until the watch has looked at it. `false` when the handler has returned already.
+    pub(crate) fn condemn(&self) -> bool {
+        let mut why = lock(&self.why);
+        if self.over.load(Ordering::Relaxed) {
+            return false;
+        }
+        *why = Some(Cut::TimeLimit);
+        true
     }
 
     /// Cuts this job alone.
@@ -128,7 +138,8 @@ impl InHand {
 
     /// Whether its handler has run, or has held a transaction, for longer than it may. `Some` names which.
     pub(crate) fn overdue(&self, now: Instant, tx_cap: Option<Duration>) -> Option<String> {
-        if self.why().is_some() || self.over.load(Ordering::Relaxed) {
+        // The session's reason does not count: a handler that blocks its thread outlives the session it was cut off with.
+        if lock(&self.why).is_some() || self.over.load(Ordering::Relaxed) {
             return None;
         }
         let past = |at: Option<Instant>, limit: Duration| at.is_some_and(|at| now.duration_since(at) > limit);
@@ -154,6 +165,8 @@ pub(crate) struct Shared {
     pub(crate) tx_cap: Option<Duration>,
     pub(crate) retention: Duration,
     pub(crate) stopping: CancellationToken,
+    /// The worker is over; nobody waits for anything any more.
+    pub(crate) gone: CancellationToken,
     pub(crate) counters: Arc<Counters>,
     pub(crate) listeners: Vec<Listener>,
     /// A place became free.
@@ -164,7 +177,11 @@ pub(crate) struct Shared {
     pub(crate) renewed: Notify,
     session: Mutex<Arc<Session>>,
     acked: Mutex<Instant>,
-    hand: Mutex<HashMap<(i64, i64), Arc<InHand>>>,
+    hand: Mutex<HashMap<Token, Arc<InHand>>>,
+    /// Queues by jobs that were given up on while their bodies still sit in a slot.
+    hung: Mutex<HashMap<Token, i64>>,
+    /// Queues whose slots do not turn over: nothing is claimed ahead for them.
+    slow: Mutex<HashSet<i64>>,
 }
 
 impl Shared {
@@ -186,6 +203,7 @@ impl Shared {
             tx_cap,
             retention,
             stopping: CancellationToken::new(),
+            gone: CancellationToken::new(),
             counters,
             listeners,
             freed: Notify::new(),
@@ -194,6 +212,8 @@ impl Shared {
             session: Mutex::new(Session::new(worker)),
             acked: Mutex::new(Instant::now()),
             hand: Mutex::default(),
+            hung: Mutex::default(),
+            slow: Mutex::default(),
         })
     }
 
@@ -227,16 +247,16 @@ impl Shared {
     }
 
     pub(crate) fn take(&self, job: Arc<InHand>) {
-        lock(&self.hand).insert((job.token.id, job.token.epoch), job);
+        lock(&self.hand).insert(job.token, job);
     }
 
     pub(crate) fn drop_job(&self, token: Token) {
-        lock(&self.hand).remove(&(token.id, token.epoch));
+        lock(&self.hand).remove(&token);
         self.freed.notify_one();
     }
 
     pub(crate) fn holds(&self, token: Token) -> bool {
-        lock(&self.hand).contains_key(&(token.id, token.epoch))
+        lock(&self.hand).contains_key(&token)
     }
 
     pub(crate) fn in_hand(&self) -> Vec<Arc<InHand>> {
@@ -247,8 +267,50 @@ impl Shared {
         lock(&self.hand).len()
     }
 
+    /// How many of a queue's places are taken, by jobs in hand or by the bodies of jobs that were given up on.
     pub(crate) fn count_in(&self, queue_no: i64) -> usize {
-        lock(&self.hand).values().filter(|j| j.queue_no == queue_no).count()
+        let hand = lock(&self.hand);
+        let hung = lock(&self.hung);
+        let given_up = hung
+            .iter()
+            .filter(|(token, queue)| **queue == queue_no && !hand.contains_key(token));
+        hand.values().filter(|j| j.queue_no == queue_no).count() + given_up.count()
+    }
+
+    /// Jobs that a job which must run alone should wait for: those not started yet or not long at it.
+    pub(crate) fn in_the_way(&self) -> usize {
+        let lease = self.timing.lease;
+        let long = |job: &InHand| lock(&job.started).is_some_and(|at| at.elapsed() >= lease);
+        lock(&self.hand).values().filter(|job| !long(job)).count()
+    }
+
+    /// A body that was given up on still sits in its slot.
+    pub(crate) fn hangs(&self, job: &InHand) {
+        lock(&self.hung).insert(job.token, job.queue_no);
+    }
+
+    /// It has ended after all.
+    pub(crate) fn hangs_no_more(&self, job: &InHand) {
+        lock(&self.hung).remove(&job.token);
+        self.freed.notify_one();
+    }
+
+    /// Notes whether a queue's slots turn over.
+    pub(crate) fn set_slow(&self, queue_no: i64, slow: bool) {
+        let mut queues = lock(&self.slow);
+        match slow {
+            true => queues.insert(queue_no),
+            false => !queues.is_empty() && queues.remove(&queue_no),
+        };
+    }
+
+    pub(crate) fn is_slow(&self, queue_no: i64) -> bool {
+        lock(&self.slow).contains(&queue_no)
+    }
+
+    /// How long a claimed job may wait for a slot here, while another worker may have one.
+    pub(crate) fn line_limit(&self) -> Duration {
+        self.timing.lease / 3
     }
 }
 

@@ -84,6 +84,7 @@ pub(crate) async fn run<DB: Backend>(
         },
         Shape::Staged(decode) => match guard(|| decode(body, attempt, &env.rowlock)) {
             Ok(Ok(decoded)) => {
+                job.start();
                 let slot = Slot::new();
                 let outside = Outside {
                     slot: slot.clone(),
@@ -150,13 +151,15 @@ async fn atomic<DB: Backend>(env: &Env<DB>, decoded: Decoded<DB>, attempt: Attem
     let held = match begun {
         Ok(held) => held,
         Err(error) => {
-            return settle(
-                job.ending
-                    .released(&format!("could not begin: {}", Fail::from(error).text)),
-            );
+            // Not at once again: the server may be out of connections, and must not be hammered for one.
+            let delay = Duration::from_secs(1).mul_f64(0.5 + fastrand::f64());
+            let why = format!("could not begin: {}", Fail::from(error).text);
+            return settle(job.ending.released_for(delay, &why));
         }
     };
     job.holder.store(DB::holder(&held), Ordering::Relaxed);
+    // Its time runs from here: waiting for a connection is not the handler's doing.
+    job.start();
     let (slot, tx) = open(held, attempt, &env.rowlock);
     let outcome = guarded(Box::pin(async move { decoded(tx).await }), job).await;
     conclude(env, outcome, slot, job).await
@@ -188,16 +191,22 @@ async fn guarded<DB: Backend>(handler: Running<DB>, job: &InHand) -> Body<DB> {
 }
 
 async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, job: &InHand) -> Finished {
-    job.returned();
-    if job.why() == Some(Cut::TimeLimit) {
+    let holder = job.holder.load(Ordering::Relaxed);
+    if !job.returned() {
+        // Too late. The connection stays as it is until the watch has looked whether user code committed on it.
+        job.cut.cancelled().await;
         drop(slot.take());
         return Finished::Cut;
     }
     let fail = match body {
         Body::Cut => {
+            let committed = job.why() != Some(Cut::DeclaredDead) && ended_by_hand(env, holder).await;
             // Whatever was under way on it, the connection is not used again.
             drop(slot.take());
-            return Finished::Cut;
+            return match committed {
+                true => settle(job.ending.retired(format!("{COMMITTED}; then: it was cut off"))),
+                false => Finished::Cut,
+            };
         }
         Body::Returned(Ok(done)) => match succeeded(env, done, job).await {
             Ok(finished) => return finished,
@@ -207,10 +216,7 @@ async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, jo
         Body::Panicked(text) => Fail::retry(format!("handler panicked: {text}")),
     };
     let already = fail.how == How::Already;
-    let Some(settlement) = job.ending.failed(fail) else {
-        drop(slot.take());
-        return Finished::LeaseLost;
-    };
+    let settlement = job.ending.failed(fail);
     let Some(mut held) = slot.take() else {
         return Finished::Settle { settlement, already };
     };
@@ -326,10 +332,14 @@ async fn resolve<DB: Backend>(env: &Env<DB>, error: Error, already: bool, job: &
 /// The handler's transaction rolled back although the handler was content: a deferred constraint, a deadlock, a broken
 /// connection. The attempt failed with what the database said.
 fn not_committed(error: Error, job: &InHand) -> Finished {
-    match job.ending.failed(Fail::from(error)) {
-        Some(settlement) => settle(settlement),
-        None => Finished::LeaseLost,
-    }
+    settle(job.ending.failed(Fail::from(error)))
+}
+
+/// Whether user code had ended the transaction of a handler that was cut off. Where the database gives no answer at once
+/// it likely has no more to say than that the lease is ending, and the attempt counts as failed.
+async fn ended_by_hand<DB: Backend>(env: &Env<DB>, holder: i64) -> bool {
+    let limit = Duration::from_secs(1).min(env.timing.lease / 10);
+    holder != 0 && matches!(within(limit, env.rowlock.store().cut(holder)).await, Ok(true))
 }
 
 async fn within<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
@@ -347,15 +357,31 @@ fn guard<T>(f: impl FnOnce() -> T) -> std::result::Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|panic| format!("decoding panicked: {}", panic_text(&*panic)))
 }
 
+/// User code's future, which may panic when polled and when dropped.
+struct Fragile<T>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
+
+impl<T> Drop for Fragile<T> {
+    fn drop(&mut self) {
+        let future = self.0.take();
+        if catch_unwind(AssertUnwindSafe(|| drop(future))).is_err() {
+            tracing::error!("a handler panicked while it was dropped");
+        }
+    }
+}
+
 /// Polls a future that may panic; after a panic it is dropped like any other.
-async fn caught<T>(mut future: Pin<Box<dyn Future<Output = T> + Send>>) -> std::result::Result<T, String> {
-    std::future::poll_fn(
-        move |cx| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
+async fn caught<T>(future: Pin<Box<dyn Future<Output = T> + Send>>) -> std::result::Result<T, String> {
+    let mut fragile = Fragile(Some(future));
+    std::future::poll_fn(move |cx| {
+        let Some(future) = &mut fragile.0 else {
+            return Poll::Pending;
+        };
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
             Ok(Poll::Pending) => Poll::Pending,
             Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
             Err(panic) => Poll::Ready(Err(panic_text(&*panic))),
-        },
-    )
+        }
+    })
     .await
 }
 

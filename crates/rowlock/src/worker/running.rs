@@ -31,7 +31,6 @@ pub(crate) struct Running {
     listener: Option<tokio::task::JoinHandle<()>>,
     settler: tokio::task::JoinHandle<()>,
     settle: mpsc::UnboundedSender<ToSettle>,
-    give_up: CancellationToken,
     watch_stop: CancellationToken,
 }
 
@@ -40,7 +39,7 @@ impl Drop for Running {
         // Dropped without `stop`: nothing may go on claiming or beating for handlers that are gone.
         self.shared.stopping.cancel();
         self.shared.session().end(Cut::Stopped);
-        self.give_up.cancel();
+        self.shared.gone.cancel();
         self.watch_stop.cancel();
         if let Some(listener) = &self.listener {
             listener.abort();
@@ -70,8 +69,7 @@ impl Running {
         watch::start(shared.clone(), watch_stop.clone())
             .map_err(|e| Error::Config(format!("the watch thread could not start: {e}")))?;
         let (settle, rx) = mpsc::unbounded_channel();
-        let give_up = CancellationToken::new();
-        let settler = tokio::spawn(settler::run(shared.clone(), rx, give_up.clone()));
+        let settler = tokio::spawn(settler::run(shared.clone(), rx, shared.gone.clone()));
         let tasks = TaskTracker::new();
         let kinds: Vec<(&str, i32)> = worker.handlers.iter().map(|h| (h.kind, h.version)).collect();
         let planner = Planner::new(worker.queues.iter().map(|(q, _)| q.as_str()), &kinds);
@@ -109,7 +107,6 @@ impl Running {
             listener,
             settler,
             settle,
-            give_up,
             watch_stop,
         })
     }

@@ -3,7 +3,7 @@
 //! A batch that fails is sent again until the database answers. A batch that may have committed without our hearing of
 //! it is recognised by its tokens: what did not come back on the second try is looked up, not guessed.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
@@ -13,12 +13,14 @@ use crate::{
     event::Event,
     fault::point,
     state::Ended,
-    store::{Resolved, Settlement},
+    store::{Resolved, Settlement, Store},
 };
 
 /// A batch waits this long for company, and no longer than this many.
 const GATHER: Duration = Duration::from_millis(5);
 const BATCH_MAX: usize = 200;
+/// How often the database may refuse a batch before its entries are written one by one.
+const REFUSED_MAX: u32 = 2;
 
 /// One attempt's end, to be written.
 pub(crate) struct ToSettle {
@@ -47,10 +49,11 @@ pub(crate) async fn run(shared: Arc<Shared>, mut rx: UnboundedReceiver<ToSettle>
     }
 }
 
-async fn write(shared: &Shared, batch: Vec<ToSettle>, give_up: &CancellationToken) {
+async fn write(shared: &Arc<Shared>, batch: Vec<ToSettle>, give_up: &CancellationToken) {
     let settlements: Vec<Settlement> = batch.iter().map(|s| s.settlement.clone()).collect();
     let mut wait = Duration::from_millis(50);
     let mut sent_before = false;
+    let mut refused = 0;
     point!("before-batch");
     let applied = loop {
         match shared.store.settle(&settlements).await {
@@ -58,7 +61,12 @@ async fn write(shared: &Shared, batch: Vec<ToSettle>, give_up: &CancellationToke
             Err(error) => {
                 tracing::warn!(jobs = batch.len(), %error, "settling failed; trying again");
                 sent_before = true;
+                refused += u32::from(error.code().is_some());
             }
+        }
+        if refused >= REFUSED_MAX && batch.len() > 1 {
+            // One of them may be what the database refuses; from here on each stands for itself.
+            return apart(shared, batch, give_up);
         }
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -68,16 +76,27 @@ async fn write(shared: &Shared, batch: Vec<ToSettle>, give_up: &CancellationToke
     };
     point!("after-batch");
     for (entry, applied) in batch.into_iter().zip(applied) {
-        let applied = applied || (sent_before && committed_earlier(shared, &entry, give_up).await);
+        let applied = applied || (sent_before && committed_earlier(&*shared.store, &entry.settlement, give_up).await);
         report(shared, &entry, applied);
     }
 }
 
+/// Writes each entry of a batch on its own, beside each other, so that one that fails holds up no other.
+fn apart(shared: &Arc<Shared>, batch: Vec<ToSettle>, give_up: &CancellationToken) {
+    for entry in batch {
+        let (shared, give_up) = (shared.clone(), give_up.clone());
+        tokio::spawn(async move {
+            let one: Pin<Box<dyn Future<Output = ()> + Send + '_>> = Box::pin(write(&shared, vec![entry], &give_up));
+            one.await;
+        });
+    }
+}
+
 /// Whether the first try of a batch that was sent again had committed after all.
-async fn committed_earlier(shared: &Shared, entry: &ToSettle, give_up: &CancellationToken) -> bool {
+pub(crate) async fn committed_earlier(store: &dyn Store, sent: &Settlement, give_up: &CancellationToken) -> bool {
     loop {
-        match shared.store.resolve(entry.settlement.token).await {
-            Ok(Resolved::Ended(ended)) => return ended == entry.settlement.ended,
+        match store.resolve(sent.token).await {
+            Ok(Resolved::Ended(ended)) => return ended == sent.ended,
             Ok(Resolved::StillLeased | Resolved::Lost) => return false,
             Err(_) => tokio::select! {
                 () = tokio::time::sleep(Duration::from_millis(100)) => {}

@@ -111,8 +111,10 @@ async fn look(shared: &Arc<Shared>, store: &Arc<dyn Store>) {
         }
         for job in shared.in_hand() {
             if let Some(problem) = job.overdue(now, shared.tx_cap) {
-                job.condemn();
-                tokio::spawn(end_hung(shared.clone(), store.clone(), job, problem));
+                if job.condemn() {
+                    shared.hangs(&job);
+                    tokio::spawn(end_hung(shared.clone(), store.clone(), job, problem));
+                }
             }
         }
     }
@@ -131,18 +133,23 @@ async fn end_hung(shared: Arc<Shared>, store: Arc<dyn Store>, job: Arc<InHand>, 
     }
     job.end(Cut::TimeLimit);
     let settlement = match committed {
-        true => Some(job.ending.retired(format!("{COMMITTED}; then: {problem}"))),
+        true => job.ending.retired(format!("{COMMITTED}; then: {problem}")),
         false => job.ending.failed(Fail::retry(problem)),
     };
-    let Some(settlement) = settlement else { return };
+    let mut sent_before = false;
     loop {
         match store.settle(std::slice::from_ref(&settlement)).await {
-            Ok(applied) if applied.first() == Some(&true) => {
-                return settler::settled(&shared, &job, settlement.ended, false, settlement.error);
+            Ok(applied) => {
+                let applied = applied.first() == Some(&true)
+                    || (sent_before && settler::committed_earlier(&*store, &settlement, &shared.gone).await);
+                return match applied {
+                    true => settler::settled(&shared, &job, settlement.ended, false, settlement.error),
+                    false => settler::lost(&shared, &job),
+                };
             }
-            Ok(_) => return settler::lost(&shared, &job),
             Err(error) => {
                 tracing::debug!(%error, job = job.token.id, "a hung handler's failure could not be recorded yet");
+                sent_before = true;
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }
@@ -150,10 +157,11 @@ async fn end_hung(shared: Arc<Shared>, store: Arc<dyn Store>, job: Arc<InHand>, 
 }
 
 async fn recover_always(shared: &Shared, store: &dyn Store) {
-    let mut recovery = recover::Recovery::new();
+    let mut recovery = recover::Recovery::new(shared.timing.lease);
     loop {
         tokio::time::sleep(recovery.pause()).await;
-        match recovery.round(store).await {
+        let may_judge = !shared.lease_ending(Instant::now());
+        match recovery.round(store, may_judge).await {
             Ok(expired) => {
                 for lease in expired {
                     tracing::info!(job = lease.token.id, worker = %lease.token.worker, "worker lost; lease ended");

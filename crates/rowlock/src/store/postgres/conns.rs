@@ -17,7 +17,7 @@ use sqlx_core::transaction::TransactionManager;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How long a connection attempt may take.
-const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+pub const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
 /// A bounded set of connections with the same settings.
 pub struct Conns {
