@@ -3,6 +3,7 @@
 
 mod chain;
 mod claim;
+mod engine;
 mod enqueue;
 mod handle;
 mod migrate;

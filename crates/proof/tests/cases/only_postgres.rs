@@ -2,14 +2,14 @@
 
 use std::{future::pending, sync::Arc, time::Duration};
 
-use rowlock::{Ended, Error, Job, State};
+use rowlock::{Ended, Error, Fail, Job, State};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, postgres::PgListener};
 use tokio::sync::Barrier;
 
 use crate::{
     cases::{AT_ONCE, Bed, Note, Other, Running, fail, note, until, write},
-    db::{Ctx, Rowlock, Tx, Worker},
+    db::{Ctx, Rowlock, Staged, Tx, Worker},
 };
 
 async fn a_rolled_back_enqueue_leaves_not_even_a_wake(bed: &Bed) {
@@ -342,6 +342,87 @@ async fn the_body_of_a_job_that_ended_lately_is_kept_however_old_it_is(bed: &Bed
     assert!(bed.rowlock.observe().job(id).await.unwrap().is_some());
 }
 
+/// A kind whose handlers take turns for a connection.
+#[derive(Serialize, Deserialize, Job)]
+#[job(kind = "turn", time_limit = "1s", attempts = 2)]
+struct Turn {}
+
+async fn waiting_for_a_connection_is_not_time_of_the_handler(bed: &Bed) {
+    let ids = bed.rowlock.enqueue_all_now((0..4).map(|_| Turn {})).await.unwrap();
+    let handler = |cx: Ctx, _: Turn, mut tx: Tx| async move {
+        write(&mut tx, cx.id(), "x").await?;
+        tokio::time::sleep(Duration::from_millis(400)).await;
+        tx.done().ok()
+    };
+    let worker = Worker::new(&bed.rowlock).queue("default", 4).connections(1);
+    bed.work(worker.atomic(handler), &ids).await;
+    for id in ids {
+        let seen = (bed.job(id).await.attempt, bed.ends(id).await);
+        assert_eq!(seen, (1, vec![Ended::Done]), "{:?}", bed.attempts(id).await);
+    }
+    assert_eq!(bed.ledger().await, 4);
+}
+
+/// A login beside the owner's, which unlike a superuser may run out of connections.
+async fn limited(bed: &Bed) -> (String, String) {
+    let (start, name) = bed.database.url.rsplit_once('/').unwrap();
+    let (scheme, host) = start.split_once("://").unwrap();
+    let (owner, host) = host.split_once('@').unwrap();
+    let owner = owner.split(':').next().unwrap();
+    let login = format!("{name}_limited");
+    // The bed's tables may be in a schema of the owner's name, which a search path finds for the owner alone.
+    bed.run_as_it_is(&format!(
+        "create role {login} login in role {owner}; alter role {login} set search_path = {owner}, public"
+    ))
+    .await;
+    (format!("{scheme}://{login}@{host}/{name}"), login)
+}
+
+async fn a_server_without_connections_left_is_asked_seldom_and_costs_no_attempt(bed: &Bed) {
+    let (url, login) = limited(bed).await;
+    let give_up = |_: Staged, _: Other| async { fail(Fail::retire("on purpose")) };
+    let rowlock = Rowlock::open(&url).unwrap();
+    let worker = Worker::new(&rowlock).queue("default", 4).lease(Duration::from_secs(3));
+    let running = Running::start(worker.staged(give_up).atomic(note));
+    // The engine gets the connections that it needs, and the handlers none.
+    let first = bed.rowlock.enqueue_all_now((0..8).map(|n| Other { n })).await.unwrap();
+    until("the engine to be at work", async || {
+        let beaten = "select count(*) from rowlock.worker where beat > started_at + interval '500 ms'";
+        bed.job(first[7]).await.state == State::Case && bed.count(beaten).await == 1
+    })
+    .await;
+    bed.run_as_it_is(&format!("alter role {login} connection limit 1"))
+        .await;
+
+    let ids = bed
+        .rowlock
+        .enqueue_all_now((0..4).map(|_| Note::new("x")))
+        .await
+        .unwrap();
+    let released = "select count(*) from rowlock.outcome where outcome = 'released' and error like 'could not begin%'";
+    until("it to be out of connections", async || bed.count(released).await >= 4).await;
+    // Not a wait for a state: this long nothing may run wild.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let most =
+        "select max(n) from (select count(*) as n from rowlock.outcome where outcome = 'released' group by id) x";
+    let most = bed.count(most).await;
+    assert!((2..=10).contains(&most), "a job was tried {most} times");
+
+    bed.run_as_it_is(&format!("alter role {login} connection limit -1"))
+        .await;
+    for id in &ids {
+        until("the job to be done", async || {
+            bed.job(*id).await.state == State::Finished
+        })
+        .await;
+        let job = bed.job(*id).await;
+        assert_eq!((job.attempt, job.last_outcome), (1, Some(Ended::Done)));
+    }
+    assert_eq!(running.stop().await.declared_dead(), 0);
+    assert_eq!(bed.ledger().await, 4);
+    bed.run_as_it_is(&format!("drop role {login}")).await;
+}
+
 mod tests {
     crate::cases::cases!(
         a_rolled_back_enqueue_leaves_not_even_a_wake,
@@ -353,6 +434,8 @@ mod tests {
         a_deadlock_between_handlers_is_retried_soon,
         a_stricter_default_isolation_level_does_not_reach_the_engine,
         a_handler_stuck_in_a_query_is_cut_at_its_time_limit_and_keeps_no_lock,
+        waiting_for_a_connection_is_not_time_of_the_handler,
+        a_server_without_connections_left_is_asked_seldom_and_costs_no_attempt,
         history_and_bodies_land_in_their_partitions_and_not_in_the_default_ones,
         old_history_is_dropped_by_whole_partitions_and_new_ones_are_made_ahead,
         rows_in_the_default_partition_do_not_stop_upkeep_for_good,

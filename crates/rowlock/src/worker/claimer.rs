@@ -51,9 +51,10 @@ pub(crate) struct State {
     /// A claim failed, so its jobs may be ours without our knowing.
     suspect: bool,
     checked_at: Instant,
-    /// When to look for jobs that must run alone again; and when at the earliest.
+    /// When to look for jobs that must run alone again.
     alone_at: Option<Instant>,
-    alone_soon: Instant,
+    /// One has just run, and the others have their turn.
+    resting: bool,
     /// Since when this worker is clearing its hands for a job that must run alone.
     clearing: Option<Instant>,
     /// The job that runs alone here, since when.
@@ -68,7 +69,7 @@ impl State {
             suspect: false,
             checked_at: Instant::now(),
             alone_at: None,
-            alone_soon: Instant::now(),
+            resting: false,
             clearing: None,
             alone: None,
             failing: Duration::ZERO,
@@ -127,8 +128,11 @@ impl Claimer {
             .iter()
             .any(|(queue_no, places)| jobs.iter().filter(|j| j.queue_no == *queue_no).count() >= *places as usize);
         if jobs.is_empty() {
-            // Nothing else wants the turn of a job that must run alone.
-            self.state.alone_at = self.state.alone_at.map(|at| at.min(self.state.alone_soon));
+            if std::mem::take(&mut self.state.resting) {
+                // Nothing else wants the time: on with the jobs that must run alone.
+                self.state.alone_at = None;
+                return;
+            }
             let wait = self.state.pace.empty(Instant::now());
             return self.pause(wait, std::future::pending()).await;
         }
@@ -233,7 +237,7 @@ impl Claimer {
             }
             // The others get as much time as it took, unless they have no use for it.
             self.state.alone = None;
-            self.state.alone_soon = Instant::now();
+            self.state.resting = true;
             self.state.alone_at = Some(Instant::now() + since.elapsed().min(lease));
         }
         let now = Instant::now();
@@ -241,7 +245,7 @@ impl Claimer {
             return self.state.clearing.is_some() && self.wait_for_room().await;
         }
         self.state.alone_at = Some(now + ALONE_EVERY);
-        self.state.alone_soon = now + ALONE_EVERY;
+        self.state.resting = false;
         let in_the_way = self.shared.in_the_way();
         let patience = if in_the_way == 0 {
             Duration::ZERO
