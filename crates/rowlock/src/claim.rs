@@ -131,8 +131,8 @@ impl Planner {
         }
     }
 
-    pub(crate) fn all_lanes(&self) -> Vec<Probe> {
-        self.probes(|_| true, Reach::Full)
+    pub(crate) fn lanes_of(&self, queues: &[i64]) -> Vec<Probe> {
+        self.probes(|q| queues.contains(&q), Reach::Full)
     }
 
     /// By priority; within it those served longest ago first, so that kinds take turns. Between sweeps the lanes that
@@ -348,7 +348,8 @@ mod tests {
     #[test]
     fn every_version_up_to_the_handlers_own_has_its_lanes() {
         let planner = Planner::new(["q", "r"].into_iter(), &[("a", 3)]);
-        assert_eq!(planner.all_lanes().len(), 2 * 3 * 5);
+        assert_eq!(planner.lanes_of(&[queue_no("q")]).len(), 3 * 5);
+        assert_eq!(planner.lanes_of(&[queue_no("q"), queue_no("r")]).len(), 2 * 3 * 5);
     }
 
     #[test]

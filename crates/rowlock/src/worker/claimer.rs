@@ -252,8 +252,10 @@ impl Claimer {
         } else {
             ALONE_PATIENCE
         };
-        let due = self.shared.store.alone_due(&self.planner.all_lanes(), patience).await;
-        if !matches!(due, Ok(true)) {
+        let open = self.open();
+        let lanes = self.planner.lanes_of(&open);
+        let due = !lanes.is_empty() && matches!(self.shared.store.alone_due(&lanes, patience).await, Ok(true));
+        if !due {
             self.state.clearing = None;
             return false;
         }
@@ -262,7 +264,13 @@ impl Claimer {
             return true;
         }
         self.state.clearing = None;
-        self.claim_alone(session).await
+        self.claim_alone(session, &open).await
+    }
+
+    /// Queues in which a job could start now.
+    fn open(&self) -> Vec<i64> {
+        let free = |p: &&Places| self.shared.count_in(p.queue_no) < p.concurrency;
+        self.places.iter().filter(free).map(|p| p.queue_no).collect()
     }
 
     async fn wait_for_room(&mut self) -> bool {
@@ -271,9 +279,9 @@ impl Claimer {
         true
     }
 
-    async fn claim_alone(&mut self, session: &Arc<Session>) -> bool {
-        for i in 0..self.places.len() {
-            let ask = self.planner.ask_alone(session.worker, self.places[i].queue_no);
+    async fn claim_alone(&mut self, session: &Arc<Session>, open: &[i64]) -> bool {
+        for queue_no in open {
+            let ask = self.planner.ask_alone(session.worker, *queue_no);
             match self.shared.store.claim(&ask).await {
                 Ok(ClaimReply::Jobs(jobs)) if jobs.is_empty() => continue,
                 Ok(ClaimReply::Jobs(jobs)) => {
