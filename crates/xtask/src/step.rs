@@ -57,6 +57,10 @@ impl Step {
     /// Adds flags to those the caller of this program has set.
     pub(crate) fn flags(self, name: &str, flags: &str) -> Step {
         let given = std::env::var(name).unwrap_or_default();
+        if given.contains(flags) {
+            // Said twice, they would be other flags to cargo, and everything would be built again.
+            return self;
+        }
         let all = format!("{given} {flags}");
         self.env(name, all.trim())
     }
