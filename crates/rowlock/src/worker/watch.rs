@@ -110,11 +110,11 @@ async fn look(shared: &Arc<Shared>, store: &Arc<dyn Store>) {
             shared.emit(Event::CutOff);
         }
         for job in shared.in_hand() {
-            if let Some(problem) = job.overdue(now, shared.tx_cap) {
-                if job.condemn() {
-                    shared.hangs(&job);
-                    tokio::spawn(end_hung(shared.clone(), store.clone(), job, problem));
-                }
+            if let Some(problem) = job.overdue(now, shared.tx_cap)
+                && job.condemn()
+            {
+                shared.hangs(&job);
+                tokio::spawn(end_hung(shared.clone(), store.clone(), job, problem));
             }
         }
     }
