@@ -92,46 +92,47 @@ mod tests {
     const LEASE: Duration = Duration::from_secs(15);
 
     /// A worker that has been silent for long.
-    async fn silent(rig: &TestRig) {
+    async fn silent(rig: &TestRig) -> Result<()> {
         let store = rig.rowlock().store();
-        store.register(WorkerId::random(), "silent", LEASE).await.unwrap();
+        store.register(WorkerId::random(), "silent", LEASE).await?;
         rig.advance(4 * LEASE);
+        Ok(())
     }
 
     /// Two rounds, far enough apart for SQLite's second look; how many workers are left.
-    async fn judge(rig: &TestRig, recovery: &mut Recovery, may_judge: bool) -> usize {
+    async fn judge(rig: &TestRig, recovery: &mut Recovery, may_judge: bool) -> Result<usize> {
         for _ in 0..2 {
-            recovery.round(rig.rowlock().store(), may_judge).await.unwrap();
+            recovery.round(rig.rowlock().store(), may_judge).await?;
             rig.advance(LEASE / 3 + Duration::from_secs(1));
         }
-        recovery.round(rig.rowlock().store(), may_judge).await.unwrap();
-        rig.rowlock().observe().status().await.unwrap().workers.len()
+        recovery.round(rig.rowlock().store(), may_judge).await?;
+        Ok(rig.rowlock().observe().status().await?.workers.len())
     }
 
     #[tokio::test]
     async fn a_silent_worker_is_declared_dead_and_forgotten() {
         let rig = TestRig::sqlite().await.unwrap();
-        silent(&rig).await;
-        assert_eq!(judge(&rig, &mut Recovery::new(LEASE), true).await, 0);
+        silent(&rig).await.unwrap();
+        assert_eq!(judge(&rig, &mut Recovery::new(LEASE), true).await.unwrap(), 0);
         rig.close().await.unwrap();
     }
 
     #[tokio::test]
     async fn a_worker_in_doubt_about_itself_judges_nobody() {
         let rig = TestRig::sqlite().await.unwrap();
-        silent(&rig).await;
-        assert_eq!(judge(&rig, &mut Recovery::new(LEASE), false).await, 1);
+        silent(&rig).await.unwrap();
+        assert_eq!(judge(&rig, &mut Recovery::new(LEASE), false).await.unwrap(), 1);
         rig.close().await.unwrap();
     }
 
     #[tokio::test]
     async fn right_after_an_outage_nobody_is_declared_dead() {
         let rig = TestRig::sqlite().await.unwrap();
-        silent(&rig).await;
+        silent(&rig).await.unwrap();
         let away = Rowlock::open("sqlite:no-such-folder/no-such.db").unwrap();
         let mut recovery = Recovery::new(LEASE);
         assert!(recovery.round(away.store(), true).await.is_err());
-        assert_eq!(judge(&rig, &mut recovery, true).await, 1);
+        assert_eq!(judge(&rig, &mut recovery, true).await.unwrap(), 1);
         rig.close().await.unwrap();
     }
 }
