@@ -4,6 +4,7 @@ use super::*;
 use crate::{
     Job,
     handle::Fail,
+    recover::Recovery,
     sqlite::{Ctx, Outcome, Staged, Tx},
     state::State,
 };
@@ -92,5 +93,53 @@ async fn a_lost_worker_costs_an_attempt() {
 
     let job = rig.rowlock().observe().job(id).await.unwrap().unwrap();
     assert_eq!((job.state, job.attempt), (State::Case, 2));
+    rig.close().await.unwrap();
+}
+
+/// The rig's clock also tells when recovery judges and when it does not.
+type SqliteRig = TestRig<(), sqlx::Sqlite>;
+
+/// A worker that has been silent for long.
+async fn silent(rig: &SqliteRig) -> Result<()> {
+    let store = rig.rowlock().store();
+    store.register(WorkerId::random(), "silent", LEASE).await?;
+    rig.advance(4 * LEASE);
+    Ok(())
+}
+
+/// Two rounds, far enough apart for SQLite's second look; how many workers are left.
+async fn judge(rig: &SqliteRig, recovery: &mut Recovery, may_judge: bool) -> Result<usize> {
+    for _ in 0..2 {
+        recovery.round(rig.rowlock().store(), may_judge).await?;
+        rig.advance(LEASE / 3 + Duration::from_secs(1));
+    }
+    recovery.round(rig.rowlock().store(), may_judge).await?;
+    Ok(rig.rowlock().observe().status().await?.workers.len())
+}
+
+#[tokio::test]
+async fn a_silent_worker_is_declared_dead_and_forgotten() {
+    let rig = TestRig::sqlite().await.unwrap();
+    silent(&rig).await.unwrap();
+    assert_eq!(judge(&rig, &mut Recovery::new(LEASE), true).await.unwrap(), 0);
+    rig.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_worker_in_doubt_about_itself_judges_nobody() {
+    let rig = TestRig::sqlite().await.unwrap();
+    silent(&rig).await.unwrap();
+    assert_eq!(judge(&rig, &mut Recovery::new(LEASE), false).await.unwrap(), 1);
+    rig.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn right_after_an_outage_nobody_is_declared_dead() {
+    let rig = TestRig::sqlite().await.unwrap();
+    silent(&rig).await.unwrap();
+    let away = crate::sqlite::Rowlock::open("sqlite:no-such-folder/no-such.db").unwrap();
+    let mut recovery = Recovery::new(LEASE);
+    assert!(recovery.round(away.store(), true).await.is_err());
+    assert_eq!(judge(&rig, &mut recovery, true).await.unwrap(), 1);
     rig.close().await.unwrap();
 }
