@@ -200,9 +200,9 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
             );
         }
         let rowlock = self.rowlock.for_worker(timing, connections)?;
-        rowlock.check_schema().await?;
+        patiently(|| rowlock.check_schema()).await?;
         let worker = WorkerId::random();
-        rowlock.store().register(worker, &self.name, self.lease).await?;
+        patiently(|| rowlock.store().register(worker, &self.name, self.lease)).await?;
         let running = Running::start(self, rowlock, timing, worker)?;
         stop.await;
         running.stop().await;
@@ -243,4 +243,19 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         }
         Ok(())
     }
+}
+
+/// A connection cut at the very start is no reason to give up; a database that stays away is.
+async fn patiently<F: Future<Output = Result<()>>>(mut start: impl FnMut() -> F) -> Result<()> {
+    const TRIES: u32 = 5;
+    for _ in 1..TRIES {
+        match start().await {
+            Err(Error::Database { doing, source }) => {
+                tracing::warn!(error = %source, "{doing} failed at the start; trying again");
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+            result => return result,
+        }
+    }
+    start().await
 }
