@@ -201,8 +201,13 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         }
         let rowlock = self.rowlock.for_worker(timing, connections)?;
         patiently(|| rowlock.check_schema()).await?;
-        let worker = WorkerId::random();
-        patiently(|| rowlock.store().register(worker, &self.name, self.lease)).await?;
+        let mut worker = WorkerId::random();
+        patiently(|| {
+            // A new id for each try: the one before may have been entered although its reply was lost.
+            worker = WorkerId::random();
+            rowlock.store().register(worker, &self.name, self.lease)
+        })
+        .await?;
         let running = Running::start(self, rowlock, timing, worker)?;
         stop.await;
         running.stop().await;
