@@ -1,5 +1,5 @@
 -- The whole schema as it stands today; proven equal to the sum of the migrations by a test.
--- A job is in exactly one place (ready, lease, case_file), and moving it is the transition.
+-- A job is in exactly one place (ready, waiting, lease, case_file), and moving it is the transition.
 
 -- Which migrations have run, and the oldest schema number a binary may speak and still work here.
 create table rowlock.migration (
@@ -28,6 +28,7 @@ create table rowlock.job (
   if_retired json,
   trace text,
   created_at timestamptz not null,
+  waits_for text,
   primary key (id)
 ) partition by range (id);
 
@@ -122,6 +123,138 @@ create table rowlock.audit (
 
 create index audit_id on rowlock.audit (id);
 
+-- The caller's name for a logical operation: one job per key while the key is held, decided by the primary key.
+-- A key that is held by policy or for a period outlasts its time for as long as its job is in any place.
+create table rowlock.job_key (
+  key text primary key,
+  id bigint not null,
+  fingerprint bytea not null,
+  hold text not null check (hold in ('open', 'policy', 'period', 'ever')),
+  expires_at timestamptz,
+  made_at timestamptz not null
+);
+
+create index job_key_id on rowlock.job_key (id);
+
+-- What the sweep walks.
+create index job_key_made on rowlock.job_key (hold, made_at);
+
+-- What was done once, by key, with the answer that every repeat gets. The answer is null when the first gave none.
+create table rowlock.ledger (
+  key text primary key,
+  fingerprint bytea,
+  answer json,
+  hold text not null check (hold in ('policy', 'period', 'ever')),
+  expires_at timestamptz,
+  made_at timestamptz not null
+);
+
+-- What the sweep walks.
+create index ledger_made on rowlock.ledger (hold, made_at);
+
+-- Outside calls: the intent is stored before the call, the reply after it. An open intent whose lease is gone is in doubt.
+create table rowlock.effect (
+  no bigint generated always as identity primary key,
+  id bigint not null,
+  name text not null,
+  key text not null,
+  state text not null check (state in ('open', 'uncertain', 'replied', 'undone')),
+  policy text not null check (policy in ('retry', 'park', 'ask')),
+  fingerprint bytea,
+  tries int not null,
+  epoch bigint not null,
+  worker bigint not null,
+  begun_at timestamptz not null,
+  deadline_at timestamptz not null,
+  ended_at timestamptz,
+  reply json,
+  error text,
+  resolved_by text,
+  unique (id, name)
+);
+
+create index effect_doubt on rowlock.effect (begun_at) where state in ('open', 'uncertain');
+
+-- Every effect with its job, and its doubt spelled out: an open intent is in flight while its attempt holds the lease.
+create view rowlock.effects as
+select
+  e.no,
+  e.id,
+  j.kind,
+  j.queue,
+  e.name,
+  e.key,
+  case
+    when e.state = 'open' and l.id is null then 'uncertain'
+    when e.state = 'open' then 'in flight'
+    else e.state
+  end as state,
+  e.policy,
+  e.tries,
+  e.epoch,
+  e.worker,
+  e.begun_at,
+  e.deadline_at,
+  e.ended_at,
+  e.reply,
+  e.error,
+  e.resolved_by
+from rowlock.effect e
+left join rowlock.job j on j.id = e.id
+left join rowlock.lease l on l.id = e.id and l.epoch = e.epoch and l.worker = e.worker;
+
+-- What people set at run time, such as the percentage of a rollout.
+create table rowlock.setting (
+  name text primary key,
+  value text not null,
+  changed_at timestamptz not null,
+  changed_by text not null
+);
+
+-- A counter per guarded thing, raised by everyone who changes it: it tells opened-then-closed from untouched.
+create table rowlock.guard_version (
+  key text primary key,
+  version bigint not null,
+  changed_at timestamptz not null
+);
+
+-- Who may be in the body of work under a key. A row holds only while the lease of its token does.
+create table rowlock.body_lock (
+  key text not null,
+  slot int not null,
+  id bigint not null,
+  epoch bigint not null,
+  worker bigint not null,
+  taken_at timestamptz not null,
+  primary key (key, slot)
+);
+
+-- Waits for somebody outside to complete the name; then it moves to ready. Past its limit it ends as said.
+create table rowlock.waiting (
+  id bigint primary key,
+  name text not null,
+  queue_no bigint not null,
+  kind_no bigint not null,
+  priority smallint not null,
+  due_at timestamptz not null,
+  epoch bigint not null,
+  attempt int not null,
+  attempts_max int not null,
+  limit_at timestamptz,
+  limit_ends text not null check (limit_ends in ('retired', 'cancelled')),
+  since timestamptz not null
+);
+
+create index waiting_name on rowlock.waiting (name);
+create index waiting_limit on rowlock.waiting (limit_at) where limit_at is not null;
+
+-- What was completed, with the answer for the jobs that wait for it, now or later.
+create table rowlock.completion (
+  name text primary key,
+  answer json,
+  completed_at timestamptz not null
+);
+
 -- Every job with its state, owner, attempts, last error and next due time.
 create view rowlock.jobs as
 select
@@ -135,11 +268,12 @@ select
     when l.id is not null then 'leased'
     when r.id is not null then 'ready'
     when c.id is not null then 'case'
+    when w.id is not null then 'waiting'
     else 'finished'
   end as state,
-  coalesce(l.attempt, r.attempt, c.attempt, o.attempt, 0) as attempt,
-  coalesce(l.attempts_max, r.attempts_max, c.attempts_max, j.attempts_max) as attempts_max,
-  coalesce(l.epoch, r.epoch, c.epoch, o.epoch, 0) as epoch,
+  coalesce(l.attempt, r.attempt, c.attempt, w.attempt, o.attempt, 0) as attempt,
+  coalesce(l.attempts_max, r.attempts_max, c.attempts_max, w.attempts_max, j.attempts_max) as attempts_max,
+  coalesce(l.epoch, r.epoch, c.epoch, w.epoch, o.epoch, 0) as epoch,
   r.due_at,
   l.worker,
   l.claimed_at,
@@ -152,11 +286,15 @@ select
   j.chain,
   j.position,
   j.expires_at,
-  j.created_at
+  j.created_at,
+  j.waits_for,
+  k.key
 from rowlock.job j
 left join rowlock.lease l on l.id = j.id
 left join rowlock.ready r on r.id = j.id
 left join rowlock.case_file c on c.id = j.id
+left join rowlock.waiting w on w.id = j.id
+left join rowlock.job_key k on k.id = j.id
 left join lateral (
   select x.attempt, x.epoch, x.outcome, x.ended_at, x.error, x.result
   from rowlock.outcome x where x.id = j.id order by x.epoch desc limit 1

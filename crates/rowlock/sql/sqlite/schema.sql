@@ -1,5 +1,5 @@
 -- The whole schema as it stands today; proven equal to the sum of the migrations by a test.
--- A job is in exactly one place (ready, lease, case_file), and moving it is the transition.
+-- A job is in exactly one place (ready, waiting, lease, case_file), and moving it is the transition.
 
 -- Which migrations have run, and the oldest schema number a binary may speak and still work here.
 create table rowlock_migration (
@@ -25,7 +25,8 @@ create table rowlock_job (
   expires_at integer,
   if_retired text,
   trace text,
-  created_at integer not null
+  created_at integer not null,
+  waits_for text
 ) strict;
 
 -- A chain's root has no chain of its own; its links carry the root's id.
@@ -115,6 +116,138 @@ create table rowlock_audit (
 
 create index rowlock_audit_id on rowlock_audit (id);
 
+-- The caller's name for a logical operation: one job per key while the key is held, decided by the primary key.
+-- A key that is held by policy or for a period outlasts its time for as long as its job is in any place.
+create table rowlock_job_key (
+  key text primary key,
+  id integer not null,
+  fingerprint blob not null,
+  hold text not null check (hold in ('open', 'policy', 'period', 'ever')),
+  expires_at integer,
+  made_at integer not null
+) strict;
+
+create index rowlock_job_key_id on rowlock_job_key (id);
+
+-- What the sweep walks.
+create index rowlock_job_key_made on rowlock_job_key (hold, made_at);
+
+-- What was done once, by key, with the answer that every repeat gets. The answer is null when the first gave none.
+create table rowlock_ledger (
+  key text primary key,
+  fingerprint blob,
+  answer text check (json_valid(answer)),
+  hold text not null check (hold in ('policy', 'period', 'ever')),
+  expires_at integer,
+  made_at integer not null
+) strict;
+
+-- What the sweep walks.
+create index rowlock_ledger_made on rowlock_ledger (hold, made_at);
+
+-- Outside calls: the intent is stored before the call, the reply after it. An open intent whose lease is gone is in doubt.
+create table rowlock_effect (
+  no integer primary key autoincrement,
+  id integer not null,
+  name text not null,
+  key text not null,
+  state text not null check (state in ('open', 'uncertain', 'replied', 'undone')),
+  policy text not null check (policy in ('retry', 'park', 'ask')),
+  fingerprint blob,
+  tries integer not null,
+  epoch integer not null,
+  worker integer not null,
+  begun_at integer not null,
+  deadline_at integer not null,
+  ended_at integer,
+  reply text check (json_valid(reply)),
+  error text,
+  resolved_by text,
+  unique (id, name)
+) strict;
+
+create index rowlock_effect_doubt on rowlock_effect (begun_at) where state in ('open', 'uncertain');
+
+-- Every effect with its job, and its doubt spelled out: an open intent is in flight while its attempt holds the lease.
+create view rowlock_effects as
+select
+  e.no,
+  e.id,
+  j.kind,
+  j.queue,
+  e.name,
+  e.key,
+  case
+    when e.state = 'open' and l.id is null then 'uncertain'
+    when e.state = 'open' then 'in flight'
+    else e.state
+  end as state,
+  e.policy,
+  e.tries,
+  e.epoch,
+  e.worker,
+  e.begun_at,
+  e.deadline_at,
+  e.ended_at,
+  e.reply,
+  e.error,
+  e.resolved_by
+from rowlock_effect e
+left join rowlock_job j on j.id = e.id
+left join rowlock_lease l on l.id = e.id and l.epoch = e.epoch and l.worker = e.worker;
+
+-- What people set at run time, such as the percentage of a rollout.
+create table rowlock_setting (
+  name text primary key,
+  value text not null,
+  changed_at integer not null,
+  changed_by text not null
+) strict;
+
+-- A counter per guarded thing, raised by everyone who changes it: it tells opened-then-closed from untouched.
+create table rowlock_guard_version (
+  key text primary key,
+  version integer not null,
+  changed_at integer not null
+) strict;
+
+-- Who may be in the body of work under a key. A row holds only while the lease of its token does.
+create table rowlock_body_lock (
+  key text not null,
+  slot integer not null,
+  id integer not null,
+  epoch integer not null,
+  worker integer not null,
+  taken_at integer not null,
+  primary key (key, slot)
+) strict;
+
+-- Waits for somebody outside to complete the name; then it moves to ready. Past its limit it ends as said.
+create table rowlock_waiting (
+  id integer primary key,
+  name text not null,
+  queue_no integer not null,
+  kind_no integer not null,
+  priority integer not null,
+  due_at integer not null,
+  epoch integer not null,
+  attempt integer not null,
+  attempts_max integer not null,
+  limit_at integer,
+  limit_ends text not null check (limit_ends in ('retired', 'cancelled')),
+  since integer not null
+) strict;
+
+create index rowlock_waiting_name on rowlock_waiting (name);
+create index rowlock_waiting_limit on rowlock_waiting (limit_at) where limit_at is not null;
+
+-- What was completed, with the answer for the jobs that wait for it, now or later.
+create table rowlock_completion (
+  name text primary key,
+  answer text check (json_valid(answer)),
+  completed_at integer not null
+) strict;
+
 -- Every job with its state, owner, attempts, last error and next due time. Times are microseconds since the epoch.
 create view rowlock_jobs as
 select
@@ -128,11 +261,12 @@ select
     when l.id is not null then 'leased'
     when r.id is not null then 'ready'
     when c.id is not null then 'case'
+    when w.id is not null then 'waiting'
     else 'finished'
   end as state,
-  coalesce(l.attempt, r.attempt, c.attempt, o.attempt, 0) as attempt,
-  coalesce(l.attempts_max, r.attempts_max, c.attempts_max, j.attempts_max) as attempts_max,
-  coalesce(l.epoch, r.epoch, c.epoch, o.epoch, 0) as epoch,
+  coalesce(l.attempt, r.attempt, c.attempt, w.attempt, o.attempt, 0) as attempt,
+  coalesce(l.attempts_max, r.attempts_max, c.attempts_max, w.attempts_max, j.attempts_max) as attempts_max,
+  coalesce(l.epoch, r.epoch, c.epoch, w.epoch, o.epoch, 0) as epoch,
   r.due_at,
   l.worker,
   l.claimed_at,
@@ -145,9 +279,13 @@ select
   j.chain,
   j.position,
   j.expires_at,
-  j.created_at
+  j.created_at,
+  j.waits_for,
+  k.key
 from rowlock_job j
 left join rowlock_lease l on l.id = j.id
 left join rowlock_ready r on r.id = j.id
 left join rowlock_case_file c on c.id = j.id
+left join rowlock_waiting w on w.id = j.id
+left join rowlock_job_key k on k.id = j.id
 left join rowlock_outcome o on o.id = j.id and o.epoch = (select max(x.epoch) from rowlock_outcome x where x.id = j.id);

@@ -8,13 +8,28 @@ use crate::{
     store::SchemaFound,
 };
 
+macro_rules! migration {
+    ($number:literal, $name:literal, $oldest:literal, $file:literal) => {
+        (
+            $number,
+            $name,
+            $oldest,
+            include_str!(concat!("../../../sql/postgres/", $file)),
+        )
+    };
+}
+
 /// Number, name, and the oldest schema number a binary may speak once it ran.
-const MIGRATIONS: [(i32, &str, i32, &str); 1] = [(
-    1,
-    "foundation",
-    1,
-    include_str!("../../../sql/postgres/migrations/0001_foundation.sql"),
-)];
+const MIGRATIONS: [(i32, &str, i32, &str); 8] = [
+    migration!(1, "foundation", 1, "migrations/0001_foundation.sql"),
+    migration!(2, "job_keys", 1, "migrations/0002_job_keys.sql"),
+    migration!(3, "ledger", 1, "migrations/0003_ledger.sql"),
+    migration!(4, "effects", 1, "migrations/0004_effects.sql"),
+    migration!(5, "settings", 1, "migrations/0005_settings.sql"),
+    migration!(6, "guard_versions", 1, "migrations/0006_guard_versions.sql"),
+    migration!(7, "body_locks", 1, "migrations/0007_body_locks.sql"),
+    migration!(8, "waiting", 8, "migrations/0008_waiting.sql"),
+];
 
 /// The schema this binary speaks.
 pub const SCHEMA: i32 = MIGRATIONS.len() as i32;

@@ -8,12 +8,27 @@ use crate::store::SchemaFound;
 /// Number, name, the oldest schema number a binary may speak once it ran, and the script.
 pub type Migration = (i32, &'static str, i32, &'static str);
 
-pub const MIGRATIONS: [Migration; 1] = [(
-    1,
-    "foundation",
-    1,
-    include_str!("../../../sql/sqlite/migrations/0001_foundation.sql"),
-)];
+macro_rules! migration {
+    ($number:literal, $name:literal, $oldest:literal, $file:literal) => {
+        (
+            $number,
+            $name,
+            $oldest,
+            include_str!(concat!("../../../sql/sqlite/", $file)),
+        )
+    };
+}
+
+pub const MIGRATIONS: [Migration; 8] = [
+    migration!(1, "foundation", 1, "migrations/0001_foundation.sql"),
+    migration!(2, "job_keys", 1, "migrations/0002_job_keys.sql"),
+    migration!(3, "ledger", 1, "migrations/0003_ledger.sql"),
+    migration!(4, "effects", 1, "migrations/0004_effects.sql"),
+    migration!(5, "settings", 1, "migrations/0005_settings.sql"),
+    migration!(6, "guard_versions", 1, "migrations/0006_guard_versions.sql"),
+    migration!(7, "body_locks", 1, "migrations/0007_body_locks.sql"),
+    migration!(8, "waiting", 8, "migrations/0008_waiting.sql"),
+];
 
 /// The schema this binary speaks.
 pub const SCHEMA: i32 = MIGRATIONS.len() as i32;

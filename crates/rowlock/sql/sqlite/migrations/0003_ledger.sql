@@ -1,0 +1,12 @@
+-- What was done once, by key, with the answer that every repeat gets. The answer is null when the first gave none.
+create table rowlock_ledger (
+  key text primary key,
+  fingerprint blob,
+  answer text check (json_valid(answer)),
+  hold text not null check (hold in ('policy', 'period', 'ever')),
+  expires_at integer,
+  made_at integer not null
+) strict;
+
+-- What the sweep walks.
+create index rowlock_ledger_made on rowlock_ledger (hold, made_at);
