@@ -12,11 +12,13 @@
 use std::{
     collections::{HashMap, VecDeque},
     future::Future,
+    panic::{AssertUnwindSafe, catch_unwind},
     pin::Pin,
     sync::{
         Arc, LazyLock, Mutex, OnceLock, PoisonError,
         atomic::{AtomicI64, AtomicU64, Ordering},
     },
+    task::Poll,
     time::{Duration, Instant},
 };
 
@@ -168,7 +170,8 @@ where
     fn run<'c>(&'c mut self, sql: &'c mut SqliteConnection) -> Work<'c, ()> {
         Box::pin(async move {
             // The clock is read here, with the write lock held: a turn may have waited for long.
-            self.value = Some((self.verb)(sql, now_us(&self.clock), &self.input).await?);
+            let now = now_us(&self.clock);
+            self.value = Some(unpanicked((self.verb)(sql, now, &self.input)).await?);
             Ok(())
         })
     }
@@ -178,6 +181,18 @@ where
         // An asker that went away was served all the same: it will look up what happened.
         let _ = reply.send(fate.and_then(|()| value.ok_or(sqlx::Error::WorkerCrashed)));
     }
+}
+
+/// A bug in one verb is that verb's error: the writer is everybody's and goes on.
+async fn unpanicked<T>(mut work: Work<'_, T>) -> sqlx::Result<T> {
+    std::future::poll_fn(|cx| {
+        let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
+        polled.unwrap_or_else(|_| {
+            tracing::error!("a verb panicked inside the writer; its transaction is rolled back");
+            Poll::Ready(Err(sqlx::Error::WorkerCrashed))
+        })
+    })
+    .await
 }
 
 /// A handler's hold on the writer. Dropped, the connection closes, SQLite rolls back, and the next turn begins.

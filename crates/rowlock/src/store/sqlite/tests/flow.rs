@@ -377,3 +377,16 @@ fn token() -> Token {
         worker: WorkerId::random(),
     }
 }
+
+#[tokio::test]
+async fn a_verb_that_panics_takes_nobody_elses_write_with_it() {
+    let rig = Rig::new().await;
+    let panicked: crate::error::Result<()> = rig
+        .store
+        .write("claim", (), |_, _, ()| Box::pin(async { panic!("a bug in a verb") }))
+        .await;
+    assert!(panicked.is_err());
+    let ids = rig.store.enqueue(&[numbered(1)]).await.unwrap();
+    assert_eq!(ids.len(), 1, "the next write finds a writer");
+    assert!(rig.store.beat(WorkerId(1)).await.is_ok());
+}
