@@ -268,7 +268,9 @@ const BANNED: [(&str, &[&str]); 3] = [
 ];
 
 /// Names that others gave, and the one manager that is not ours: the program that starts and stops processes.
-const OTHERS_NAMES: [&str; 7] = [
+const OTHERS_NAMES: [&str; 9] = [
+    "connection-manager",
+    "ConnectionManager",
     "tokio-util",
     "tokio_util",
     "io-util",
