@@ -31,7 +31,7 @@ use crate::{
     error::{AlreadyHandled, Error},
     job::{Draft, Job, Limits},
     lease::{Claimed, Token},
-    root::{Backend, Rowlock},
+    root::{Backend, InTransaction, Rowlock},
 };
 
 /// What a handler returns.
@@ -239,6 +239,12 @@ impl<DB: Backend> DerefMut for Tx<DB> {
             Some(held) => DB::conn(held),
             None => unreachable!("a transaction gives its connection up only when consumed"),
         }
+    }
+}
+
+impl<DB: Backend> InTransaction<DB> for Tx<DB> {
+    fn connection(&mut self) -> &mut DB::Connection {
+        self
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A job is a row beside your data; "done" is part of your commit. The map of this crate, in the order a job travels:
 //!
-//! - nouns, plain data: `job`, `lease`, `case`, `event`, `state` (which alone decides), `backoff`, `error`
+//! - nouns, plain data: `job`, `key`, `lease`, `case`, `event`, `state` (which alone decides), `backoff`, `error`
 //! - `store`: the storage contract, and one room per database behind it
 //! - verbs: `enqueue` → `claim` → `handle` → `settle` → `recover` → `observe` → `operate`
 //! - `worker`: the loop that composes them
@@ -23,6 +23,7 @@ mod event;
 mod fault;
 mod handle;
 mod job;
+mod key;
 mod lease;
 mod observe;
 mod operate;
@@ -51,10 +52,11 @@ pub use crate::{
     event::{Counters, Event},
     handle::{Applied, Attempt, Ctx, Done, EffectKey, Fail, Outcome, Prepare, Staged, Tx},
     job::{Job, Limits},
+    key::Hold,
     lease::{Token, WorkerId},
     observe::{AttemptView, JobFilter, JobView, LaneStatus, Observe, Status, WorkerStatus},
     operate::Operate,
-    root::{Backend, Rowlock},
+    root::{Backend, InTransaction, Rowlock},
     state::{Ended, State},
     worker::Worker,
 };

@@ -58,7 +58,7 @@ impl Ending {
             How::Retire => self.settlement(Ended::Retired, Duration::ZERO, text),
             How::Defer(delay) => self.settlement(Ended::Deferred, delay, None),
             How::Cancel => self.settlement(Ended::Cancelled, Duration::ZERO, text),
-            How::Already => self.settlement(Ended::Done, Duration::ZERO, None),
+            How::Already | How::Changed => self.settlement(Ended::Done, Duration::ZERO, None),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::{error::Error as StdError, time::Duration};
 
-use crate::error::{AlreadyHandled, sqlstate};
+use crate::error::{AlreadyHandled, Error, sqlstate};
 
 /// The longest error text that is stored.
 const TEXT_MAX: usize = 8 * 1024;
@@ -29,6 +29,8 @@ pub(crate) enum How {
     Defer(Duration),
     Cancel,
     Already,
+    /// What a guard protects changed meanwhile: done without its effect, quietly.
+    Changed,
 }
 
 impl Fail {
@@ -95,6 +97,13 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for Fail {
 fn known(error: &(dyn StdError + 'static)) -> How {
     if error.is::<AlreadyHandled>() {
         return How::Already;
+    }
+    match error.downcast_ref::<Error>() {
+        Some(Error::Changed { .. }) => return How::Changed,
+        // A repeat would get the same answer: a person must look.
+        Some(Error::KeyConflict { .. } | Error::Isolation { .. }) => return How::Retire,
+        Some(Error::TryAgain { .. }) => return How::RetrySoon,
+        _ => {}
     }
     let code = error.downcast_ref::<sqlx::Error>().and_then(sqlstate);
     match code.as_deref() {
