@@ -8,6 +8,7 @@
 pub(crate) mod atomic;
 mod effect;
 mod fail;
+mod journal;
 pub(crate) mod staged;
 
 use std::{
@@ -20,11 +21,14 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-pub(crate) use self::fail::{How, clean};
 pub use self::{
-    effect::EffectKey,
+    effect::{Effect, EffectKey},
     fail::Fail,
     staged::{Prepare, Staged},
+};
+pub(crate) use self::{
+    fail::{How, clean},
+    journal::Emit,
 };
 use crate::{
     enqueue::JobOptions,
