@@ -51,6 +51,40 @@ pub enum Error {
     /// No such job, or not where the verb needs it.
     #[error("{0}")]
     NotFound(String),
+    /// The key is held by another request. Nothing was written; a repeat would get the same answer.
+    #[error("key {key:?} is held by another request: {held} is stored, {given} was given")]
+    KeyConflict {
+        /// The key.
+        key: String,
+        /// What holds it: the job or ledger entry, with the fingerprint of its request.
+        held: String,
+        /// The fingerprint of the request that was refused.
+        given: String,
+    },
+    /// What a guard protects has changed since it was looked at. Through a handler's `?` it settles the job as done,
+    /// quietly, and is counted: the next trigger looks again.
+    #[error("{key:?} has changed since it was looked at")]
+    Changed {
+        /// The guard's key.
+        key: String,
+    },
+    /// The transaction's isolation level would make the verb read a stale snapshot.
+    #[error("{doing} needs a read committed transaction, this one is {found}; begin it as read committed")]
+    Isolation {
+        /// The verb.
+        doing: &'static str,
+        /// The level found.
+        found: String,
+    },
+    /// Another transaction was in the way (serialisation failure, deadlock, lock time-out, busy file). Nothing is wrong
+    /// with the request: roll back and run the whole transaction again.
+    #[error("{doing} met another transaction; roll back and try again")]
+    TryAgain {
+        /// The verb that was under way.
+        doing: &'static str,
+        /// What the driver said.
+        source: sqlx::Error,
+    },
     /// The database refused or could not be reached.
     #[error("{doing} failed")]
     Database {
@@ -69,11 +103,57 @@ impl Error {
         }
     }
 
+    /// The same refusal, of another field.
+    pub(crate) fn about(self, field: &str) -> Error {
+        match self {
+            Error::Invalid { problem, .. } => Error::invalid(field, problem),
+            other => other,
+        }
+    }
+
     /// The SQLSTATE or SQLite code, if a database gave one.
     pub fn code(&self) -> Option<String> {
         match self {
-            Error::Database { source, .. } => sqlstate(source),
+            Error::Database { source, .. } | Error::TryAgain { source, .. } => sqlstate(source),
             _ => None,
+        }
+    }
+
+    /// Whether the whole transaction may simply be run again.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::TryAgain { .. })
+    }
+
+    /// Whether the same may be answered otherwise in a moment: the database is away, starting, busy or another's turn.
+    pub(crate) fn passes(&self) -> bool {
+        let source = match self {
+            Error::TryAgain { .. } => return true,
+            Error::Database { source, .. } => source,
+            _ => return false,
+        };
+        match sqlstate(source) {
+            // Connection, rollback, resources, object in use, operator intervention; a primary that became a standby.
+            Some(code) if code.len() == 5 => {
+                matches!(code.get(..2), Some("08" | "40" | "53" | "55" | "57")) || code == "25006"
+            }
+            Some(_) => in_the_way(source),
+            None => matches!(
+                source,
+                sqlx::Error::Io(_)
+                    | sqlx::Error::Tls(_)
+                    | sqlx::Error::Protocol(_)
+                    | sqlx::Error::Configuration(_)
+                    | sqlx::Error::PoolTimedOut
+                    | sqlx::Error::WorkerCrashed
+            ),
+        }
+    }
+
+    /// The answer of a verb that runs in the caller's transaction: what only asks for another try is told apart.
+    pub(crate) fn answered(self) -> Error {
+        match self {
+            Error::Database { doing, source } if in_the_way(&source) => Error::TryAgain { doing, source },
+            other => other,
         }
     }
 }
@@ -81,6 +161,14 @@ impl Error {
 /// The SQLSTATE or SQLite result code of a driver error.
 pub(crate) fn sqlstate(error: &sqlx::Error) -> Option<String> {
     error.as_database_error().and_then(|e| e.code()).map(|c| c.into_owned())
+}
+
+/// Serialisation failure, deadlock, lock not available; SQLite: busy, in any of its forms.
+fn in_the_way(error: &sqlx::Error) -> bool {
+    let Some(code) = sqlstate(error) else {
+        return false;
+    };
+    matches!(code.as_str(), "40001" | "40P01" | "55P03") || code.parse().is_ok_and(|code: i32| code & 0xff == 5)
 }
 
 /// Short form for the verbs: `.doing("claim")`.
@@ -102,3 +190,34 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("already handled: no row matched")]
 pub struct AlreadyHandled;
+
+/// An outside call's error that says that the effect did not happen and will not: the request never left, or the other
+/// side refused it. Only this closes an intent so that the next attempt may call again whatever the policy.
+///
+/// It is found anywhere in an error's chain of sources, also behind `anyhow::Context`. A [`Fail`](crate::Fail) says the
+/// same with `Fail::retire("card declined").not_done()`.
+///
+/// ```
+/// use rowlock::NotDone;
+///
+/// let error = NotDone::because("connection refused");
+/// assert_eq!(error.to_string(), "the effect did not happen");
+/// ```
+#[derive(Debug, Error)]
+#[error("{DID_NOT_HAPPEN}")]
+pub struct NotDone(#[source] Undone);
+
+impl NotDone {
+    /// The effect did not happen, for this reason.
+    pub fn because(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> NotDone {
+        NotDone(Undone(reason.into()))
+    }
+}
+
+const DID_NOT_HAPPEN: &str = "the effect did not happen";
+
+/// What is looked for in a chain of sources. A wrapper such as `anyhow::Error` hides the type of the outermost error,
+/// and of that one alone.
+#[derive(Debug, Error)]
+#[error("{DID_NOT_HAPPEN}")]
+pub(crate) struct Undone(#[source] Box<dyn std::error::Error + Send + Sync>);

@@ -8,6 +8,7 @@
 pub(crate) mod atomic;
 mod effect;
 mod fail;
+mod journal;
 pub(crate) mod staged;
 
 use std::{
@@ -20,18 +21,21 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-pub(crate) use self::fail::{How, clean};
 pub use self::{
-    effect::EffectKey,
+    effect::{Effect, EffectKey},
     fail::Fail,
     staged::{Prepare, Staged},
+};
+pub(crate) use self::{
+    fail::{How, clean},
+    journal::Emit,
 };
 use crate::{
     enqueue::JobOptions,
     error::{AlreadyHandled, Error},
     job::{Draft, Job, Limits},
     lease::{Claimed, Token},
-    root::{Backend, Rowlock},
+    root::{Backend, InTransaction, Rowlock},
 };
 
 /// What a handler returns.
@@ -239,6 +243,12 @@ impl<DB: Backend> DerefMut for Tx<DB> {
             Some(held) => DB::conn(held),
             None => unreachable!("a transaction gives its connection up only when consumed"),
         }
+    }
+}
+
+impl<DB: Backend> InTransaction<DB> for Tx<DB> {
+    fn connection(&mut self) -> &mut DB::Connection {
+        self
     }
 }
 

@@ -23,6 +23,19 @@ pub trait Backend: Room {
     const SCHEMA: i32;
 }
 
+/// Proof that there is a transaction: [`sqlx::Transaction`] or a handler's [`Tx`](crate::Tx). Sealed.
+pub trait InTransaction<DB: Backend>: Send {
+    /// The connection it runs on.
+    #[doc(hidden)]
+    fn connection(&mut self) -> &mut DB::Connection;
+}
+
+impl<DB: Backend> InTransaction<DB> for sqlx::Transaction<'_, DB> {
+    fn connection(&mut self) -> &mut DB::Connection {
+        self
+    }
+}
+
 /// A handle on one database's jobs. Cheap to clone; holds no connection until it needs one.
 pub struct Rowlock<DB: Backend> {
     store: DB::Store,

@@ -52,13 +52,14 @@ impl Ending {
         let text = Some(fail.text);
         let again = state::failed(self.attempt, self.attempts_max);
         match fail.how {
-            How::Retry => self.settlement(again, self.backoff.jittered(self.attempt), text),
+            // A lost lease is told before it comes to this; its settlement would be refused.
+            How::Retry | How::LeaseLost => self.settlement(again, self.backoff.jittered(self.attempt), text),
             How::RetryAfter(delay) => self.settlement(again, delay, text),
             How::RetrySoon => self.settlement(again, SOON.mul_f64(0.5 + fastrand::f64()), text),
             How::Retire => self.settlement(Ended::Retired, Duration::ZERO, text),
             How::Defer(delay) => self.settlement(Ended::Deferred, delay, None),
             How::Cancel => self.settlement(Ended::Cancelled, Duration::ZERO, text),
-            How::Already => self.settlement(Ended::Done, Duration::ZERO, None),
+            How::Already | How::Changed => self.settlement(Ended::Done, Duration::ZERO, None),
         }
     }
 

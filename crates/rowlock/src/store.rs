@@ -31,6 +31,7 @@ use crate::{
     state::{Ended, State},
 };
 
+pub mod journal;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "sqlite")]
@@ -171,7 +172,7 @@ pub enum SchemaFound {
 }
 
 /// The engine's verbs, on connections of the store's own.
-pub trait Store: Send + Sync + 'static {
+pub trait Store: journal::Journal + Send + Sync + 'static {
     /// The clock that tests may set; shared by every copy of the store.
     fn clock(&self) -> &Clock;
 

@@ -2,7 +2,7 @@
 
 use std::{error::Error as StdError, time::Duration};
 
-use crate::error::{AlreadyHandled, sqlstate};
+use crate::error::{AlreadyHandled, Error, Undone, sqlstate};
 
 /// The longest error text that is stored.
 const TEXT_MAX: usize = 8 * 1024;
@@ -15,6 +15,8 @@ const TEXT_MAX: usize = 8 * 1024;
 pub struct Fail {
     pub(crate) how: How,
     pub(crate) text: String,
+    /// An outside call failed with this, and its effect did not happen.
+    pub(crate) not_done: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,6 +31,10 @@ pub(crate) enum How {
     Defer(Duration),
     Cancel,
     Already,
+    /// What a guard protects changed meanwhile: done without its effect, quietly.
+    Changed,
+    /// The token no longer held: nothing of this attempt is recorded.
+    LeaseLost,
 }
 
 impl Fail {
@@ -57,10 +63,22 @@ impl Fail {
         Fail::new(How::Cancel, reason)
     }
 
+    /// The effect of the outside call that fails with this did not happen and will not, like [`NotDone`](crate::NotDone)
+    /// in an error's chain: `Fail::retire("card declined").not_done()`.
+    pub fn not_done(mut self) -> Fail {
+        self.not_done = true;
+        self
+    }
+
+    pub(crate) fn lease_lost() -> Fail {
+        Fail::new(How::LeaseLost, "lease lost")
+    }
+
     pub(crate) fn new(how: How, reason: impl Into<String>) -> Fail {
         Fail {
             how,
             text: clean(reason.into()),
+            not_done: false,
         }
     }
 }
@@ -70,6 +88,7 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for Fail {
         let error: Box<dyn StdError + Send + Sync> = error.into();
         let mut texts: Vec<String> = Vec::new();
         let mut how = How::Retry;
+        let mut not_done = false;
         let mut next: Option<&(dyn StdError + 'static)> = Some(&*error);
         while let Some(link) = next {
             let mut text = link.to_string();
@@ -86,15 +105,26 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for Fail {
             if wrote_in_prepare(link) {
                 texts.push("prepare is read-only; write after `settle`".into());
             }
+            not_done |= link.is::<Undone>();
             next = link.source();
         }
-        Fail::new(how, texts.join(": "))
+        Fail {
+            not_done,
+            ..Fail::new(how, texts.join(": "))
+        }
     }
 }
 
 fn known(error: &(dyn StdError + 'static)) -> How {
     if error.is::<AlreadyHandled>() {
         return How::Already;
+    }
+    match error.downcast_ref::<Error>() {
+        Some(Error::Changed { .. }) => return How::Changed,
+        // A repeat would get the same answer: a person must look.
+        Some(Error::KeyConflict { .. } | Error::Isolation { .. }) => return How::Retire,
+        Some(Error::TryAgain { .. }) => return How::RetrySoon,
+        _ => {}
     }
     let code = error.downcast_ref::<sqlx::Error>().and_then(sqlstate);
     match code.as_deref() {

@@ -9,6 +9,7 @@
 
 mod conns;
 mod flow;
+mod journal;
 mod migrate;
 mod recover;
 mod refused;
