@@ -9,6 +9,7 @@ pub(crate) mod jobs;
 pub(crate) mod migrate;
 mod own;
 pub(crate) mod reopen;
+pub(crate) mod rollout;
 pub(crate) mod status;
 mod tables;
 
@@ -68,6 +69,8 @@ pub(crate) enum Command {
     Cases(cases::Args),
     /// Puts a case back to ready, with all its attempts
     Reopen(reopen::Args),
+    /// Shows and sets how many of a hundred keys take a new way
+    Rollout(rollout::Args),
     /// Enqueues a job by its kind and JSON payload
     Enqueue(enqueue::Args),
     /// Measures roughly how many jobs a second this machine enqueues and runs

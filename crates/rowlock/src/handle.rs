@@ -9,7 +9,9 @@ pub(crate) mod atomic;
 mod effect;
 mod fail;
 mod guard;
+pub(crate) mod rollout;
 pub(crate) mod staged;
+mod transition;
 
 use std::{
     ops::{Deref, DerefMut},
@@ -26,7 +28,9 @@ pub use self::{
     effect::EffectKey,
     fail::Fail,
     guard::{Guard, Guards},
+    rollout::RolloutCount,
     staged::{Prepare, Staged},
+    transition::Transition,
 };
 use crate::{
     enqueue::JobOptions,

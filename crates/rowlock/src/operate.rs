@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     error::{Error, Result},
+    job::check_name,
     store::Store,
 };
 
@@ -28,5 +29,19 @@ impl Operate {
             Some(state) => format!("job {id} is {state}, not a case; only cases can be reopened"),
             None => format!("no job {id}; `rowlock cases` lists what can be reopened"),
         }))
+    }
+
+    /// Sets how many of a hundred keys take the new way of this rollout; it counts within a second in every process,
+    /// without a restart.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad name or a percentage above 100. Cancel safety: dropped half-way, it may or may not be
+    /// set; set it again.
+    pub async fn set_rollout(&self, name: &str, percent: u8, actor: &str) -> Result<()> {
+        check_name("rollout", name)?;
+        if percent > 100 {
+            return Err(Error::invalid("percent", format!("{percent} is not in 0..=100")));
+        }
+        self.store.set_rollout(name, percent, actor).await
     }
 }

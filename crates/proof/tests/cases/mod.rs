@@ -11,10 +11,12 @@ mod migrate;
 mod observe;
 mod operate;
 mod recover;
+mod rollout;
 mod settle;
 mod staged;
 mod state;
 mod token;
+mod transition;
 mod worker;
 
 use std::{

@@ -22,13 +22,14 @@ use crate::{
     fault::point,
     job::check_name,
     root::{Backend, Rowlock},
-    store::Timing,
+    store::{Isolation, Timing},
 };
 
 /// What the engine lends a staged attempt: where its transaction's connection goes back to, and who holds it.
 pub(crate) struct Outside<DB: Backend> {
     pub(crate) slot: Slot<DB>,
     pub(crate) timing: Timing,
+    pub(crate) level: Isolation,
     /// What `Store::cut` needs, once there is a connection.
     pub(crate) holder: Arc<AtomicI64>,
 }
@@ -128,8 +129,8 @@ impl<A, DB: Backend> Staged<A, DB> {
     /// The database could not be reached. Cancel-safe: a connection dropped half-way is closed.
     pub async fn settle(self) -> std::result::Result<Tx<DB>, Fail> {
         let store = self.rowlock.store().clone();
-        let (timing, token) = (self.outside.timing, self.attempt.token);
-        let held = detached(async move { DB::begin(&store, &token, timing).await }).await?;
+        let (timing, level, token) = (self.outside.timing, self.outside.level, self.attempt.token);
+        let held = detached(async move { DB::begin(&store, &token, timing, level).await }).await?;
         self.outside.holder.store(DB::holder(&held), Ordering::Relaxed);
         Ok(Tx::new(held, self.outside.slot, self.attempt, self.rowlock))
     }

@@ -1,6 +1,6 @@
 //! What guards ask of a store, on a connection that is inside the caller's or a handler's transaction.
 
-use super::Fut;
+use super::{Fut, transition::Move};
 use crate::key::lock_no;
 
 /// The number that stands for a key among the database's locks, in a space of the guards' own.
@@ -21,4 +21,6 @@ pub trait Guarding<C>: Send + Sync {
     /// Raises the key's counter under its lock, and with `seen` only if it still stands there. What it is now, or `None`
     /// when it had moved on.
     fn guard_raise<'a>(&'a self, conn: &'a mut C, key: &'a str, seen: Option<i64>) -> Fut<'a, Option<i64>>;
+    /// Moves a row of the user's own table; how many rows moved. The move has been checked.
+    fn transition<'a>(&'a self, conn: &'a mut C, step: &'a Move) -> Fut<'a, u64>;
 }

@@ -10,6 +10,7 @@ mod guard;
 mod migrate;
 mod recover;
 mod rows;
+mod setting;
 mod sql;
 mod views;
 mod wake;
@@ -36,8 +37,8 @@ use crate::{
     lease::{Token, WorkerId},
     observe::{AttemptView, JobFilter, JobView, Status},
     store::{
-        ClaimAsk, ClaimReply, Clock, Expired, Fut, Probe, Resolved, Room, SchemaFound, SettledIn, Settlement, Store,
-        Timing, Wakes,
+        ClaimAsk, ClaimReply, Clock, Expired, Fut, Isolation, Probe, Resolved, Room, SchemaFound, SettledIn,
+        Settlement, Store, Timing, Wakes,
     },
 };
 
@@ -343,10 +344,10 @@ impl Room for Postgres {
         Box::pin(flow::enqueue(&store.0, conn, drafts, true))
     }
 
-    fn begin<'a>(store: &'a PgStore, token: &'a Token, timing: Timing) -> Fut<'a, Lent> {
-        let ms = timing.lock.as_millis();
+    fn begin<'a>(store: &'a PgStore, token: &'a Token, timing: Timing, level: Isolation) -> Fut<'a, Lent> {
+        let (ms, level) = (timing.lock.as_millis(), level.as_str());
         let begin = format!(
-            "begin isolation level read committed; set local lock_timeout = {ms}; \
+            "begin isolation level {level}; set local lock_timeout = {ms}; \
              set local idle_in_transaction_session_timeout = {ms}; set local rowlock_tx.marker = '{token}'; \
              savepoint rowlock"
         );

@@ -15,6 +15,7 @@ mod recover;
 mod refused;
 mod room;
 mod rows;
+mod setting;
 mod sql;
 mod views;
 mod wake;

@@ -26,7 +26,7 @@ use crate::{
     lease::{Claimed, Token},
     root::{Backend, Rowlock},
     state::Ended,
-    store::{Resolved, SettledIn, Settlement, Store, Timing},
+    store::{Isolation, Resolved, SettledIn, Settlement, Store, Timing},
 };
 
 /// Why a handler that ended its transaction by hand is never retried: what it wrote may stand.
@@ -83,7 +83,7 @@ pub(crate) async fn run<DB: Backend>(
     point!("before-handler");
     match &handler.shape {
         Shape::Atomic(decode) => match guard(|| decode(body, attempt.clone(), &env.rowlock)) {
-            Ok(Ok(decoded)) => atomic(env, decoded, attempt, job).await,
+            Ok(Ok(decoded)) => atomic(env, decoded, handler.level, attempt, job).await,
             Ok(Err(problem)) | Err(problem) => settle(job.ending.retired(problem)),
         },
         Shape::Staged(decode) => match guard(|| decode(body, attempt, &env.rowlock)) {
@@ -93,6 +93,7 @@ pub(crate) async fn run<DB: Backend>(
                 let outside = Outside {
                     slot: slot.clone(),
                     timing: env.timing,
+                    level: handler.level,
                     holder: job.holder.clone(),
                 };
                 let outcome = guarded(Box::pin(async move { decoded(outside).await }), job).await;
@@ -119,7 +120,7 @@ pub(crate) async fn run_for_nothing<DB: Backend>(
     let running: Running<DB> = match &handler.shape {
         Shape::Atomic(decode) => {
             let decoded = decode(body, attempt.clone(), &env.rowlock).map_err(Fail::retire)?;
-            let held = DB::begin(env.rowlock.store(), &job.token, env.timing).await?;
+            let held = DB::begin(env.rowlock.store(), &job.token, env.timing, handler.level).await?;
             let tx = Tx::new(held, slot.clone(), attempt, env.rowlock.clone());
             Box::pin(async move { decoded(tx).await })
         }
@@ -128,6 +129,7 @@ pub(crate) async fn run_for_nothing<DB: Backend>(
             let outside = Outside {
                 slot: slot.clone(),
                 timing: env.timing,
+                level: handler.level,
                 holder: job.holder.clone(),
             };
             Box::pin(async move { decoded(outside).await })
@@ -147,9 +149,15 @@ pub(crate) async fn run_for_nothing<DB: Backend>(
     result
 }
 
-async fn atomic<DB: Backend>(env: &Env<DB>, decoded: Decoded<DB>, attempt: Attempt, job: &InHand) -> Finished {
+async fn atomic<DB: Backend>(
+    env: &Env<DB>,
+    decoded: Decoded<DB>,
+    level: Isolation,
+    attempt: Attempt,
+    job: &InHand,
+) -> Finished {
     let begun = tokio::select! {
-        begun = DB::begin(env.rowlock.store(), &job.token, env.timing) => begun,
+        begun = DB::begin(env.rowlock.store(), &job.token, env.timing, level) => begun,
         () = job.cut.cancelled() => return Finished::Cut,
     };
     let held = match begun {

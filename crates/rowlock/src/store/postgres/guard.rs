@@ -1,6 +1,6 @@
 //! Guards: transaction-scoped advisory locks, and the counters of what they protect.
 
-use sqlx::{PgConnection, Row};
+use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::{Inner, PgStore};
 use crate::{
@@ -8,6 +8,7 @@ use crate::{
     store::{
         Fut,
         guard::{Guarding, lock_number},
+        transition::{Move, RowId, text},
     },
 };
 
@@ -40,6 +41,26 @@ impl Guarding<PgConnection> for PgStore {
                 .doing("raise version")
                 .map_err(Error::answered)?;
             Ok(raised)
+        })
+    }
+
+    /// Not by the simple protocol: whatever is in the text, it stays one statement.
+    fn transition<'a>(&'a self, conn: &'a mut PgConnection, step: &'a Move) -> Fut<'a, u64> {
+        let sql = &self.0.sql;
+        // Without a type of its own, a literal takes the column's.
+        let id = match &step.id {
+            RowId::Number(id) => text(&id.to_string()),
+            RowId::Text(id) => text(id),
+            RowId::Uuid(id) => text(&id.to_string()),
+        };
+        let statement = step.statement(sql.transition.as_str(), &format!("{}.setting", sql.schema), &id);
+        Box::pin(async move {
+            let moved = sqlx::query(AssertSqlSafe(statement))
+                .persistent(false)
+                .execute(conn)
+                .await;
+            let moved = moved.doing("transition").map_err(Error::answered)?;
+            Ok(moved.rows_affected())
         })
     }
 }

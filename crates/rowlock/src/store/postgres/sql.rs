@@ -65,11 +65,14 @@ statements!(
     reopen,
     resolve_lock,
     resolve_outcome,
+    rollouts,
     schema_exists,
     schema_version,
+    set_rollout,
     settle,
     status,
     terminate,
+    transition,
     workers,
 );
 

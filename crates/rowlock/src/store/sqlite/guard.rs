@@ -1,11 +1,15 @@
 //! Guards: the write lock stands for every one of them, since whoever holds it is alone.
 
-use sqlx::SqliteConnection;
+use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use super::{SqliteStore, now_us, refused, sql};
 use crate::{
     error::{Doing, Error, Result},
-    store::{Fut, guard::Guarding},
+    store::{
+        Fut,
+        guard::Guarding,
+        transition::{Move, RowId, text},
+    },
 };
 
 impl SqliteStore {
@@ -50,6 +54,23 @@ impl Guarding<SqliteConnection> for SqliteStore {
                 .fetch_optional(conn)
                 .await;
             self.told(raised, "raise version")
+        })
+    }
+
+    fn transition<'a>(&'a self, conn: &'a mut SqliteConnection, step: &'a Move) -> Fut<'a, u64> {
+        let id = match &step.id {
+            // Bare: a column without a type does not turn a text into a number.
+            RowId::Number(id) => id.to_string(),
+            RowId::Text(id) => text(id),
+            RowId::Uuid(id) => format!("x'{}', '{id}'", id.simple()),
+        };
+        let statement = step.statement(sql::TRANSITION, "rowlock_setting", &id);
+        Box::pin(async move {
+            let moved = sqlx::query(AssertSqlSafe(statement))
+                .persistent(false)
+                .execute(conn)
+                .await;
+            Ok(self.told(moved, "transition")?.rows_affected())
         })
     }
 }
