@@ -296,12 +296,14 @@ fn rollout_sets_shows_and_lists_with_who_set_it() {
         file.ok(&["rollout", "incident-guard"]),
         "incident-guard was never set: it is at 0 %\n"
     );
-    let set = file.ok(&["rollout", "incident-guard", "25"]);
+    let set = file.run(&["rollout", "incident-guard", "25"]);
+    assert_eq!(set.err, "every worker follows within a second, without a restart\n");
+    let set = set.out;
     assert!(
         set.contains("incident-guard") && set.contains("25") && set.contains("tess"),
         "{set}"
     );
-    file.ok(&["rollout", "other", "100", "--actor", "joe"]);
+    assert_eq!(file.run(&["rollout", "other", "100", "--actor", "joe"]).code, Some(0));
     let all: serde_json::Value = serde_json::from_str(&file.ok(&["rollout", "--json"])).unwrap();
     let listed = all.as_array().unwrap().iter();
     let listed: Vec<_> = listed
