@@ -23,8 +23,10 @@ macro_rules! races {
 mod races {
     mod claim;
     mod commit;
+    mod guard;
     mod library;
     mod partitions;
     mod recover;
     mod settle;
+    mod version;
 }

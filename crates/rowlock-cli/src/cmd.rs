@@ -11,6 +11,7 @@ pub(crate) mod jobs;
 pub(crate) mod migrate;
 mod own;
 pub(crate) mod reopen;
+pub(crate) mod rollout;
 pub(crate) mod status;
 mod tables;
 
@@ -74,6 +75,8 @@ pub(crate) enum Command {
     Effects(effects::Args),
     /// Resolves such a doubt
     Effect(effect::Args),
+    /// Shows and sets how many of a hundred keys take a new way
+    Rollout(rollout::Args),
     /// Enqueues a job by its kind and JSON payload
     Enqueue(enqueue::Args),
     /// Measures roughly how many jobs a second this machine enqueues and runs

@@ -287,3 +287,42 @@ fn bench_on_postgresql_leaves_nothing_behind() {
         assert_eq!(database.schemas(), ["public"]);
     }
 }
+
+#[test]
+fn rollout_sets_shows_and_lists_with_who_set_it() {
+    let file = File::migrated();
+    assert_eq!(file.ok(&["rollout"]), "no rollout was ever set\n");
+    assert_eq!(
+        file.ok(&["rollout", "incident-guard"]),
+        "incident-guard was never set: it is at 0 %\n"
+    );
+    let set = file.run(&["rollout", "incident-guard", "25"]);
+    assert_eq!(set.err, "every worker follows within a second, without a restart\n");
+    let set = set.out;
+    assert!(
+        set.contains("incident-guard") && set.contains("25") && set.contains("tess"),
+        "{set}"
+    );
+    assert_eq!(file.run(&["rollout", "other", "100", "--actor", "joe"]).code, Some(0));
+    let all: serde_json::Value = serde_json::from_str(&file.ok(&["rollout", "--json"])).unwrap();
+    let listed = all.as_array().unwrap().iter();
+    let listed: Vec<_> = listed
+        .map(|r| (r["name"].as_str(), r["percent"].as_u64(), r["changed_by"].as_str()))
+        .collect();
+    assert_eq!(
+        listed,
+        [
+            (Some("incident-guard"), Some(25), Some("tess")),
+            (Some("other"), Some(100), Some("joe"))
+        ]
+    );
+    let one: serde_json::Value = serde_json::from_str(&file.ok(&["rollout", "other", "0", "--json"])).unwrap();
+    assert_eq!(
+        (one[0]["percent"].as_u64(), one.as_array().map(Vec::len)),
+        (Some(0), Some(1))
+    );
+    for bad in [&["rollout", "other", "101"][..], &["rollout", "no spaces", "5"]] {
+        let refused = file.run(bad);
+        assert_ne!(refused.code, Some(0), "{bad:?}: {}", refused.out);
+    }
+}

@@ -195,7 +195,9 @@ fn within_batch(index: usize, error: crate::Error) -> crate::Error {
 
 async fn put<DB: Backend>(rowlock: &Rowlock<DB>, door: Door<'_, DB>, drafts: Vec<Draft>) -> Result<Vec<i64>> {
     match door {
-        Door::Caller(conn) => DB::enqueue_in(rowlock.store(), conn, &drafts).await,
+        Door::Caller(conn) => DB::enqueue_in(rowlock.store(), conn, &drafts)
+            .await
+            .map_err(crate::Error::answered),
         Door::Own => rowlock.store().enqueue(&drafts).await,
     }
 }
@@ -206,7 +208,9 @@ impl<DB: Backend> Rowlock<DB> {
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) and [`Error::Encode`](crate::Error::Encode) before any SQL, so the
-    /// transaction stays good; [`Error::Database`](crate::Error::Database) otherwise.
+    /// transaction stays good; [`Error::TryAgain`](crate::Error::TryAgain) when another transaction is in the way (a
+    /// serialisation failure, a deadlock, a busy file): run yours again; [`Error::Database`](crate::Error::Database)
+    /// otherwise.
     ///
     /// Cancel safety: dropped half-way, the caller's connection is in the middle of a statement; roll back and drop it,
     /// as after any cancelled query.

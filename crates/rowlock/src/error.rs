@@ -68,6 +68,15 @@ pub enum Error {
         /// The guard's key.
         key: String,
     },
+    /// No row had the status that a transition starts from. Through a handler's `?` it settles the job as done, quietly,
+    /// and is counted.
+    #[error("{what}")]
+    AlreadyHandled {
+        /// Which row, and the status it does not have.
+        what: String,
+        /// What that means.
+        source: AlreadyHandled,
+    },
     /// The transaction's isolation level would make the verb read a stale snapshot.
     #[error("{doing} needs a read committed transaction, this one is {found}; begin it as read committed")]
     Isolation {

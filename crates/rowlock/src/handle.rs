@@ -8,8 +8,11 @@
 pub(crate) mod atomic;
 mod effect;
 mod fail;
+mod guard;
 mod journal;
+pub(crate) mod rollout;
 pub(crate) mod staged;
+mod transition;
 
 use std::{
     ops::{Deref, DerefMut},
@@ -24,7 +27,10 @@ use uuid::Uuid;
 pub use self::{
     effect::{Effect, EffectKey},
     fail::Fail,
+    guard::{Guard, Guards},
+    rollout::RolloutCount,
     staged::{Prepare, Staged},
+    transition::Transition,
 };
 pub(crate) use self::{
     fail::{How, clean},
@@ -188,16 +194,16 @@ pub struct Tx<DB: Backend> {
     held: Option<DB::Held>,
     slot: Slot<DB>,
     pub(crate) attempt: Attempt,
-    limits: Limits,
+    pub(crate) rowlock: Rowlock<DB>,
 }
 
 impl<DB: Backend> Tx<DB> {
-    pub(crate) fn new(held: DB::Held, slot: Slot<DB>, attempt: Attempt, limits: Limits) -> Self {
+    pub(crate) fn new(held: DB::Held, slot: Slot<DB>, attempt: Attempt, rowlock: Rowlock<DB>) -> Self {
         Tx {
             held: Some(held),
             slot,
             attempt,
-            limits,
+            rowlock,
         }
     }
 
@@ -206,7 +212,7 @@ impl<DB: Backend> Tx<DB> {
         let held = self.held.take();
         Done {
             token: self.attempt.token,
-            link: Link::after(&self.attempt, self.limits),
+            link: Link::after(&self.attempt, *self.rowlock.limits()),
             held: held.map(|held| Handed {
                 held: Some(held),
                 slot: self.slot.clone(),

@@ -76,6 +76,20 @@ fn ended_word<S: serde::Serializer>(ended: &Option<Ended>, s: S) -> std::result:
     ended.map(Ended::as_str).serialize(s)
 }
 
+/// One rollout as it was set last.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct RolloutView {
+    /// Its name.
+    pub name: String,
+    /// How many of a hundred keys take the new way.
+    pub percent: u8,
+    /// Since when.
+    pub changed_at: Timestamp,
+    /// Who set it.
+    pub changed_by: String,
+}
+
 /// One ended attempt, a row of the outcome log.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
@@ -247,5 +261,13 @@ impl Observe {
     /// The database could not be read. Cancel-safe.
     pub async fn chain(&self, id: i64) -> Result<Vec<JobView>> {
         self.store.chain(id).await
+    }
+
+    /// Every rollout that was ever set, by name; one that was not is at 0.
+    ///
+    /// # Errors
+    /// The database could not be read. Cancel-safe.
+    pub async fn rollouts(&self) -> Result<Vec<RolloutView>> {
+        self.store.rollouts().await
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     effect::{EffectState, Resolution},
     error::{Error, Result},
-    job::{Limits, check_payload},
+    job::{Limits, check_name, check_payload},
     store::Store,
 };
 
@@ -62,5 +62,19 @@ impl Operate {
                 state.as_str()
             ),
         }))
+    }
+
+    /// Sets how many of a hundred keys take the new way of this rollout; it counts within a second in every process,
+    /// without a restart.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad name or a percentage above 100. Cancel safety: dropped half-way, it may or may not be
+    /// set; set it again.
+    pub async fn set_rollout(&self, name: &str, percent: u8, actor: &str) -> Result<()> {
+        check_name("rollout", name)?;
+        if percent > 100 {
+            return Err(Error::invalid("percent", format!("{percent} is not in 0..=100")));
+        }
+        self.store.set_rollout(name, percent, actor).await
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::{
     error::{Error, Result},
+    handle::rollout::Gates,
     job::Limits,
     observe::Observe,
     operate::Operate,
@@ -40,6 +41,7 @@ impl<DB: Backend> InTransaction<DB> for sqlx::Transaction<'_, DB> {
 pub struct Rowlock<DB: Backend> {
     store: DB::Store,
     limits: Limits,
+    gates: Arc<Gates>,
 }
 
 impl<DB: Backend> Clone for Rowlock<DB> {
@@ -47,6 +49,7 @@ impl<DB: Backend> Clone for Rowlock<DB> {
         Rowlock {
             store: self.store.clone(),
             limits: self.limits,
+            gates: self.gates.clone(),
         }
     }
 }
@@ -72,6 +75,7 @@ impl<DB: Backend> Rowlock<DB> {
         Ok(Rowlock {
             store: DB::open(url, schema, clock)?,
             limits: Limits::default(),
+            gates: Arc::default(),
         })
     }
 
@@ -131,10 +135,15 @@ impl<DB: Backend> Rowlock<DB> {
         &self.store
     }
 
+    pub(crate) fn gates(&self) -> &Gates {
+        &self.gates
+    }
+
     pub(crate) fn for_worker(&self, timing: Timing, handlers_max: usize) -> Result<Rowlock<DB>> {
         Ok(Rowlock {
             store: DB::with(&self.store, timing, handlers_max)?,
             limits: self.limits,
+            gates: self.gates.clone(),
         })
     }
 }

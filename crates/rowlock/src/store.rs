@@ -31,11 +31,14 @@ use crate::{
     state::{Ended, State},
 };
 
+pub mod guard;
 pub mod journal;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod setting;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+pub mod transition;
 
 /// What a storage verb returns.
 pub type Fut<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -65,6 +68,31 @@ pub struct Timing {
 impl Timing {
     pub fn of_lease(lease: Duration) -> Timing {
         Timing { lease, lock: lease / 2 }
+    }
+}
+
+/// The isolation level of a handler's transaction. SQLite has one level, serializable, whatever is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Isolation {
+    /// Each statement sees what was committed before it. Guards need this.
+    #[default]
+    ReadCommitted,
+    /// Every statement sees what was committed before the first; a write that met a newer row fails the attempt, which
+    /// is tried again soon.
+    RepeatableRead,
+    /// As if handlers at this level ran one after the other; those that did not are tried again soon.
+    Serializable,
+}
+
+impl Isolation {
+    /// As PostgreSQL says it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Isolation::ReadCommitted => "read committed",
+            Isolation::RepeatableRead => "repeatable read",
+            Isolation::Serializable => "serializable",
+        }
     }
 }
 
@@ -172,7 +200,7 @@ pub enum SchemaFound {
 }
 
 /// The engine's verbs, on connections of the store's own.
-pub trait Store: journal::Journal + Send + Sync + 'static {
+pub trait Store: journal::Journal + setting::Settings + Send + Sync + 'static {
     /// The clock that tests may set; shared by every copy of the store.
     fn clock(&self) -> &Clock;
 
@@ -246,7 +274,7 @@ pub trait Wakes: Send {
 /// What needs a typed connection: the caller's own, or one that a handler holds.
 pub trait Room: Database {
     /// The room's store.
-    type Store: Store + Clone;
+    type Store: Store + guard::Guarding<Self::Connection> + Clone;
     /// A connection in a handler's hands, inside a transaction. Dropped, it closes and the database rolls back.
     type Held: Send + 'static;
 
@@ -266,7 +294,7 @@ pub trait Room: Database {
     -> Fut<'a, Vec<i64>>;
 
     /// Opens a handler's transaction: begin, local time limits, the marker and the savepoint in one go.
-    fn begin<'a>(store: &'a Self::Store, token: &'a Token, timing: Timing) -> Fut<'a, Self::Held>;
+    fn begin<'a>(store: &'a Self::Store, token: &'a Token, timing: Timing, level: Isolation) -> Fut<'a, Self::Held>;
     /// Opens a read-only transaction.
     fn begin_read<'a>(store: &'a Self::Store, timing: Timing) -> Fut<'a, Self::Held>;
     /// Ends a read-only transaction and gives the connection back.

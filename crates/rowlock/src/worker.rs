@@ -22,7 +22,7 @@ use crate::{
     job::{Job, check_name},
     lease::WorkerId,
     root::{Backend, Rowlock},
-    store::{Store, Timing},
+    store::{Isolation, Store, Timing},
 };
 
 /// Connections for handlers unless told otherwise.
@@ -119,6 +119,16 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
     pub fn backoff(mut self, backoff: Backoff) -> Self {
         if let Some(handler) = self.handlers.last_mut() {
             handler.backoff = backoff;
+        }
+        self
+    }
+
+    /// The isolation level of the handler added last: of an atomic handler's transaction, of the one that `settle` gives
+    /// a staged handler (read committed unless set; SQLite has one level and ignores it). Serialisation failures and
+    /// deadlocks at any level are tried again soon, each as an attempt.
+    pub fn isolation(mut self, level: Isolation) -> Self {
+        if let Some(handler) = self.handlers.last_mut() {
+            handler.level = level;
         }
         self
     }

@@ -7,15 +7,19 @@ mod doubt;
 mod effect;
 mod engine;
 mod enqueue;
+mod guard;
 mod handle;
+mod isolation;
 mod migrate;
 mod observe;
 mod operate;
 mod recover;
+mod rollout;
 mod settle;
 mod staged;
 mod state;
 mod token;
+mod transition;
 mod worker;
 
 use std::{

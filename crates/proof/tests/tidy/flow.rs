@@ -14,11 +14,12 @@ const COMPOSERS: [&str; 5] = ["root", "worker", "rig", "admin", "lib"];
 /// Short names for one database each.
 const DOORS: [&str; 2] = ["postgres", "sqlite"];
 /// The reading verb's plain data, which the store returns.
-const VIEWS: [&str; 6] = [
+const VIEWS: [&str; 7] = [
     "AttemptView",
     "JobFilter",
     "JobView",
     "LaneStatus",
+    "RolloutView",
     "Status",
     "WorkerStatus",
 ];

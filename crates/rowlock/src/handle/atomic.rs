@@ -8,6 +8,7 @@ use crate::{
     job::Job,
     lease::Body,
     root::{Backend, Rowlock},
+    store::Isolation,
 };
 
 /// A handler's future.
@@ -30,6 +31,8 @@ pub(crate) struct Handler<DB: Backend> {
     pub(crate) version: i32,
     pub(crate) time_limit: Duration,
     pub(crate) backoff: Backoff,
+    /// Of the transaction that its outcome commits in.
+    pub(crate) level: Isolation,
     pub(crate) shape: Shape<DB>,
 }
 
@@ -85,6 +88,7 @@ impl<DB: Backend> Handler<DB> {
             version: J::VERSION,
             time_limit: J::TIME_LIMIT,
             backoff: Backoff::DEFAULT,
+            level: Isolation::default(),
             shape,
         }
     }
@@ -93,6 +97,6 @@ impl<DB: Backend> Handler<DB> {
 /// The slot and the transaction for one atomic attempt.
 pub(crate) fn open<DB: Backend>(held: DB::Held, attempt: Attempt, rowlock: &Rowlock<DB>) -> (Slot<DB>, Tx<DB>) {
     let slot = Slot::new();
-    let tx = Tx::new(held, slot.clone(), attempt, *rowlock.limits());
+    let tx = Tx::new(held, slot.clone(), attempt, rowlock.clone());
     (slot, tx)
 }

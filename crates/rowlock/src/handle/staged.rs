@@ -23,13 +23,14 @@ use super::{
 use crate::{
     error::{Doing, Error, Result},
     root::{Backend, Rowlock},
-    store::Timing,
+    store::{Isolation, Timing},
 };
 
 /// What the engine lends a staged attempt: where its transaction's connection goes back to, and who holds it.
 pub(crate) struct Outside<DB: Backend> {
     pub(crate) slot: Slot<DB>,
     pub(crate) timing: Timing,
+    pub(crate) level: Isolation,
     /// What `Store::cut` needs, once there is a connection.
     pub(crate) holder: Arc<AtomicI64>,
     /// How long the whole handler may run.
@@ -135,10 +136,10 @@ impl<A, DB: Backend> Staged<A, DB> {
     /// The database could not be reached. Cancel-safe: a connection dropped half-way is closed.
     pub async fn settle(self) -> std::result::Result<Tx<DB>, Fail> {
         let store = self.rowlock.store().clone();
-        let (timing, token) = (self.outside.timing, self.attempt.token);
-        let held = detached(async move { DB::begin(&store, &token, timing).await }).await?;
+        let (timing, level, token) = (self.outside.timing, self.outside.level, self.attempt.token);
+        let held = detached(async move { DB::begin(&store, &token, timing, level).await }).await?;
         self.outside.holder.store(DB::holder(&held), Ordering::Relaxed);
-        Ok(Tx::new(held, self.outside.slot, self.attempt, *self.rowlock.limits()))
+        Ok(Tx::new(held, self.outside.slot, self.attempt, self.rowlock))
     }
 
     /// Done, with nothing of its own to write: the engine settles it in a batch.
@@ -166,7 +167,7 @@ pub(super) async fn detached<T: Send + 'static>(work: impl Future<Output = Resul
 /// A read-only transaction of a staged handler. Dropped without `commit`, its connection is closed.
 pub struct Prepare<'a, DB: Backend> {
     held: Option<DB::Held>,
-    rowlock: Rowlock<DB>,
+    pub(super) rowlock: Rowlock<DB>,
     _context: PhantomData<&'a mut ()>,
 }
 

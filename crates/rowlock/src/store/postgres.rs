@@ -6,10 +6,12 @@
 
 mod conns;
 mod flow;
+mod guard;
 mod journal;
 mod migrate;
 mod recover;
 mod rows;
+mod setting;
 mod sql;
 mod views;
 mod wake;
@@ -36,8 +38,8 @@ use crate::{
     lease::{Token, WorkerId},
     observe::{AttemptView, JobFilter, JobView, Status},
     store::{
-        ClaimAsk, ClaimReply, Clock, Expired, Fut, Probe, Resolved, Room, SchemaFound, SettledIn, Settlement, Store,
-        Timing, Wakes,
+        ClaimAsk, ClaimReply, Clock, Expired, Fut, Isolation, Probe, Resolved, Room, SchemaFound, SettledIn,
+        Settlement, Store, Timing, Wakes,
     },
 };
 
@@ -142,6 +144,11 @@ impl PgStore {
 
 /// A role may default to a stricter level, under which two statements of one transaction would share a snapshot.
 const ISOLATION: &str = "set session characteristics as transaction isolation level read committed";
+
+/// For the settle of a serializable transaction: a walk through all leases would count as having read them, and every two
+/// handlers that settle beside each other as in conflict. What user code had to run has been run.
+const BY_KEY: &str = "set local plan_cache_mode = force_custom_plan; set local enable_seqscan = off; \
+                      set local enable_hashjoin = off; set local enable_mergejoin = off";
 
 /// No planner settings here: these connections are the user's to query with.
 fn handler_setup(timing: Timing) -> String {
@@ -343,14 +350,19 @@ impl Room for Postgres {
         Box::pin(flow::enqueue(&store.0, conn, drafts, true))
     }
 
-    fn begin<'a>(store: &'a PgStore, token: &'a Token, timing: Timing) -> Fut<'a, Lent> {
-        let ms = timing.lock.as_millis();
+    fn begin<'a>(store: &'a PgStore, token: &'a Token, timing: Timing, level: Isolation) -> Fut<'a, Lent> {
+        let (ms, serializable) = (timing.lock.as_millis(), level == Isolation::Serializable);
+        let level = level.as_str();
         let begin = format!(
-            "begin isolation level read committed; set local lock_timeout = {ms}; \
+            "begin isolation level {level}; set local lock_timeout = {ms}; \
              set local idle_in_transaction_session_timeout = {ms}; set local rowlock_tx.marker = '{token}'; \
              savepoint rowlock"
         );
-        Box::pin(begin_with(&store.0.handlers, begin))
+        Box::pin(async move {
+            let mut lent = begin_with(&store.0.handlers, begin).await?;
+            lent.serializable = serializable;
+            Ok(lent)
+        })
     }
 
     fn begin_read<'a>(store: &'a PgStore, timing: Timing) -> Fut<'a, Lent> {
@@ -385,6 +397,9 @@ impl Room for Postgres {
         Box::pin(async move {
             if Pm::get_transaction_depth(held.pg()) != 1 {
                 return Ok(SettledIn::NotOurs);
+            }
+            if held.serializable {
+                sqlx::raw_sql(BY_KEY).execute(held.pg()).await.doing("settle")?;
             }
             flow::settle_in(&store.0, held.pg(), settlement).await
         })

@@ -9,12 +9,14 @@
 
 mod conns;
 mod flow;
+mod guard;
 mod journal;
 mod migrate;
 mod recover;
 mod refused;
 mod room;
 mod rows;
+mod setting;
 mod sql;
 mod views;
 mod wake;

@@ -16,6 +16,7 @@ use std::{
 use super::hand::{Cut, InHand};
 use crate::{
     error::{Error, Result},
+    event::Skipped,
     fault::point,
     handle::{
         Attempt, Done, Emit, Fail, How, Outcome, Slot, Tx,
@@ -25,7 +26,7 @@ use crate::{
     lease::{Claimed, Token},
     root::{Backend, Rowlock},
     state::Ended,
-    store::{Resolved, SettledIn, Settlement, Store, Timing},
+    store::{Isolation, Resolved, SettledIn, Settlement, Store, Timing},
 };
 
 /// Why a handler that ended its transaction by hand is never retried: what it wrote may stand.
@@ -37,11 +38,14 @@ pub(crate) enum Finished {
     /// Committed in the handler's own transaction.
     Settled {
         ended: Ended,
-        already: bool,
+        skipped: Option<Skipped>,
         error: Option<String>,
     },
     /// The engine must write this, on a connection of its own.
-    Settle { settlement: Settlement, already: bool },
+    Settle {
+        settlement: Settlement,
+        skipped: Option<Skipped>,
+    },
     /// The token no longer held; nothing of this attempt remains.
     LeaseLost,
     /// Cut off from outside; the job's `why` says what follows.
@@ -81,7 +85,7 @@ pub(crate) async fn run<DB: Backend>(
     point!("before-handler");
     match &handler.shape {
         Shape::Atomic(decode) => match guard(|| decode(body, attempt.clone(), &env.rowlock)) {
-            Ok(Ok(decoded)) => atomic(env, decoded, attempt, job).await,
+            Ok(Ok(decoded)) => atomic(env, decoded, handler.level, attempt, job).await,
             Ok(Err(problem)) | Err(problem) => settle(job.ending.retired(problem)),
         },
         Shape::Staged(decode) => match guard(|| decode(body, attempt, &env.rowlock)) {
@@ -91,6 +95,7 @@ pub(crate) async fn run<DB: Backend>(
                 let outside = Outside {
                     slot: slot.clone(),
                     timing: env.timing,
+                    level: handler.level,
                     holder: job.holder.clone(),
                     time_limit: handler.time_limit,
                     emit: env.emit.clone(),
@@ -119,8 +124,8 @@ pub(crate) async fn run_for_nothing<DB: Backend>(
     let running: Running<DB> = match &handler.shape {
         Shape::Atomic(decode) => {
             let decoded = decode(body, attempt.clone(), &env.rowlock).map_err(Fail::retire)?;
-            let held = DB::begin(env.rowlock.store(), &job.token, env.timing).await?;
-            let tx = Tx::new(held, slot.clone(), attempt, *env.rowlock.limits());
+            let held = DB::begin(env.rowlock.store(), &job.token, env.timing, handler.level).await?;
+            let tx = Tx::new(held, slot.clone(), attempt, env.rowlock.clone());
             Box::pin(async move { decoded(tx).await })
         }
         Shape::Staged(decode) => {
@@ -128,6 +133,7 @@ pub(crate) async fn run_for_nothing<DB: Backend>(
             let outside = Outside {
                 slot: slot.clone(),
                 timing: env.timing,
+                level: handler.level,
                 holder: job.holder.clone(),
                 time_limit: handler.time_limit,
                 emit: env.emit.clone(),
@@ -149,9 +155,15 @@ pub(crate) async fn run_for_nothing<DB: Backend>(
     result
 }
 
-async fn atomic<DB: Backend>(env: &Env<DB>, decoded: Decoded<DB>, attempt: Attempt, job: &InHand) -> Finished {
+async fn atomic<DB: Backend>(
+    env: &Env<DB>,
+    decoded: Decoded<DB>,
+    level: Isolation,
+    attempt: Attempt,
+    job: &InHand,
+) -> Finished {
     let begun = tokio::select! {
-        begun = DB::begin(env.rowlock.store(), &job.token, env.timing) => begun,
+        begun = DB::begin(env.rowlock.store(), &job.token, env.timing, level) => begun,
         () = job.cut.cancelled() => return Finished::Cut,
     };
     let held = match begun {
@@ -174,7 +186,7 @@ async fn atomic<DB: Backend>(env: &Env<DB>, decoded: Decoded<DB>, attempt: Attem
 fn settle(settlement: Settlement) -> Finished {
     Finished::Settle {
         settlement,
-        already: false,
+        skipped: None,
     }
 }
 
@@ -225,14 +237,14 @@ async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, jo
         drop(slot.take());
         return Finished::LeaseLost;
     }
-    let already = fail.how == How::Already;
+    let skipped = fail.skipped();
     let settlement = job.ending.failed(fail);
     let Some(mut held) = slot.take() else {
-        return Finished::Settle { settlement, already };
+        return Finished::Settle { settlement, skipped };
     };
     point!("before-failure");
     match DB::back(env.rowlock.store(), &mut held).await {
-        Ok(true) => write::<DB>(env, held, settlement, already, job).await,
+        Ok(true) => write::<DB>(env, held, settlement, skipped, job).await,
         Ok(false) => {
             drop(held);
             settle(
@@ -241,7 +253,7 @@ async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, jo
             )
         }
         // The connection is gone or stuck; its transaction rolls back by itself.
-        Err(_) => Finished::Settle { settlement, already },
+        Err(_) => Finished::Settle { settlement, skipped },
     }
 }
 
@@ -254,10 +266,10 @@ async fn succeeded<DB: Backend>(env: &Env<DB>, done: Done<DB>, job: &InHand) -> 
     match done.held {
         None => Ok(Finished::Settle {
             settlement,
-            already: false,
+            skipped: None,
         }),
         Some(handed) => match handed.arrive() {
-            Some(held) => Ok(write::<DB>(env, held, settlement, false, job).await),
+            Some(held) => Ok(write::<DB>(env, held, settlement, None, job).await),
             None => Err(Fail::retry("the handler's connection is gone")),
         },
     }
@@ -268,7 +280,7 @@ async fn write<DB: Backend>(
     env: &Env<DB>,
     mut held: DB::Held,
     settlement: Settlement,
-    already: bool,
+    skipped: Option<Skipped>,
     job: &InHand,
 ) -> Finished {
     let store = env.rowlock.store();
@@ -296,16 +308,16 @@ async fn write<DB: Backend>(
             store.wake(&woken);
             Finished::Settled {
                 ended: settlement.ended,
-                already,
+                skipped,
                 error: settlement.error,
             }
         }
-        Err(error) => resolve(env, error, already, job).await,
+        Err(error) => resolve(env, error, skipped, job).await,
     }
 }
 
 /// The reply to a commit was an error or none: look what happened, never guess.
-async fn resolve<DB: Backend>(env: &Env<DB>, error: Error, already: bool, job: &InHand) -> Finished {
+async fn resolve<DB: Backend>(env: &Env<DB>, error: Error, skipped: Option<Skipped>, job: &InHand) -> Finished {
     let mut wait = Duration::from_millis(20);
     loop {
         match env.rowlock.store().resolve(job.token).await {
@@ -318,7 +330,7 @@ async fn resolve<DB: Backend>(env: &Env<DB>, error: Error, already: bool, job: &
                 (env.resolved)(job.token, true);
                 return Finished::Settled {
                     ended,
-                    already,
+                    skipped,
                     error: None,
                 };
             }

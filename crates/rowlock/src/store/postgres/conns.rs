@@ -57,6 +57,7 @@ impl Conns {
             home: self.clone(),
             _permit: permit,
             fresh,
+            serializable: false,
         })
     }
 
@@ -101,6 +102,8 @@ pub struct Lent {
     home: Arc<Conns>,
     _permit: OwnedSemaphorePermit,
     fresh: bool,
+    /// Whether its transaction is; every row that a statement merely walks past then counts as read.
+    pub serializable: bool,
 }
 
 impl Lent {

@@ -10,7 +10,7 @@ use crate::{
     error::{Doing, Result},
     job::Draft,
     lease::Token,
-    store::{Fut, Room, SettledIn, Settlement, Timing},
+    store::{Fut, Isolation, Room, SettledIn, Settlement, Timing},
 };
 
 /// A connection in a handler's hands, inside a transaction. Dropped, it closes and SQLite rolls back.
@@ -71,7 +71,7 @@ impl Room for Sqlite {
         })
     }
 
-    fn begin<'a>(store: &'a SqliteStore, _token: &'a Token, timing: Timing) -> Fut<'a, Held> {
+    fn begin<'a>(store: &'a SqliteStore, _token: &'a Token, timing: Timing, _level: Isolation) -> Fut<'a, Held> {
         Box::pin(async move {
             let lent = store.inner.writer.lend(store.limit().max(timing.lease)).await?;
             Ok(Held(Hold::Writing(lent)))

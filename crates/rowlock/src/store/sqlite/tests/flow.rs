@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use sqlx::{Connection, Sqlite};
 
 use super::*;
-use crate::store::{Resolved, Room};
+use crate::store::{Isolation, Resolved, Room};
 
 #[tokio::test]
 async fn ids_come_back_in_input_order_and_are_never_reused() {
@@ -345,7 +345,7 @@ async fn a_claim_whose_reply_was_lost_is_found_among_the_own_leases() {
 #[tokio::test]
 async fn verbs_that_share_a_commit_do_not_share_their_fate() {
     let rig = Rig::new().await;
-    let hold = Sqlite::begin(&rig.store, &token(), Timing::of_lease(LEASE))
+    let hold = Sqlite::begin(&rig.store, &token(), Timing::of_lease(LEASE), Isolation::ReadCommitted)
         .await
         .unwrap();
     let mut bad = numbered(2);

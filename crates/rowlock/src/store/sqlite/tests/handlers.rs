@@ -5,13 +5,18 @@ use sqlx::{Connection, Sqlite};
 use super::*;
 use crate::{
     error::Error,
-    store::{Resolved, Room, SettledIn, sqlite::room::Held},
+    store::{Isolation, Resolved, Room, SettledIn, sqlite::room::Held},
 };
 
 async fn begin(rig: &Rig, claimed: &Claimed) -> Held {
-    Sqlite::begin(&rig.store, &claimed.token, Timing::of_lease(LEASE))
-        .await
-        .unwrap()
+    Sqlite::begin(
+        &rig.store,
+        &claimed.token,
+        Timing::of_lease(LEASE),
+        Isolation::ReadCommitted,
+    )
+    .await
+    .unwrap()
 }
 
 async fn run(held: &mut Held, sql: &'static str) -> sqlx::Result<()> {
@@ -178,7 +183,12 @@ async fn an_abandoned_query_does_not_keep_the_write_lock() {
 async fn a_begin_given_up_half_way_blocks_nobody() {
     let (rig, claimed) = at_work().await;
     for polls in 0..20 {
-        let mut begin = Box::pin(Sqlite::begin(&rig.store, &claimed.token, Timing::of_lease(LEASE)));
+        let mut begin = Box::pin(Sqlite::begin(
+            &rig.store,
+            &claimed.token,
+            Timing::of_lease(LEASE),
+            Isolation::ReadCommitted,
+        ));
         for _ in 0..polls {
             let waker = std::task::Waker::noop();
             if begin
@@ -228,9 +238,14 @@ async fn a_beat_behind_a_handler_gives_up_in_time() {
         lease: LEASE,
         lock: Duration::from_millis(30),
     });
-    let held = Sqlite::begin(&store, &claimed.token, Timing::of_lease(LEASE))
-        .await
-        .unwrap();
+    let held = Sqlite::begin(
+        &store,
+        &claimed.token,
+        Timing::of_lease(LEASE),
+        Isolation::ReadCommitted,
+    )
+    .await
+    .unwrap();
     let error = store.beat(claimed.token.worker).await.unwrap_err();
     assert_eq!(error.code().as_deref(), Some("5"));
     drop(held);

@@ -1,0 +1,135 @@
+//! Version counters, step by step: one look allows one write, at every isolation level.
+
+use rowlock::{Error, postgres::Rowlock};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+use crate::steps::session::{Bed, Session};
+
+const LEVELS: [&str; 3] = ["read committed", "repeatable read", "serializable"];
+
+fn begin(level: &str) -> AssertSqlSafe<String> {
+    AssertSqlSafe(format!("begin isolation level {level}"))
+}
+
+/// Starts a transaction that has its snapshot, then goes on if the counter stands where it was seen.
+fn second(
+    bed: &Bed,
+    session: Session,
+    level: &str,
+    seen: i64,
+) -> tokio::task::JoinHandle<(Session, rowlock::Result<i64>)> {
+    let (rowlock, begin) = (bed.rowlock.clone(), begin(level));
+    session.start(async move |pg| {
+        let mut tx = pg.begin_with(begin).await.unwrap();
+        let raised = rowlock.unchanged_version(&mut tx, "k", seen).await;
+        if raised.is_ok() {
+            tx.commit().await.unwrap();
+        }
+        raised
+    })
+}
+
+async fn version(rowlock: &Rowlock, conn: &mut PgConnection) -> i64 {
+    rowlock.version(conn, "k").await.unwrap()
+}
+
+/// The first that was never raised is an insert, the later ones are updates: both wait and both are told.
+async fn of_two_that_saw_the_same_version_one_goes_on_at_every_level(mut bed: Bed) {
+    let mut seen = 0;
+    for level in LEVELS {
+        for _ in 0..2 {
+            let (mut w1, w2) = (bed.session().await, bed.session().await);
+            let mut tx = w1.pg.begin_with(begin(level)).await.unwrap();
+            assert_eq!(
+                bed.rowlock.unchanged_version(&mut tx, "k", seen).await.unwrap(),
+                seen + 1
+            );
+            let pid = w2.pid;
+            let waiting = second(&bed, w2, level, seen);
+            bed.blocked(pid).await;
+            tx.commit().await.unwrap();
+            let told = waiting.await.unwrap().1.unwrap_err();
+            match level {
+                "read committed" => assert!(matches!(told, Error::Changed { .. }), "{told:?}"),
+                // Its snapshot is older than the change: the database asks for another try, which will see it.
+                _ => assert_eq!(
+                    (told.is_retryable(), told.code().as_deref()),
+                    (true, Some("40001")),
+                    "{told:?}"
+                ),
+            }
+            seen += 1;
+            assert_eq!(version(&bed.rowlock, &mut bed.eye).await, seen);
+            let mut again = bed.session().await;
+            let mut tx = again.pg.begin_with(begin(level)).await.unwrap();
+            let told = bed.rowlock.unchanged_version(&mut tx, "k", seen - 1).await.unwrap_err();
+            assert!(matches!(told, Error::Changed { .. }), "{level}: {told:?}");
+        }
+        sqlx::raw_sql("delete from rowlock.guard_version")
+            .execute(&mut bed.eye)
+            .await
+            .unwrap();
+        seen = 0;
+    }
+}
+
+async fn if_the_first_rolls_back_the_second_goes_on_at_every_level(mut bed: Bed) {
+    for (seen, level) in (0..).zip(LEVELS) {
+        let (mut w1, w2) = (bed.session().await, bed.session().await);
+        let mut tx = w1.pg.begin_with(begin(level)).await.unwrap();
+        bed.rowlock.unchanged_version(&mut tx, "k", seen).await.unwrap();
+        let pid = w2.pid;
+        let waiting = second(&bed, w2, level, seen);
+        bed.blocked(pid).await;
+        tx.rollback().await.unwrap();
+        assert_eq!(waiting.await.unwrap().1.unwrap(), seen + 1, "{level}");
+    }
+    assert_eq!(version(&bed.rowlock, &mut bed.eye).await, 3);
+}
+
+/// A writer that only raises the counter holds up whoever guards the same key, by look or by counter.
+async fn whoever_raises_is_waited_for_by_every_guard_of_the_key(mut bed: Bed) {
+    struct Thing;
+    impl rowlock::Guard<sqlx::Postgres> for Thing {
+        type Seen = i64;
+        fn key(&self) -> String {
+            "k".into()
+        }
+        async fn look(&self, conn: &mut PgConnection) -> sqlx::Result<i64> {
+            sqlx::query_scalar("select count(*) from public.thing")
+                .fetch_one(conn)
+                .await
+        }
+    }
+    sqlx::raw_sql("create table public.thing ()")
+        .execute(&mut bed.eye)
+        .await
+        .unwrap();
+    let (mut closer, by_look, by_counter) = (bed.session().await, bed.session().await, bed.session().await);
+    let mut tx = closer.pg.begin().await.unwrap();
+    assert_eq!(bed.rowlock.raise_version(&mut tx, "k").await.unwrap(), 1);
+    sqlx::raw_sql("insert into public.thing default values")
+        .execute(&mut *tx)
+        .await
+        .unwrap();
+
+    let pids = [by_look.pid, by_counter.pid];
+    let rowlock = bed.rowlock.clone();
+    let by_look = by_look.start(async move |pg| {
+        let mut tx = pg.begin().await.unwrap();
+        rowlock.unchanged(&mut tx, &Thing, &0).await
+    });
+    let by_counter = second(&bed, by_counter, "read committed", 0);
+    for pid in pids {
+        bed.blocked(pid).await;
+    }
+    tx.commit().await.unwrap();
+    assert!(matches!(by_look.await.unwrap().1, Err(Error::Changed { .. })));
+    assert!(matches!(by_counter.await.unwrap().1, Err(Error::Changed { .. })));
+}
+
+races!(
+    of_two_that_saw_the_same_version_one_goes_on_at_every_level,
+    if_the_first_rolls_back_the_second_goes_on_at_every_level,
+    whoever_raises_is_waited_for_by_every_guard_of_the_key,
+);

@@ -1,0 +1,3 @@
+-- Every rollout that was ever set.
+-- Index: none; the table holds what people set by hand.
+select substr(name, 9) as name, value, changed_at, changed_by from rowlock.setting where left(name, 8) = 'rollout:' order by name

@@ -1,0 +1,167 @@
+//! Rollout gates: a percentage that people set while workers run, consulted where a handler could go one way or the
+//! other.
+//!
+//! A key is in or out by its hash: the same key always gets the same answer at the same percentage, and a growing
+//! percentage only adds keys. The database is looked at twice a second at most, by one caller for all.
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crate::{
+    error::{Doing, Result},
+    job::check_name,
+    key::{check_key, lock_no},
+    root::{Backend, Rowlock},
+    store::setting::Settings,
+};
+
+/// How old an answer may be. With the time of a look it stays well under a second.
+const FRESH: Duration = Duration::from_millis(500);
+
+/// How long a look may take before the last known percentages go on being used.
+const LOOK_LIMIT: Duration = Duration::from_secs(1);
+
+/// How often each side of a gate was taken in this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RolloutCount {
+    /// The rollout.
+    pub name: String,
+    /// How often the answer was `true`.
+    pub on: u64,
+    /// How often the answer was `false`.
+    pub off: u64,
+}
+
+/// What one process knows of the rollouts; shared by every copy of the handle.
+#[derive(Default)]
+pub(crate) struct Gates {
+    known: Mutex<Option<Known>>,
+    /// Held by the one who looks; the others wait for what it finds.
+    looking: tokio::sync::Mutex<()>,
+    counts: Mutex<BTreeMap<String, (u64, u64)>>,
+}
+
+#[derive(Clone)]
+struct Known {
+    percents: Arc<HashMap<String, u8>>,
+    /// When the last look began, whether it succeeded or not.
+    looked: Instant,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Gates {
+    fn fresh(&self) -> Option<Arc<HashMap<String, u8>>> {
+        let known = lock(&self.known);
+        let fresh = known.as_ref().filter(|known| known.looked.elapsed() < FRESH);
+        fresh.map(|known| known.percents.clone())
+    }
+
+    async fn percents(&self, store: &impl Settings) -> Result<Arc<HashMap<String, u8>>> {
+        if let Some(percents) = self.fresh() {
+            return Ok(percents);
+        }
+        let _looking = self.looking.lock().await;
+        if let Some(percents) = self.fresh() {
+            return Ok(percents);
+        }
+        let looked = Instant::now();
+        let before = lock(&self.known).clone();
+        let found = match &before {
+            // The first look is worth waiting for: there is no answer without it.
+            None => store.rollouts().await,
+            Some(_) => match tokio::time::timeout(LOOK_LIMIT, store.rollouts()).await {
+                Ok(found) => found,
+                Err(_) => Err(sqlx::Error::PoolTimedOut).doing("read rollouts"),
+            },
+        };
+        let percents = match (found, before) {
+            (Ok(found), _) => Arc::new(found.into_iter().map(|r| (r.name, r.percent)).collect()),
+            (Err(error), Some(before)) => {
+                tracing::warn!(%error, "rollouts cannot be read; going on with the last known percentages");
+                before.percents
+            }
+            (Err(error), None) => return Err(error),
+        };
+        *lock(&self.known) = Some(Known {
+            percents: percents.clone(),
+            looked,
+        });
+        Ok(percents)
+    }
+
+    fn count(&self, name: &str, on: bool) {
+        let mut counts = lock(&self.counts);
+        if !counts.contains_key(name) {
+            counts.insert(name.to_owned(), (0, 0));
+        }
+        if let Some((ons, offs)) = counts.get_mut(name) {
+            match on {
+                true => *ons += 1,
+                false => *offs += 1,
+            }
+        }
+    }
+}
+
+/// Where a key stands, from 0 to 99: it is in as soon as the percentage is greater.
+fn place(name: &str, key: &str) -> u8 {
+    lock_no(name, key).rem_euclid(100) as u8
+}
+
+impl<DB: Backend> Rowlock<DB> {
+    /// Whether this key takes the new way: `if cx.rowlock().rollout("incident-guard", &entity).await? { … }`.
+    ///
+    /// The percentage is 0 until somebody sets it (`rowlock rollout NAME PERCENT`), and what is set counts within a second
+    /// in every process. The same key gets the same answer at the same percentage; a growing percentage never takes a key
+    /// out. While the database is away, the last known percentage counts.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`](crate::Error::Invalid) for a bad name or key; [`Error::Database`](crate::Error::Database) when
+    /// this process has never been able to look. Cancel-safe.
+    pub async fn rollout(&self, name: &str, key: &str) -> Result<bool> {
+        check_name("rollout", name)?;
+        check_key("key", key)?;
+        let percents = self.gates().percents(self.store()).await?;
+        let percent = percents.get(name).copied().unwrap_or(0);
+        let on = place(name, key) < percent;
+        self.gates().count(name, on);
+        Ok(on)
+    }
+
+    /// How often each side of each gate was taken, in this process and through copies of this handle, workers included.
+    pub fn rollout_counts(&self) -> Vec<RolloutCount> {
+        let counts = lock(&self.gates().counts);
+        let count = |(name, (on, off)): (&String, &(u64, u64))| RolloutCount {
+            name: name.clone(),
+            on: *on,
+            off: *off,
+        };
+        counts.iter().map(count).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_has_one_place_in_each_rollout_and_places_are_spread() {
+        let mut places = [0u32; 100];
+        for n in 0..20_000 {
+            let key = format!("entity:{n}");
+            assert_eq!(place("guard", &key), place("guard", &key));
+            places[usize::from(place("guard", &key))] += 1;
+        }
+        // 200 each on average; 6 standard deviations are 85.
+        assert!(places.iter().all(|n| (115..=285).contains(n)), "{places:?}");
+        let differs = (0..100).filter(|n| place("guard", &n.to_string()) != place("other", &n.to_string()));
+        assert!(differs.count() > 90, "each rollout draws its own lots");
+    }
+}

@@ -1,0 +1,56 @@
+//! What people set at run time.
+
+use sqlx::{Row, postgres::PgRow};
+
+use super::PgStore;
+use crate::{
+    error::{Doing, Result},
+    observe::RolloutView,
+    store::{
+        Fut,
+        setting::{Settings, percent},
+    },
+};
+
+impl Settings for PgStore {
+    fn rollouts(&self) -> Fut<'_, Vec<RolloutView>> {
+        self.bounded("read rollouts", async {
+            let mut lent = self.0.engine.acquire().await.doing("read rollouts")?;
+            let found = sqlx::query(self.0.sql.rollouts.clone())
+                .fetch_all(lent.pg())
+                .await
+                .doing("read rollouts")?;
+            lent.give_back();
+            found.iter().map(rollout).collect::<Result<_>>()
+        })
+    }
+
+    fn set_rollout<'a>(&'a self, name: &'a str, percent: u8, actor: &'a str) -> Fut<'a, ()> {
+        self.bounded("set rollout", async move {
+            let mut lent = self.0.engine.acquire().await.doing("set rollout")?;
+            sqlx::query(self.0.sql.set_rollout.clone())
+                .bind(name)
+                .bind(percent.to_string())
+                .bind(actor)
+                .bind(self.0.now())
+                .execute(lent.pg())
+                .await
+                .doing("set rollout")?;
+            lent.give_back();
+            Ok(())
+        })
+    }
+}
+
+fn rollout(row: &PgRow) -> Result<RolloutView> {
+    let read = || {
+        let name: String = row.try_get("name")?;
+        Ok(RolloutView {
+            percent: percent(&name, row.try_get("value")?),
+            changed_at: row.try_get::<jiff_sqlx::Timestamp, _>("changed_at")?.to_jiff(),
+            changed_by: row.try_get("changed_by")?,
+            name,
+        })
+    };
+    read().doing("read rollouts")
+}

@@ -1,0 +1,27 @@
+//! What people set at run time.
+
+use super::Fut;
+use crate::observe::RolloutView;
+
+/// One room's settings.
+pub trait Settings: Send + Sync {
+    /// Every rollout that was ever set, by name.
+    fn rollouts(&self) -> Fut<'_, Vec<RolloutView>>;
+    /// Sets one, and notes who did it.
+    fn set_rollout<'a>(&'a self, name: &'a str, percent: u8, actor: &'a str) -> Fut<'a, ()>;
+}
+
+/// The percentage that a stored value means; what cannot be read is 0, which is the path that was there before.
+pub fn percent(name: &str, value: &str) -> u8 {
+    match value.parse() {
+        Ok(percent @ 0..=100) => percent,
+        _ => {
+            tracing::error!(
+                name,
+                value,
+                "a rollout is set to what is no percentage and counts as 0; set it with `rowlock rollout`"
+            );
+            0
+        }
+    }
+}
