@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod cases;
+pub(crate) mod complete;
 pub(crate) mod demo;
 pub(crate) mod enqueue;
 pub(crate) mod inspect;
@@ -68,6 +69,8 @@ pub(crate) enum Command {
     Cases(cases::Args),
     /// Puts a case back to ready, with all its attempts
     Reopen(reopen::Args),
+    /// Completes a name that jobs wait for, such as an approval
+    Complete(complete::Args),
     /// Enqueues a job by its kind and JSON payload
     Enqueue(enqueue::Args),
     /// Measures roughly how many jobs a second this machine enqueues and runs

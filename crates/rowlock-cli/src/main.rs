@@ -66,6 +66,7 @@ async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
         Command::Inspect(args) => cmd::inspect::run(&place, args).await?,
         Command::Cases(args) => cmd::cases::run(&place, args).await?,
         Command::Reopen(args) => cmd::reopen::run(&place, args).await?,
+        Command::Complete(args) => cmd::complete::run(&place, args).await?,
         Command::Enqueue(args) => cmd::enqueue::run(&place, args).await?,
     }
     Ok(ExitCode::SUCCESS)

@@ -5,9 +5,13 @@
 //! transaction back. Dropped on the way (an error, a panic), a `Tx` leaves its connection in a slot that the engine
 //! holds; the engine rolls back to its savepoint there and records the failure.
 
+mod answer;
 pub(crate) mod atomic;
 mod effect;
 mod fail;
+mod fragile;
+mod hook;
+mod lock;
 pub(crate) mod staged;
 
 use std::{
@@ -20,11 +24,16 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-pub(crate) use self::fail::{How, clean};
 pub use self::{
     effect::EffectKey,
     fail::Fail,
+    lock::{BodyLock, TakeLock},
     staged::{Prepare, Staged},
+};
+pub(crate) use self::{
+    fail::{How, clean},
+    fragile::{Fragile, panic_text},
+    hook::Hook,
 };
 use crate::{
     enqueue::JobOptions,
@@ -184,16 +193,18 @@ pub struct Tx<DB: Backend> {
     held: Option<DB::Held>,
     slot: Slot<DB>,
     pub(crate) attempt: Attempt,
-    limits: Limits,
+    pub(crate) rowlock: Rowlock<DB>,
+    pub(crate) hooks: Vec<Hook>,
 }
 
 impl<DB: Backend> Tx<DB> {
-    pub(crate) fn new(held: DB::Held, slot: Slot<DB>, attempt: Attempt, limits: Limits) -> Self {
+    pub(crate) fn new(held: DB::Held, slot: Slot<DB>, attempt: Attempt, rowlock: Rowlock<DB>) -> Self {
         Tx {
             held: Some(held),
             slot,
             attempt,
-            limits,
+            rowlock,
+            hooks: Vec::new(),
         }
     }
 
@@ -202,13 +213,14 @@ impl<DB: Backend> Tx<DB> {
         let held = self.held.take();
         Done {
             token: self.attempt.token,
-            link: Link::after(&self.attempt, self.limits),
+            link: Link::after(&self.attempt, *self.rowlock.limits()),
             held: held.map(|held| Handed {
                 held: Some(held),
                 slot: self.slot.clone(),
             }),
             result: None,
             next: Vec::new(),
+            hooks: std::mem::take(&mut self.hooks),
             error: None,
         }
     }
@@ -294,6 +306,7 @@ pub struct Done<DB: Backend> {
     pub(crate) held: Option<Handed<DB>>,
     pub(crate) result: Option<String>,
     pub(crate) next: Vec<Draft>,
+    pub(crate) hooks: Vec<Hook>,
     pub(crate) error: Option<Error>,
 }
 

@@ -4,7 +4,7 @@
 //!
 //! - nouns, plain data: `job`, `key`, `lease`, `case`, `event`, `state` (which alone decides), `backoff`, `error`
 //! - `store`: the storage contract, and one room per database behind it
-//! - verbs: `enqueue` → `claim` → `handle` → `settle` → `recover` → `observe` → `operate`
+//! - verbs: `enqueue` → `complete` → `claim` → `handle` → `settle` → `recover` → `observe` → `operate`
 //! - `worker`: the loop that composes them
 //! - doors: [`postgres`] and [`sqlite`] give every type its short name; [`Admin`] serves either database by URL
 //!
@@ -17,6 +17,7 @@ mod admin;
 mod backoff;
 mod case;
 mod claim;
+mod complete;
 mod enqueue;
 mod error;
 mod event;
@@ -47,14 +48,15 @@ pub use crate::{
     admin::{Admin, NamedJob},
     backoff::Backoff,
     case::CaseView,
+    complete::Completed,
     enqueue::{Enqueue, EnqueueAll, Enqueued, JobOptions},
     error::{AlreadyHandled, Error, Result},
     event::{Counters, Event},
-    handle::{Applied, Attempt, Ctx, Done, EffectKey, Fail, Outcome, Prepare, Staged, Tx},
+    handle::{Applied, Attempt, BodyLock, Ctx, Done, EffectKey, Fail, Outcome, Prepare, Staged, TakeLock, Tx},
     job::{Job, Limits},
     key::Hold,
     lease::{Token, WorkerId},
-    observe::{AttemptView, JobFilter, JobView, LaneStatus, Observe, Status, WorkerStatus},
+    observe::{AttemptView, Awaited, JobFilter, JobView, LaneStatus, Observe, Status, Wait, WorkerStatus},
     operate::Operate,
     root::{Backend, InTransaction, Rowlock},
     state::{Ended, State},

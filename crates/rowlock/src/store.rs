@@ -4,7 +4,7 @@
 //! operator's doors are compiled once. [`Room`] is what needs the caller's or the handler's own connection, typed.
 //!
 //! What every room promises, whatever its database:
-//! 1. A job is in exactly one of ready, lease and case, and only the statements here move it.
+//! 1. A job is in exactly one of waiting, ready, lease and case, and only the statements here move it.
 //! 2. No write to a claimed job without its token. A token that matches nothing is `false` or `LeaseLost`, not an error.
 //! 3. Leases and due times are judged by the database's clock, or by [`Clock`] when a test has set one.
 //! 4. A future dropped half-way never leaves a connection that is used again: a connection goes back to its
@@ -31,10 +31,12 @@ use crate::{
     state::{Ended, State},
 };
 
+pub mod body_lock;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+pub mod waits;
 
 /// What a storage verb returns.
 pub type Fut<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -171,7 +173,7 @@ pub enum SchemaFound {
 }
 
 /// The engine's verbs, on connections of the store's own.
-pub trait Store: Send + Sync + 'static {
+pub trait Store: body_lock::BodyLocks + waits::Waits + Send + Sync + 'static {
     /// The clock that tests may set; shared by every copy of the store.
     fn clock(&self) -> &Clock;
 
@@ -231,7 +233,7 @@ pub trait Store: Send + Sync + 'static {
     /// Every link of the chain that this job belongs to, in order of position and id.
     fn chain(&self, id: i64) -> Fut<'_, Vec<JobView>>;
 
-    /// Puts a case back to ready; `false` when the job is no case.
+    /// Puts a case back to ready, or to waiting while what it waits for is not completed; `false` when the job is no case.
     fn reopen<'a>(&'a self, id: i64, actor: &'a str) -> Fut<'a, bool>;
 }
 
@@ -245,7 +247,7 @@ pub trait Wakes: Send {
 /// What needs a typed connection: the caller's own, or one that a handler holds.
 pub trait Room: Database {
     /// The room's store.
-    type Store: Store + Clone;
+    type Store: Store + waits::Completing<Self::Connection> + Clone;
     /// A connection in a handler's hands, inside a transaction. Dropped, it closes and the database rolls back.
     type Held: Send + 'static;
 

@@ -3,6 +3,7 @@
 
 mod chain;
 mod claim;
+mod complete;
 mod engine;
 mod enqueue;
 mod handle;

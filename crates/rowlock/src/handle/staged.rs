@@ -16,7 +16,7 @@ use std::{
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Attempt, Done, EffectKey, Fail, Link, Slot, Tx};
+use super::{Attempt, Done, EffectKey, Fail, Link, Slot, Tx, lock::Locks};
 use crate::{
     error::{Doing, Error, Result},
     fault::point,
@@ -40,6 +40,7 @@ pub struct Staged<A, DB: Backend> {
     attempt: Attempt,
     outside: Outside<DB>,
     effects: Mutex<HashSet<String>>,
+    pub(super) locks: Arc<Locks>,
 }
 
 impl<A, DB: Backend> Deref for Staged<A, DB> {
@@ -58,6 +59,7 @@ impl<A, DB: Backend> Staged<A, DB> {
             attempt,
             outside,
             effects: Mutex::default(),
+            locks: Arc::default(),
         }
     }
 
@@ -83,6 +85,7 @@ impl<A, DB: Backend> Staged<A, DB> {
         Ok(Prepare {
             held: Some(held),
             rowlock: self.rowlock.clone(),
+            id: self.attempt.token.id,
             _context: PhantomData,
         })
     }
@@ -131,7 +134,8 @@ impl<A, DB: Backend> Staged<A, DB> {
         let (timing, token) = (self.outside.timing, self.attempt.token);
         let held = detached(async move { DB::begin(&store, &token, timing).await }).await?;
         self.outside.holder.store(DB::holder(&held), Ordering::Relaxed);
-        Ok(Tx::new(held, self.outside.slot, self.attempt, *self.rowlock.limits()))
+        self.locks.settling.store(true, Ordering::Relaxed);
+        Ok(Tx::new(held, self.outside.slot, self.attempt, self.rowlock))
     }
 
     /// Done, with nothing of its own to write: the engine settles it in a batch.
@@ -142,6 +146,7 @@ impl<A, DB: Backend> Staged<A, DB> {
             held: None,
             result: None,
             next: Vec::new(),
+            hooks: Vec::new(),
             error: None,
         }
     }
@@ -159,7 +164,8 @@ async fn detached<T: Send + 'static>(work: impl Future<Output = Result<T>> + Sen
 /// A read-only transaction of a staged handler. Dropped without `commit`, its connection is closed.
 pub struct Prepare<'a, DB: Backend> {
     held: Option<DB::Held>,
-    rowlock: Rowlock<DB>,
+    pub(super) rowlock: Rowlock<DB>,
+    pub(super) id: i64,
     _context: PhantomData<&'a mut ()>,
 }
 

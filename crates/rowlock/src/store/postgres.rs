@@ -4,6 +4,7 @@
 //! get plain connections. Each verb is bounded in time: past the limit its future is dropped, and with it the
 //! connection, so a silent network cannot hold a worker for ever.
 
+mod body_lock;
 mod conns;
 mod flow;
 mod migrate;
@@ -11,6 +12,7 @@ mod recover;
 mod rows;
 mod sql;
 mod views;
+mod waits;
 mod wake;
 
 use std::{

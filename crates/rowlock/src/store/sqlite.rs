@@ -7,6 +7,7 @@
 //! The database's clock is this machine's: SQLite runs in the process, and a file in WAL mode is never shared between
 //! machines. So the time is a parameter of every statement, read once the write lock is held.
 
+mod body_lock;
 mod conns;
 mod flow;
 mod migrate;
@@ -16,6 +17,7 @@ mod room;
 mod rows;
 mod sql;
 mod views;
+mod waits;
 mod wake;
 mod writer;
 

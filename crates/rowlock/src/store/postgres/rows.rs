@@ -20,12 +20,12 @@ fn maybe_at(row: &PgRow, column: &str) -> sqlx::Result<Option<Timestamp>> {
     Ok(time.map(|t| t.to_jiff()))
 }
 
-fn json(text: Option<String>) -> sqlx::Result<Option<serde_json::Value>> {
+pub fn json(text: Option<String>) -> sqlx::Result<Option<serde_json::Value>> {
     let parsed = text.map(|t| serde_json::from_str(&t)).transpose();
     parsed.map_err(|e| sqlx::Error::Decode(e.into()))
 }
 
-fn word<T>(text: &str, parsed: Option<T>) -> sqlx::Result<T> {
+pub fn word<T>(text: &str, parsed: Option<T>) -> sqlx::Result<T> {
     parsed.ok_or_else(|| sqlx::Error::Decode(format!("unknown word {text:?}; a newer schema?").into()))
 }
 
@@ -114,6 +114,7 @@ pub fn job(row: &PgRow) -> sqlx::Result<JobView> {
         position: row.try_get("position")?,
         expires_at: maybe_at(row, "expires_at")?,
         created_at: at(row, "created_at")?,
+        waits_for: row.try_get("waits_for")?,
     })
 }
 
@@ -150,6 +151,7 @@ pub fn lane(row: &PgRow) -> sqlx::Result<LaneStatus> {
         kind: row.try_get("kind")?,
         due: row.try_get("due")?,
         scheduled: row.try_get("scheduled")?,
+        waiting: row.try_get("waiting")?,
         leased: row.try_get("leased")?,
         cases: row.try_get("cases")?,
         oldest_due_ms: row.try_get("oldest_due_ms")?,

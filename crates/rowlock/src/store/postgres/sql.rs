@@ -37,14 +37,19 @@ macro_rules! statements {
 
 statements!(
     alone_due,
+    answer,
     attempts,
     beat,
+    body_lock_release,
+    body_lock_take,
     cases,
     chain,
     claim,
     compensate,
+    complete,
     drop_history,
     enqueue,
+    enqueue_waiting,
     expire,
     forget_dead,
     job,
@@ -65,8 +70,13 @@ statements!(
     schema_exists,
     schema_version,
     settle,
+    stand,
+    stand_chain,
     status,
     terminate,
+    waits_completed,
+    waits_due,
+    waits_over,
     workers,
 );
 
