@@ -1,12 +1,14 @@
 //! One file per verb; every case runs unchanged on every database. A case gets a [`Bed`]: a fresh database with the
 //! schema in place, and what keeps cases short.
 
+mod body_lock;
 mod chain;
 mod claim;
 mod complete;
 mod engine;
 mod enqueue;
 mod handle;
+mod hooks;
 mod migrate;
 mod observe;
 mod operate;
@@ -15,6 +17,7 @@ mod settle;
 mod staged;
 mod state;
 mod token;
+mod wait;
 mod worker;
 
 use std::{
