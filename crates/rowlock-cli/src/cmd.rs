@@ -2,6 +2,7 @@
 
 pub(crate) mod bench;
 pub(crate) mod cases;
+pub(crate) mod complete;
 pub(crate) mod demo;
 pub(crate) mod effect;
 pub(crate) mod effects;
@@ -77,6 +78,8 @@ pub(crate) enum Command {
     Effect(effect::Args),
     /// Shows and sets how many of a hundred keys take a new way
     Rollout(rollout::Args),
+    /// Completes a name that jobs wait for, such as an approval
+    Complete(complete::Args),
     /// Enqueues a job by its kind and JSON payload
     Enqueue(enqueue::Args),
     /// Measures roughly how many jobs a second this machine enqueues and runs

@@ -69,6 +69,7 @@ async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
         Command::Effects(args) => cmd::effects::run(&place, args).await?,
         Command::Effect(args) => cmd::effect::run(&place, args).await?,
         Command::Rollout(args) => cmd::rollout::run(&place, args).await?,
+        Command::Complete(args) => cmd::complete::run(&place, args).await?,
         Command::Enqueue(args) => cmd::enqueue::run(&place, args).await?,
     }
     Ok(ExitCode::SUCCESS)

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
+    complete::{self, Completed},
     enqueue::Enqueued,
     error::{Error, Result},
     job::{Draft, Due, Limits, check_payload},
@@ -85,6 +86,19 @@ impl Admin {
         root::check(self.store.schema().await?, self.speaks)
     }
 
+    /// Completes a name that jobs wait for, in a commit of its own, with a JSON answer or none.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the name or the JSON is refused. After a database error it may or may not have happened;
+    /// a repeat then says [`Completed::Already`]. Cancel-safe in the same way.
+    pub async fn complete(&self, name: &str, answer: Option<&str>) -> Result<Completed> {
+        let text = answer.unwrap_or("null");
+        complete::check(name, text, &Limits::default())?;
+        serde_json::from_str::<serde_json::Value>(text)
+            .map_err(|e| Error::invalid("answer", format!("not json: {e}")))?;
+        Ok(Completed::of(self.store.complete(name, answer).await?))
+    }
+
     /// Enqueues a job by its kind and JSON payload, at version 1 unless said otherwise, in a commit of its own.
     ///
     /// # Errors
@@ -109,6 +123,7 @@ impl Admin {
             chain: None,
             position: 0,
             if_retired: None,
+            wait: None,
         };
         let ids = self.store.enqueue(&[draft.checked(&limits)?]).await?;
         Ok(Enqueued::New(ids.first().copied().unwrap_or_default()))

@@ -97,6 +97,21 @@ macro_rules! option_setters {
             $target.set_compensation(&job);
             $self
         }
+
+        /// Stands in `waiting` until somebody calls [`Rowlock::complete`](crate::Rowlock::complete) with this name, such
+        /// as `approval:42`; at once ready when that has happened already. Its handler reads what was answered with
+        /// `answer`.
+        pub fn waits_for(mut $self, name: impl Into<String>) -> Self {
+            $target.options.waits_for = Some(name.into());
+            $self
+        }
+
+        /// Waits for that long at most, by the database's clock; then it is retired, with its compensating job if it has
+        /// one. Without a limit it waits until it is completed or expires.
+        pub fn wait_limit(mut $self, limit: Duration) -> Self {
+            $target.options.wait_limit = Some(limit);
+            $self
+        }
     };
 }
 

@@ -101,6 +101,26 @@ pub enum Event {
     CutOff,
     /// This worker was declared dead by another and goes on under a new id.
     DeclaredDead,
+    /// An after-commit hook failed or panicked. The job it belongs to is done all the same.
+    HookFailed {
+        /// The job.
+        id: i64,
+        /// Its kind.
+        kind: String,
+        /// What it said.
+        error: String,
+    },
+    /// A waiting job's limit came before what it waited for.
+    WaitOver {
+        /// The job.
+        id: i64,
+        /// Its kind.
+        kind: String,
+        /// Retired by its time limit, or cancelled by its expiry.
+        ended: Ended,
+        /// What did not come.
+        reason: String,
+    },
 }
 
 /// Told of every event.
@@ -121,6 +141,8 @@ pub struct Counters {
     effects_uncertain: AtomicU64,
     cut_off: AtomicU64,
     declared_dead: AtomicU64,
+    hooks_failed: AtomicU64,
+    waits_over: AtomicU64,
     by_kind: Mutex<HashMap<(String, Ended), u64>>,
 }
 
@@ -171,6 +193,12 @@ impl Counters {
             }
             Event::DeclaredDead => {
                 one(&self.declared_dead);
+            }
+            Event::HookFailed { .. } => {
+                one(&self.hooks_failed);
+            }
+            Event::WaitOver { .. } => {
+                one(&self.waits_over);
             }
         }
     }
@@ -240,6 +268,16 @@ impl Counters {
     /// How often this worker was declared dead.
     pub fn declared_dead(&self) -> u64 {
         self.declared_dead.load(Ordering::Relaxed)
+    }
+
+    /// After-commit hooks that failed or panicked.
+    pub fn hooks_failed(&self) -> u64 {
+        self.hooks_failed.load(Ordering::Relaxed)
+    }
+
+    /// Waiting jobs that this worker ended, because their limit came first.
+    pub fn waits_over(&self) -> u64 {
+        self.waits_over.load(Ordering::Relaxed)
     }
 }
 

@@ -5,11 +5,15 @@
 //! transaction back. Dropped on the way (an error, a panic), a `Tx` leaves its connection in a slot that the engine
 //! holds; the engine rolls back to its savepoint there and records the failure.
 
+mod answer;
 pub(crate) mod atomic;
 mod effect;
 mod fail;
+mod fragile;
 mod guard;
+mod hook;
 mod journal;
+mod lock;
 pub(crate) mod rollout;
 pub(crate) mod staged;
 mod transition;
@@ -28,12 +32,15 @@ pub use self::{
     effect::{Effect, EffectKey},
     fail::Fail,
     guard::{Guard, Guards},
+    lock::{BodyLock, TakeLock},
     rollout::RolloutCount,
     staged::{Prepare, Staged},
     transition::Transition,
 };
 pub(crate) use self::{
     fail::{How, clean},
+    fragile::{Fragile, panic_text},
+    hook::Hook,
     journal::Emit,
 };
 use crate::{
@@ -195,6 +202,7 @@ pub struct Tx<DB: Backend> {
     slot: Slot<DB>,
     pub(crate) attempt: Attempt,
     pub(crate) rowlock: Rowlock<DB>,
+    pub(crate) hooks: Vec<Hook>,
 }
 
 impl<DB: Backend> Tx<DB> {
@@ -204,6 +212,7 @@ impl<DB: Backend> Tx<DB> {
             slot,
             attempt,
             rowlock,
+            hooks: Vec::new(),
         }
     }
 
@@ -219,6 +228,7 @@ impl<DB: Backend> Tx<DB> {
             }),
             result: None,
             next: Vec::new(),
+            hooks: std::mem::take(&mut self.hooks),
             error: None,
         }
     }
@@ -304,6 +314,7 @@ pub struct Done<DB: Backend> {
     pub(crate) held: Option<Handed<DB>>,
     pub(crate) result: Option<String>,
     pub(crate) next: Vec<Draft>,
+    pub(crate) hooks: Vec<Hook>,
     pub(crate) error: Option<Error>,
 }
 

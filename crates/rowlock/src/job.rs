@@ -11,7 +11,10 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    key::check_key,
+};
 
 /// A unit of work. `#[derive(Job)]` fills this in; a plain `impl` works as well.
 ///
@@ -60,6 +63,37 @@ pub(crate) struct Options {
     pub(crate) attempts_max: Option<i32>,
     pub(crate) tags: Vec<String>,
     pub(crate) if_retired: Option<Box<Draft>>,
+    pub(crate) waits_for: Option<String>,
+    pub(crate) wait_limit: Option<Duration>,
+}
+
+/// What a job waits for before it may run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// The name that somebody must complete.
+    pub name: String,
+    /// How long it waits at most.
+    pub limit: Option<Duration>,
+}
+
+impl Wait {
+    fn of(name: Option<String>, limit: Option<Duration>) -> Result<Option<Wait>> {
+        match (name, limit) {
+            (Some(name), limit) => Ok(Some(Wait { name, limit })),
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(Error::invalid("wait_limit", "a limit on no wait; add waits_for")),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        check_key("waits_for", &self.name)?;
+        check_delay("wait_limit", self.limit.unwrap_or_default())
+    }
+
+    pub(crate) fn limit_us(&self) -> Option<i64> {
+        let us = |limit: Duration| i64::try_from(limit.as_micros()).unwrap_or(i64::MAX);
+        self.limit.map(us)
+    }
 }
 
 /// What is accepted at enqueue.
@@ -101,6 +135,8 @@ pub struct Draft {
     pub position: i32,
     /// JSON, as `compensate.sql` reads it.
     pub if_retired: Option<String>,
+    /// Stands in waiting until then.
+    pub wait: Option<Wait>,
 }
 
 impl Draft {
@@ -127,6 +163,7 @@ impl Draft {
             chain: None,
             position: 0,
             if_retired: options.if_retired.map(|d| d.as_compensation()).transpose()?,
+            wait: Wait::of(options.waits_for, options.wait_limit)?,
         }
         .checked(limits)
     }
@@ -149,14 +186,10 @@ impl Draft {
             ));
         }
         check_payload(&self.payload, limits)?;
-        if let Due::In(delay) = self.due
-            && delay > Duration::from_secs(3600 * 24 * 366 * 10)
-        {
-            return Err(Error::invalid(
-                "after",
-                "a delay of more than ten years; give a nearer time",
-            ));
+        if let Due::In(delay) = self.due {
+            check_delay("after", delay)?;
         }
+        self.wait.as_ref().map_or(Ok(()), Wait::check)?;
         Ok(self)
     }
 
@@ -252,6 +285,14 @@ pub(crate) fn check_name(field: &str, name: &str) -> Result<()> {
     if name.is_empty() || name.len() > 100 || !name.chars().all(fits) {
         let shown: String = name.chars().take(40).collect();
         let problem = format!("{shown:?} is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/");
+        return Err(Error::invalid(field, problem));
+    }
+    Ok(())
+}
+
+fn check_delay(field: &str, delay: Duration) -> Result<()> {
+    if delay > Duration::from_secs(3600 * 24 * 366 * 10) {
+        let problem = "a delay of more than ten years; give a nearer time";
         return Err(Error::invalid(field, problem));
     }
     Ok(())

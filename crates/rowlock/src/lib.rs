@@ -4,7 +4,7 @@
 //!
 //! - nouns, plain data: `job`, `key`, `lease`, `case`, `effect`, `event`, `state` (which alone decides), `backoff`, `error`
 //! - `store`: the storage contract, and one room per database behind it
-//! - verbs: `enqueue` → `claim` → `handle` → `settle` → `recover` → `observe` → `operate`
+//! - verbs: `enqueue` → `complete` → `claim` → `handle` → `settle` → `recover` → `observe` → `operate`
 //! - `worker`: the loop that composes them
 //! - doors: [`postgres`] and [`sqlite`] give every type its short name; [`Admin`] serves either database by URL
 //!
@@ -17,6 +17,7 @@ mod admin;
 mod backoff;
 mod case;
 mod claim;
+mod complete;
 mod effect;
 mod enqueue;
 mod error;
@@ -48,18 +49,19 @@ pub use crate::{
     admin::{Admin, NamedJob},
     backoff::Backoff,
     case::CaseView,
+    complete::Completed,
     effect::{EffectFilter, EffectState, EffectView, OnUnknown, Resolution, Verdict},
     enqueue::{Enqueue, EnqueueAll, Enqueued, JobOptions},
     error::{AlreadyHandled, Error, NotDone, Result},
     event::{Counters, Event, Skipped},
     handle::{
-        Applied, Attempt, Ctx, Done, Effect, EffectKey, Fail, Guard, Guards, Outcome, Prepare, RolloutCount, Staged,
-        Transition, Tx,
+        Applied, Attempt, BodyLock, Ctx, Done, Effect, EffectKey, Fail, Guard, Guards, Outcome, Prepare, RolloutCount,
+        Staged, TakeLock, Transition, Tx,
     },
     job::{Job, Limits},
     key::Hold,
     lease::{Token, WorkerId},
-    observe::{AttemptView, JobFilter, JobView, LaneStatus, Observe, RolloutView, Status, WorkerStatus},
+    observe::{AttemptView, Awaited, JobFilter, JobView, LaneStatus, Observe, RolloutView, Status, Wait, WorkerStatus},
     operate::Operate,
     root::{Backend, InTransaction, Rowlock},
     state::{Ended, State},

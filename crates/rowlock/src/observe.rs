@@ -1,11 +1,14 @@
 //! Reads only: what is where, who has it, how often it failed and why. No verb here changes anything.
 
+mod wait;
+
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
 
+pub use self::wait::{Awaited, Wait};
 use crate::{
     case::CaseView,
     effect::{EffectFilter, EffectView},
@@ -66,6 +69,8 @@ pub struct JobView {
     pub expires_at: Option<Timestamp>,
     /// When it was enqueued.
     pub created_at: Timestamp,
+    /// The name it waits for, or waited for.
+    pub waits_for: Option<String>,
 }
 
 fn state_word<S: serde::Serializer>(state: &State, s: S) -> std::result::Result<S::Ok, S::Error> {
@@ -156,6 +161,8 @@ pub struct LaneStatus {
     pub due: i64,
     /// Scheduled for later, retries included.
     pub scheduled: i64,
+    /// Waiting for a name to be completed.
+    pub waiting: i64,
     /// In workers' hands.
     pub leased: i64,
     /// Retired, waiting for triage.

@@ -220,6 +220,16 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
             }
             Finished::LeaseLost | Finished::Cut => (None, None),
         };
+        let hooks = job.take_hooks();
+        for hook in hooks.into_iter().filter(|_| ended == Some(Ended::Done)) {
+            if let Err(error) = hook.run().await {
+                tracing::warn!(
+                    job = claimed.token.id,
+                    error,
+                    "after-commit hook failed; the job stays done"
+                );
+            }
+        }
         self.rowlock.store().leave(claimed.token.worker).await?;
         let observe = self.rowlock.observe();
         let job = observe.job(claimed.token.id).await?;

@@ -11,6 +11,8 @@
 pub enum State {
     /// Due, or scheduled for later.
     Ready,
+    /// For somebody outside to complete the name it waits for.
+    Waiting,
     /// A worker has it.
     Leased,
     /// Retired: out of attempts or given up on, open for triage.
@@ -76,10 +78,20 @@ impl Ended {
 }
 
 impl State {
+    /// Every place, in the order a job can pass through them.
+    pub const ALL: [State; 5] = [
+        State::Waiting,
+        State::Ready,
+        State::Leased,
+        State::Case,
+        State::Finished,
+    ];
+
     /// The word shown by the `jobs` view, the command line and the logs.
     pub fn as_str(self) -> &'static str {
         match self {
             State::Ready => "ready",
+            State::Waiting => "waiting",
             State::Leased => "leased",
             State::Case => "case",
             State::Finished => "finished",
@@ -88,9 +100,7 @@ impl State {
 
     /// Reads the word shown by the `jobs` view.
     pub fn parse(word: &str) -> Option<State> {
-        [State::Ready, State::Leased, State::Case, State::Finished]
-            .into_iter()
-            .find(|s| s.as_str() == word)
+        State::ALL.into_iter().find(|s| s.as_str() == word)
     }
 }
 
@@ -115,6 +125,15 @@ pub fn failed(attempt: i32, attempts_max: i32) -> Ended {
     }
 }
 
+/// Where a waiting job stands after its wait: ready when the name was completed (`None`: nothing ended), else where the
+/// end takes it that its limit (retired) or its expiry (cancelled) brought. No attempt was made, so none is used up.
+pub fn after_wait(ended: Option<Ended>) -> State {
+    match ended {
+        None => State::Ready,
+        Some(ended) => after(ended, 0, 1),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,7 +144,9 @@ mod tests {
             assert_eq!(Ended::parse(ended.as_str()), Some(ended));
         }
         assert_eq!(Ended::parse("acked"), None);
-        assert_eq!(State::parse("case"), Some(State::Case));
+        for state in State::ALL {
+            assert_eq!(State::parse(state.as_str()), Some(state));
+        }
     }
 
     #[test]
@@ -141,5 +162,12 @@ mod tests {
         let back: Vec<_> = Ended::ALL.into_iter().filter(|e| e.gives_attempt_back()).collect();
         assert_eq!(back, [Ended::Deferred, Ended::Released]);
         assert!(back.iter().all(|e| after(*e, 1, 1) == State::Ready));
+    }
+
+    #[test]
+    fn a_wait_ends_in_ready_in_a_case_or_cancelled() {
+        assert_eq!(after_wait(None), State::Ready);
+        assert_eq!(after_wait(Some(Ended::Retired)), State::Case);
+        assert_eq!(after_wait(Some(Ended::Cancelled)), State::Finished);
     }
 }

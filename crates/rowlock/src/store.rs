@@ -4,7 +4,7 @@
 //! operator's doors are compiled once. [`Room`] is what needs the caller's or the handler's own connection, typed.
 //!
 //! What every room promises, whatever its database:
-//! 1. A job is in exactly one of ready, lease and case, and only the statements here move it.
+//! 1. A job is in exactly one of waiting, ready, lease and case, and only the statements here move it.
 //! 2. No write to a claimed job without its token. A token that matches nothing is `false` or `LeaseLost`, not an error.
 //! 3. Leases and due times are judged by the database's clock, or by [`Clock`] when a test has set one.
 //! 4. A future dropped half-way never leaves a connection that is used again: a connection goes back to its
@@ -31,6 +31,7 @@ use crate::{
     state::{Ended, State},
 };
 
+pub mod body_lock;
 pub mod guard;
 pub mod journal;
 #[cfg(feature = "postgres")]
@@ -39,6 +40,7 @@ pub mod setting;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod transition;
+pub mod waits;
 
 /// What a storage verb returns.
 pub type Fut<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
@@ -200,7 +202,9 @@ pub enum SchemaFound {
 }
 
 /// The engine's verbs, on connections of the store's own.
-pub trait Store: journal::Journal + setting::Settings + Send + Sync + 'static {
+pub trait Store:
+    body_lock::BodyLocks + journal::Journal + setting::Settings + waits::Waits + Send + Sync + 'static
+{
     /// The clock that tests may set; shared by every copy of the store.
     fn clock(&self) -> &Clock;
 
@@ -260,7 +264,7 @@ pub trait Store: journal::Journal + setting::Settings + Send + Sync + 'static {
     /// Every link of the chain that this job belongs to, in order of position and id.
     fn chain(&self, id: i64) -> Fut<'_, Vec<JobView>>;
 
-    /// Puts a case back to ready; `false` when the job is no case.
+    /// Puts a case back to ready, or to waiting while what it waits for is not completed; `false` when the job is no case.
     fn reopen<'a>(&'a self, id: i64, actor: &'a str) -> Fut<'a, bool>;
 }
 
@@ -274,7 +278,7 @@ pub trait Wakes: Send {
 /// What needs a typed connection: the caller's own, or one that a handler holds.
 pub trait Room: Database {
     /// The room's store.
-    type Store: Store + guard::Guarding<Self::Connection> + Clone;
+    type Store: Store + guard::Guarding<Self::Connection> + waits::Completing<Self::Connection> + Clone;
     /// A connection in a handler's hands, inside a transaction. Dropped, it closes and the database rolls back.
     type Held: Send + 'static;
 

@@ -6,6 +6,7 @@
 mod claimer;
 mod crew;
 pub(crate) mod hand;
+mod hooks;
 pub(crate) mod run;
 mod running;
 mod settler;
@@ -187,7 +188,7 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
     }
 
     /// Runs until `stop` resolves, then stops in good order: no more claims, unstarted jobs are released without burning
-    /// an attempt, running handlers are told and given the grace period.
+    /// an attempt, running handlers are told and given the grace period, and after-commit hooks get what is left of it.
     ///
     /// Once started it does not fail: it survives any database outage and goes on when the database is back.
     ///

@@ -1,14 +1,17 @@
 //! One file per verb; every case runs unchanged on every database. A case gets a [`Bed`]: a fresh database with the
 //! schema in place, and what keeps cases short.
 
+mod body_lock;
 mod chain;
 mod claim;
+mod complete;
 mod doubt;
 mod effect;
 mod engine;
 mod enqueue;
 mod guard;
 mod handle;
+mod hooks;
 mod isolation;
 mod migrate;
 mod observe;
@@ -20,6 +23,7 @@ mod staged;
 mod state;
 mod token;
 mod transition;
+mod wait;
 mod worker;
 
 use std::{

@@ -8,9 +8,9 @@ use super::{Bed, Note, Other, Running, fail, until};
 use crate::db::{Ctx, Tx};
 
 /// The table itself, compiled a second time: it has no dependencies, and it is not public.
-#[allow(dead_code, reason = "only the two decisions are used here")]
+#[allow(dead_code, reason = "only the decisions are used here")]
 #[path = "../../../rowlock/src/state.rs"]
-mod table;
+pub(super) mod table;
 
 const ATTEMPTS_MAX: i32 = 3;
 
@@ -30,7 +30,7 @@ async fn agrees(bed: &Bed, id: i64, ended: table::Ended, attempt: i32, most: i32
         "{case}"
     );
     assert_eq!(job.attempt, attempt - i32::from(ended.gives_attempt_back()), "{case}");
-    let places = ["ready", "lease", "case_file"];
+    let places = ["waiting", "ready", "lease", "case_file"];
     let mut found = 0;
     for place in places {
         found += bed

@@ -1,7 +1,7 @@
 //! `rowlock inspect`: everything about one job.
 
 use anyhow::Result;
-use rowlock::{CaseView, EffectFilter, JobView};
+use rowlock::{CaseView, EffectFilter, JobView, State};
 
 use super::{Place, tables};
 use crate::output::{self, Advice, BOLD, DIM, PLAIN, RED, when};
@@ -73,7 +73,7 @@ fn heading(title: &str) -> String {
 
 fn facts(job: &JobView) -> String {
     let mut text = format!("{BOLD}job {}{PLAIN}  {}\n", job.id, tables::state(job).content());
-    let mut fact = |name: &str, value: String| text += &format!("{DIM}{name:<10}{PLAIN}{value}\n");
+    let mut fact = |name: &str, value: String| text += &format!("{DIM}{name:<11}{PLAIN}{value}\n");
     fact("kind", format!("{} (version {})", job.kind, job.version));
     fact("queue", format!("{}, priority {}", job.queue, job.priority));
     fact("uid", job.uid.to_string());
@@ -82,6 +82,10 @@ fn facts(job: &JobView) -> String {
         format!("{} of {}, claimed {} times", job.attempt, job.attempts_max, job.epoch),
     );
     fact("enqueued", format!("{} ({})", when(job.created_at), job.created_at));
+    if let Some(name) = &job.waits_for {
+        let verb = if job.state == State::Waiting { "waits" } else { "waited" };
+        fact(&format!("{verb} for"), name.clone());
+    }
     if let Some(due) = job.due_at {
         fact("due", format!("{} ({due})", when(due)));
     }

@@ -15,7 +15,7 @@ pub(crate) struct Args {
     #[arg(long)]
     kind: Option<String>,
     /// Only this state
-    #[arg(long, value_parser = state, value_name = "ready|leased|case|finished")]
+    #[arg(long, value_parser = state, value_name = "ready|waiting|leased|case|finished")]
     state: Option<State>,
     /// Only jobs with this tag
     #[arg(long)]
@@ -32,7 +32,7 @@ pub(crate) struct Args {
 }
 
 fn state(word: &str) -> Result<State, String> {
-    State::parse(word).ok_or_else(|| "give ready, leased, case or finished".into())
+    State::parse(word).ok_or_else(|| "give ready, waiting, leased, case or finished".into())
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {

@@ -26,13 +26,23 @@ fn lanes(lanes: &[LaneStatus]) -> String {
     if lanes.is_empty() {
         return "no job waits, runs or is a case\n".into();
     }
-    let mut rows = table(["queue", "kind", "due", "scheduled", "leased", "cases", "oldest due"]);
+    let mut rows = table([
+        "queue",
+        "kind",
+        "due",
+        "scheduled",
+        "waiting",
+        "leased",
+        "cases",
+        "oldest due",
+    ]);
     for lane in lanes {
         rows.add_row([
             Cell::new(&lane.queue),
             Cell::new(&lane.kind),
             right(lane.due),
             right(lane.scheduled),
+            right(lane.waiting),
             right(lane.leased),
             watched(lane.cases),
             right(lane.oldest_due_ms.map(span_ms).unwrap_or_default()),

@@ -19,6 +19,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use super::{
     Attempt, Done, Effect, EffectKey, Fail, Link, Slot, Tx,
     journal::{Effects, Emit},
+    lock::Locks,
 };
 use crate::{
     error::{Doing, Error, Result},
@@ -45,6 +46,7 @@ pub struct Staged<A, DB: Backend> {
     attempt: Attempt,
     outside: Outside<DB>,
     effects: Effects,
+    pub(super) locks: Arc<Locks>,
 }
 
 impl<A, DB: Backend> Deref for Staged<A, DB> {
@@ -72,6 +74,7 @@ impl<A, DB: Backend> Staged<A, DB> {
             attempt,
             outside,
             effects,
+            locks: Arc::default(),
         }
     }
 
@@ -97,6 +100,7 @@ impl<A, DB: Backend> Staged<A, DB> {
         Ok(Prepare {
             held: Some(held),
             rowlock: self.rowlock.clone(),
+            id: self.attempt.token.id,
             _context: PhantomData,
         })
     }
@@ -139,6 +143,7 @@ impl<A, DB: Backend> Staged<A, DB> {
         let (timing, level, token) = (self.outside.timing, self.outside.level, self.attempt.token);
         let held = detached(async move { DB::begin(&store, &token, timing, level).await }).await?;
         self.outside.holder.store(DB::holder(&held), Ordering::Relaxed);
+        self.locks.settling.store(true, Ordering::Relaxed);
         Ok(Tx::new(held, self.outside.slot, self.attempt, self.rowlock))
     }
 
@@ -150,6 +155,7 @@ impl<A, DB: Backend> Staged<A, DB> {
             held: None,
             result: None,
             next: Vec::new(),
+            hooks: Vec::new(),
             error: None,
         }
     }
@@ -168,6 +174,7 @@ pub(super) async fn detached<T: Send + 'static>(work: impl Future<Output = Resul
 pub struct Prepare<'a, DB: Backend> {
     held: Option<DB::Held>,
     pub(super) rowlock: Rowlock<DB>,
+    pub(super) id: i64,
     _context: PhantomData<&'a mut ()>,
 }
 

@@ -4,6 +4,7 @@
 //! get plain connections. Each verb is bounded in time: past the limit its future is dropped, and with it the
 //! connection, so a silent network cannot hold a worker for ever.
 
+mod body_lock;
 mod conns;
 mod flow;
 mod guard;
@@ -14,6 +15,7 @@ mod rows;
 mod setting;
 mod sql;
 mod views;
+mod waits;
 mod wake;
 
 use std::{

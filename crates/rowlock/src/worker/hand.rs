@@ -7,17 +7,18 @@ use std::{
     collections::{HashMap, HashSet},
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
         atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::{Duration, Instant},
 };
 
 use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
     event::{Counters, Event, Listener},
+    handle::Hook,
     lease::{Claimed, Token, WorkerId},
     settle::Ending,
     store::{Store, Timing},
@@ -75,6 +76,8 @@ pub(crate) struct InHand {
     tx_since: Mutex<Option<Instant>>,
     /// The backend to end when it hangs; 0 while there is none.
     pub(crate) holder: Arc<AtomicI64>,
+    /// What its handler wants run once its commit is known to have happened.
+    hooks: Mutex<Vec<Hook>>,
 }
 
 impl InHand {
@@ -92,7 +95,16 @@ impl InHand {
             over: AtomicBool::new(false),
             tx_since: Mutex::new(None),
             holder: Arc::default(),
+            hooks: Mutex::default(),
         })
+    }
+
+    pub(crate) fn keep_hooks(&self, hooks: Vec<Hook>) {
+        *lock(&self.hooks) = hooks;
+    }
+
+    pub(crate) fn take_hooks(&self) -> Vec<Hook> {
+        std::mem::take(&mut lock(&self.hooks))
     }
 
     pub(crate) fn start(&self) {
@@ -175,6 +187,10 @@ pub(crate) struct Shared {
     pub(crate) dead_heard: Notify,
     /// A new session began.
     pub(crate) renewed: Notify,
+    /// After-commit hooks under way.
+    pub(crate) hooks: TaskTracker,
+    /// For what outlives the call that starts it.
+    pub(crate) me: Weak<Shared>,
     session: Mutex<Arc<Session>>,
     acked: Mutex<Instant>,
     hand: Mutex<HashMap<Token, Arc<InHand>>>,
@@ -196,7 +212,7 @@ impl Shared {
         listeners: Vec<Listener>,
         worker: WorkerId,
     ) -> Arc<Shared> {
-        Arc::new(Shared {
+        Arc::new_cyclic(|me| Shared {
             store,
             timing,
             name,
@@ -209,6 +225,8 @@ impl Shared {
             freed: Notify::new(),
             dead_heard: Notify::new(),
             renewed: Notify::new(),
+            hooks: TaskTracker::new(),
+            me: me.clone(),
             session: Mutex::new(Session::new(worker)),
             acked: Mutex::new(Instant::now()),
             hand: Mutex::default(),

@@ -4,12 +4,9 @@
 //! to be written by the engine; the lease was lost; or it was cut off and someone else records that.
 
 use std::{
-    any::Any,
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
-    pin::Pin,
     sync::atomic::Ordering,
-    task::Poll,
     time::Duration,
 };
 
@@ -19,8 +16,9 @@ use crate::{
     event::Skipped,
     fault::point,
     handle::{
-        Attempt, Done, Emit, Fail, How, Outcome, Slot, Tx,
+        Attempt, Done, Emit, Fail, Fragile, How, Outcome, Slot, Tx,
         atomic::{Decoded, Handler, Running, Shape, open},
+        panic_text,
         staged::Outside,
     },
     lease::{Claimed, Token},
@@ -201,7 +199,7 @@ async fn guarded<DB: Backend>(handler: Running<DB>, job: &InHand) -> Body<DB> {
     tokio::select! {
         biased;
         () = job.cut.cancelled() => Body::Cut,
-        outcome = caught(handler) => match outcome {
+        outcome = Fragile::new(handler).caught() => match outcome {
             Ok(outcome) => Body::Returned(outcome),
             Err(text) => Body::Panicked(text),
         },
@@ -263,6 +261,7 @@ async fn succeeded<DB: Backend>(env: &Env<DB>, done: Done<DB>, job: &InHand) -> 
         return Ok(settle(job.ending.retired(problem.into())));
     }
     let settlement = job.ending.done(done.result, done.next);
+    job.keep_hooks(done.hooks);
     match done.held {
         None => Ok(Finished::Settle {
             settlement,
@@ -354,6 +353,7 @@ async fn resolve<DB: Backend>(env: &Env<DB>, error: Error, skipped: Option<Skipp
 /// The handler's transaction rolled back although the handler was content: a deferred constraint, a deadlock, a broken
 /// connection. The attempt failed with what the database said.
 fn not_committed(error: Error, job: &InHand) -> Finished {
+    drop(job.take_hooks());
     settle(job.ending.failed(Fail::from(error)))
 }
 
@@ -377,38 +377,4 @@ async fn within<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Re
 /// Runs user code that may panic.
 fn guard<T>(f: impl FnOnce() -> T) -> std::result::Result<T, String> {
     catch_unwind(AssertUnwindSafe(f)).map_err(|panic| format!("decoding panicked: {}", panic_text(&*panic)))
-}
-
-/// User code's future, which may panic when polled and when dropped.
-struct Fragile<T>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
-
-impl<T> Drop for Fragile<T> {
-    fn drop(&mut self) {
-        let future = self.0.take();
-        if catch_unwind(AssertUnwindSafe(|| drop(future))).is_err() {
-            tracing::error!("a handler panicked while it was dropped");
-        }
-    }
-}
-
-/// Polls a future that may panic; after a panic it is dropped like any other.
-async fn caught<T>(future: Pin<Box<dyn Future<Output = T> + Send>>) -> std::result::Result<T, String> {
-    let mut fragile = Fragile(Some(future));
-    std::future::poll_fn(move |cx| {
-        let Some(future) = &mut fragile.0 else {
-            return Poll::Pending;
-        };
-        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(cx))) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
-            Err(panic) => Poll::Ready(Err(panic_text(&*panic))),
-        }
-    })
-    .await
-}
-
-fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned())
-        .unwrap_or_else(|| "no text".to_owned())
 }

@@ -113,6 +113,7 @@ impl Running {
 
     pub(crate) async fn stop(mut self) {
         self.shared.stopping.cancel();
+        let grace_ends = tokio::time::Instant::now() + self.grace;
         let settle_limit = self.shared.timing.lease;
         // The claimer may be in the middle of a claim; what it brings is released unstarted.
         let _ = tokio::time::timeout(settle_limit, &mut self.claimer).await;
@@ -130,6 +131,14 @@ impl Running {
                 jobs = self.shared.count(),
                 "not everything could be settled; others recover it after the lease"
             );
+        }
+        self.shared.hooks.close();
+        if tokio::time::timeout_at(grace_ends, self.shared.hooks.wait())
+            .await
+            .is_err()
+        {
+            let jobs = self.shared.hooks.len();
+            tracing::warn!(jobs, "after-commit hooks went on past the grace period and are dropped");
         }
         // The watch would take the goodbye for a death and register anew.
         self.watch_stop.cancel();

@@ -8,7 +8,10 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio_util::sync::CancellationToken;
 
-use super::hand::{InHand, Shared};
+use super::{
+    hand::{InHand, Shared},
+    hooks,
+};
 use crate::{
     event::{Event, Skipped},
     fault::point,
@@ -133,6 +136,7 @@ pub(crate) fn settled(shared: &Shared, job: &InHand, ended: Ended, skipped: Opti
         took: job.took(),
         error,
     });
+    hooks::start(shared, job, ended);
 }
 
 /// The lease was lost and the result dropped.

@@ -24,6 +24,10 @@ use crate::{
 
 /// How often time limits and the lease's end are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often waiting jobs are swept, unless a sweep costs more than a twentieth of the time; and how many in one commit.
+const SWEEP_EVERY: Duration = Duration::from_millis(800);
+const SWEEP_COST_SHARE: u32 = 20;
+const SWEEP_MAX: i32 = 500;
 const UPKEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// Runs the watch until `stop`; the thread ends by itself then.
@@ -37,6 +41,7 @@ pub(crate) fn start(shared: Arc<Shared>, stop: CancellationToken) -> std::io::Re
                 () = beat(&shared, &*beats) => {}
                 () = look(&shared, &rest) => {}
                 () = recover_always(&shared, &*rest) => {}
+                () = sweep_waits(&shared, &*rest) => {}
                 () = upkeep(&shared, &*rest) => {}
                 () = stop.cancelled() => {}
             }
@@ -174,6 +179,42 @@ async fn recover_always(shared: &Shared, store: &dyn Store) {
                 }
             }
             Err(error) => tracing::warn!(%error, "recovery failed; trying again"),
+        }
+    }
+}
+
+/// Ends waits whose limit has passed, and those that a completion in another open transaction did not see.
+async fn sweep_waits(shared: &Shared, store: &dyn Store) {
+    let mut wait = SWEEP_EVERY;
+    loop {
+        tokio::time::sleep(wait.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
+        let start = Instant::now();
+        let swept = match store.sweep_waits(SWEEP_MAX).await {
+            Ok(swept) => swept,
+            Err(error) => {
+                tracing::warn!(%error, "sweeping waiting jobs failed; trying again");
+                continue;
+            }
+        };
+        let full = swept.moved.max(swept.over.len()) >= SWEEP_MAX as usize;
+        wait = match full {
+            true => Duration::ZERO,
+            false => SWEEP_EVERY.max(start.elapsed() * SWEEP_COST_SHARE),
+        };
+        for over in swept.over {
+            tracing::info!(
+                job = over.id,
+                kind = over.kind,
+                "{}: {}",
+                over.ended.as_str(),
+                over.reason
+            );
+            shared.emit(Event::WaitOver {
+                id: over.id,
+                kind: over.kind,
+                ended: over.ended,
+                reason: over.reason,
+            });
         }
     }
 }

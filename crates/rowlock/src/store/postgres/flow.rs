@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use jiff_sqlx::ToSqlx;
-use sqlx::{Connection, PgConnection, Row};
+use sqlx::{Connection, PgConnection, Postgres, Row, SqlStr, postgres::PgArguments, query::Query};
 
 use super::{Inner, rows};
 use crate::{
     error::{Doing, Result, sqlstate},
-    job::{Draft, queue_no},
+    job::{Draft, Wait, queue_no},
     lease::Token,
     state::State,
     store::{ClaimAsk, ClaimReply, Probe, Resolved, SettledIn, Settlement},
@@ -19,7 +19,7 @@ const ENQUEUE_CHUNK: usize = 1000;
 
 /// Inserts on the given connection. The hint, if wanted, travels with whatever commit follows.
 pub async fn enqueue(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<i64>> {
-    if drafts.len() <= ENQUEUE_CHUNK {
+    if drafts.len() <= ENQUEUE_CHUNK && drafts.windows(2).all(|two| alike(&two[0], &two[1])) {
         return enqueue_chunk(inner, pg, drafts, hint).await;
     }
     // All or nothing: in a transaction the caller's, begun through sqlx or by hand, else in one of our own. Only the
@@ -45,21 +45,46 @@ pub async fn enqueue(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hin
 
 async fn enqueue_chunks(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<i64>> {
     let mut ids = Vec::with_capacity(drafts.len());
-    for chunk in drafts.chunks(ENQUEUE_CHUNK) {
+    let runs = drafts.chunk_by(alike);
+    for chunk in runs.flat_map(|run| run.chunks(ENQUEUE_CHUNK)) {
         ids.extend(enqueue_chunk(inner, pg, chunk, hint).await?);
     }
     Ok(ids)
 }
 
+/// Whether both wait for something or neither does: those that do take another statement.
+fn alike(one: &Draft, other: &Draft) -> bool {
+    one.wait.is_some() == other.wait.is_some()
+}
+
 async fn enqueue_chunk(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<i64>> {
-    if drafts.is_empty() {
+    let Some(first) = drafts.first() else {
         return Ok(Vec::new());
-    }
-    fn column<'a, T>(drafts: &'a [Draft], f: impl Fn(&'a Draft) -> T) -> Vec<T> {
-        drafts.iter().map(f).collect()
-    }
+    };
     let hint = hint && !inner.heard.lately(drafts.iter().map(Draft::queue_no));
-    let rows = sqlx::query(inner.sql.enqueue.clone())
+    let channel = hint.then_some(&*inner.channel);
+    let insert = match first.wait {
+        None => bound(inner, inner.sql.enqueue.clone(), drafts, channel),
+        Some(_) => bound(inner, inner.sql.enqueue_waiting.clone(), drafts, channel)
+            .bind(column(drafts, |d| d.wait.as_ref().map(|w| w.name.as_str())))
+            .bind(column(drafts, |d| d.wait.as_ref().and_then(Wait::limit_us))),
+    };
+    let rows = insert.fetch_all(pg).await.doing("enqueue")?;
+    rows.iter().map(|r| r.try_get("id").doing("enqueue")).collect()
+}
+
+fn column<'a, D, T>(drafts: &'a [D], f: impl Fn(&'a D) -> T) -> Vec<T> {
+    drafts.iter().map(f).collect()
+}
+
+/// The parameters that both enqueue statements begin with.
+fn bound<'q>(
+    inner: &Inner,
+    sql: SqlStr,
+    drafts: &'q [Draft],
+    channel: Option<&'q str>,
+) -> Query<'q, Postgres, PgArguments> {
+    sqlx::query(sql)
         .bind(column(drafts, |d| d.uid))
         .bind(column(drafts, |d| d.kind.as_str()))
         .bind(column(drafts, Draft::kind_no))
@@ -77,11 +102,7 @@ async fn enqueue_chunk(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], h
         .bind(column(drafts, |d| d.expires_at.map(ToSqlx::to_sqlx)))
         .bind(inner.now())
         .bind(column(drafts, |d| d.if_retired.as_deref()))
-        .bind(hint.then_some(&*inner.channel))
-        .fetch_all(pg)
-        .await
-        .doing("enqueue")?;
-    rows.iter().map(|r| r.try_get("id").doing("enqueue")).collect()
+        .bind(channel)
 }
 
 pub async fn claim(inner: &Inner, ask: &ClaimAsk) -> Result<ClaimReply> {
@@ -169,9 +190,6 @@ async fn write_outcomes(
     batch: &[Settlement],
     marker: Option<&str>,
 ) -> Result<Vec<Written>> {
-    fn column<'a, T>(batch: &'a [Settlement], f: impl Fn(&'a Settlement) -> T) -> Vec<T> {
-        batch.iter().map(f).collect()
-    }
     let rows = sqlx::query(inner.sql.settle.clone())
         .bind(column(batch, |s| s.token.id))
         .bind(column(batch, |s| s.token.epoch))

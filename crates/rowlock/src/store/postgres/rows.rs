@@ -114,6 +114,7 @@ pub fn job(row: &PgRow) -> sqlx::Result<JobView> {
         position: row.try_get("position")?,
         expires_at: maybe_at(row, "expires_at")?,
         created_at: at(row, "created_at")?,
+        waits_for: row.try_get("waits_for")?,
     })
 }
 
@@ -150,6 +151,7 @@ pub fn lane(row: &PgRow) -> sqlx::Result<LaneStatus> {
         kind: row.try_get("kind")?,
         due: row.try_get("due")?,
         scheduled: row.try_get("scheduled")?,
+        waiting: row.try_get("waiting")?,
         leased: row.try_get("leased")?,
         cases: row.try_get("cases")?,
         oldest_due_ms: row.try_get("oldest_due_ms")?,

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use super::{
     rows::{self, DraftRow, ProbeRow, Taken},
-    sql,
+    sql, waits,
 };
 use crate::{
     job::{Draft, Due},
@@ -36,6 +36,10 @@ const DELAY_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> sqlx::Result<Vec<i64>> {
     let mut ids = Vec::with_capacity(drafts.len());
     for chunk in chunks(drafts) {
+        if chunk[0].wait.is_some() {
+            ids.extend(waits::enqueue(db, now, chunk).await?);
+            continue;
+        }
         let array = rows::array(&chunk.iter().map(DraftRow::from).collect::<Vec<_>>())?;
         let mut new: Vec<i64> = sqlx::query_scalar(sql::ENQUEUE)
             .bind(array)
@@ -58,7 +62,10 @@ fn chunks(drafts: &[Draft]) -> impl Iterator<Item = &[Draft]> {
             bytes += d.payload.len();
             fit
         };
-        let len = rest.iter().take(CHUNK_DRAFTS).take_while(fits).count();
+        // A chunk holds jobs that wait, or jobs that do not.
+        let waits = rest.first().is_some_and(|d| d.wait.is_some());
+        let alike = rest.iter().take(CHUNK_DRAFTS).take_while(|d| d.wait.is_some() == waits);
+        let len = alike.take_while(fits).count();
         let (chunk, later) = rest.split_at(len);
         rest = later;
         (!chunk.is_empty()).then_some(chunk)
@@ -93,7 +100,7 @@ pub async fn enqueue_in(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -
     written
 }
 
-fn within_transaction(error: &sqlx::Error) -> bool {
+pub fn within_transaction(error: &sqlx::Error) -> bool {
     let said = error.as_database_error();
     said.is_some_and(|e| e.message().contains("within a transaction"))
 }
@@ -267,6 +274,7 @@ pub async fn compensations(db: &mut SqliteConnection, retired: &[i64]) -> sqlx::
                 chain: row.try_get("chain")?,
                 position: row.try_get("position")?,
                 if_retired: None,
+                wait: None,
             }),
             Err(error) => tracing::error!(id, %error, "job retired, but its compensating job does not read"),
         }

@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use crate::{
     case::CaseView,
-    job::Draft,
+    job::{Draft, Wait},
     lease::{Body, Claimed, Token, WorkerId},
     observe::{AttemptView, JobView, LaneStatus, WorkerStatus},
     state::{Ended, State},
@@ -38,6 +38,25 @@ pub struct DraftRow<'a> {
     delay_us: i64,
     expires_at: Option<i64>,
     if_retired: Option<&'a str>,
+}
+
+/// One element of what `enqueue_waiting.sql` and the statements behind it read.
+#[derive(Serialize)]
+pub struct WaitingRow<'a> {
+    #[serde(flatten)]
+    draft: DraftRow<'a>,
+    waits_for: Option<&'a str>,
+    limit_us: Option<i64>,
+}
+
+impl<'a> From<&'a Draft> for WaitingRow<'a> {
+    fn from(draft: &'a Draft) -> WaitingRow<'a> {
+        WaitingRow {
+            draft: DraftRow::from(draft),
+            waits_for: draft.wait.as_ref().map(|w| w.name.as_str()),
+            limit_us: draft.wait.as_ref().and_then(Wait::limit_us),
+        }
+    }
 }
 
 impl<'a> From<&'a Draft> for DraftRow<'a> {
@@ -231,6 +250,7 @@ pub fn job(row: &SqliteRow) -> sqlx::Result<JobView> {
         position: row.try_get("position")?,
         expires_at: maybe_at(row, "expires_at")?,
         created_at: at(row, "created_at")?,
+        waits_for: row.try_get("waits_for")?,
     })
 }
 
@@ -266,6 +286,7 @@ pub fn lane(row: &SqliteRow) -> sqlx::Result<LaneStatus> {
         kind: row.try_get("kind")?,
         due: row.try_get("due")?,
         scheduled: row.try_get("scheduled")?,
+        waiting: row.try_get("waiting")?,
         leased: row.try_get("leased")?,
         cases: row.try_get("cases")?,
         oldest_due_ms: row.try_get("oldest_due_ms")?,

@@ -70,11 +70,13 @@ pub async fn alone_due(db: &mut SqliteConnection, before: i64, probes: &[Probe])
 
 /// The queue to wake, or `None` when the job is no case.
 pub async fn reopen(db: &mut SqliteConnection, now: i64, id: i64, actor: &str) -> sqlx::Result<Option<i64>> {
-    let queue_no: Option<i64> = sqlx::query_scalar(sql::REOPEN_READY)
-        .bind(id)
-        .bind(now)
-        .fetch_optional(&mut *db)
-        .await?;
+    let mut queue_no: Option<i64> = None;
+    for place in [sql::REOPEN_READY, sql::REOPEN_WAITING] {
+        if queue_no.is_none() {
+            let put = sqlx::query_scalar(place).bind(id).bind(now);
+            queue_no = put.fetch_optional(&mut *db).await?;
+        }
+    }
     if queue_no.is_some() {
         sqlx::query(sql::AUDIT)
             .bind(now)

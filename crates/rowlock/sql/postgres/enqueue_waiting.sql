@@ -1,0 +1,49 @@
+-- Inserts jobs that wait for a name, in the caller's transaction: to waiting, or straight to ready where the name is completed; ids in input order.
+-- Index: completion_pkey; writes job_pkey, waiting_pkey, waiting_name, waiting_limit, ready_order, ready_id.
+with input as materialized (
+  select
+    nextval('rowlock.job_id') as id,
+    u.*,
+    greatest(coalesce(u.due, t.now + u.delay_us * interval '1 microsecond'), t.now) as due_at,
+    t.now + u.limit_us * interval '1 microsecond' as limit_at,
+    exists (select from rowlock.completion c where c.name = u.waits_for) as completed,
+    t.now
+  from (select coalesce($16::timestamptz, clock_timestamp()) as now) t
+  cross join unnest(
+    $1::uuid[], $2::text[], $3::bigint[], $4::int[], $5::text[], $6::bigint[], $7::smallint[], $8::int[],
+    $9::text[], $10::text[], $11::bigint[], $12::int[], $13::timestamptz[], $14::bigint[], $15::timestamptz[], $17::text[],
+    $19::text[], $20::bigint[]
+  ) with ordinality as u (
+    uid, kind, kind_no, version, queue, queue_no, priority, attempts_max,
+    payload, tags, chain, position, due, delay_us, expires_at, if_retired, waits_for, limit_us, ord
+  )
+), body as (
+  insert into rowlock.job (
+    id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired, created_at,
+    waits_for
+  )
+  select
+    id, uid, kind, version, queue, priority, attempts_max, payload::json, tags::jsonb, chain, position, expires_at,
+    if_retired::json, now, waits_for
+  from input
+), wait as (
+  insert into rowlock.waiting (
+    id, name, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_at, limit_ends, since
+  )
+  select
+    id, waits_for, queue_no, kind_no, priority, due_at, 0, 0, attempts_max, least(limit_at, expires_at),
+    case when expires_at <= coalesce(limit_at, 'infinity') then 'cancelled' else 'retired' end, now
+  from input where not completed
+), place as (
+  insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+  select queue_no, kind_no, false, priority, due_at, id, 0, 0, attempts_max
+  from input where completed
+)
+select
+  i.id,
+  (
+    select count(pg_notify($18, d.queue_no::text))
+    from (select distinct queue_no from input where completed and due_at <= now) d
+    where $18::text is not null
+  ) as hints
+from input i order by i.ord

@@ -1,0 +1,3 @@
+-- Where one job stands, and how its last attempt ended.
+-- Index: job_pkey.
+select id, state, last_outcome, last_error, result::text as result from rowlock.jobs where id = $1

@@ -1,0 +1,82 @@
+//! Complete a name that jobs wait for, inside the caller's transaction: an approval, a webhook, a payment that came.
+//!
+//! A name is completed once, for ever; the first answer stays. Jobs that wait for it move to ready in the same commit,
+//! and jobs that are enqueued later and wait for it are ready at once.
+
+use serde::Serialize;
+
+use crate::{
+    error::{Error, Result},
+    job::{Limits, check_payload},
+    key::check_key,
+    root::{Backend, Rowlock},
+    store::waits::Completing,
+};
+
+/// What a completion did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub enum Completed {
+    /// The name is completed with this answer once the transaction commits; so many waiting jobs move to ready with it.
+    /// Jobs in transactions that are still open are not counted; they follow within about a second.
+    Now(u64),
+    /// Somebody completed it before. That answer stays, and nothing was moved.
+    Already,
+}
+
+impl Completed {
+    pub(crate) fn of(moved: Option<i64>) -> Completed {
+        match moved {
+            Some(jobs) => Completed::Now(u64::try_from(jobs).unwrap_or_default()),
+            None => Completed::Already,
+        }
+    }
+}
+
+/// Checks what is about to be stored, before any SQL.
+pub(crate) fn check(name: &str, answer: &str, limits: &Limits) -> Result<()> {
+    check_key("name", name)?;
+    check_payload(answer, limits).map_err(|error| match error {
+        Error::Invalid { problem, .. } => Error::invalid("answer", problem),
+        other => other,
+    })
+}
+
+impl<DB: Backend> Rowlock<DB> {
+    /// Completes a name in the caller's transaction: `rowlock.complete(&mut *tx, "approval:42", &answer).await?`. It holds
+    /// if and only if that transaction commits. On a bare connection it is a commit of its own.
+    ///
+    /// A twin that completes the same name in a transaction still open is waited for.
+    ///
+    /// ```no_run
+    /// # async fn approve(rowlock: &rowlock::sqlite::Rowlock, tx: &mut sqlx::SqliteConnection) -> rowlock::Result<()> {
+    /// use rowlock::Completed;
+    /// match rowlock.complete(&mut *tx, "approval:42", &"granted by Ada").await? {
+    ///     Completed::Now(jobs) => println!("{jobs} jobs may run"),
+    ///     Completed::Already => println!("somebody was quicker; the first answer stays"),
+    ///     _ => {}
+    /// }
+    /// # Ok(()) }
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] and [`Error::Encode`] before any SQL, so the transaction stays good; [`Error::TryAgain`] when
+    /// another transaction was in the way; [`Error::Database`] otherwise.
+    ///
+    /// Cancel safety: dropped half-way, the caller's connection is in the middle of a statement; roll back and drop it.
+    pub async fn complete<T: Serialize + ?Sized + Sync>(
+        &self,
+        conn: &mut DB::Connection,
+        name: &str,
+        answer: &T,
+    ) -> Result<Completed> {
+        let answer = serde_json::to_string(answer).map_err(|source| Error::Encode {
+            kind: "the answer".into(),
+            source,
+        })?;
+        check(name, &answer, self.limits())?;
+        let moved = self.store().complete_in(conn, name, Some(&answer)).await?;
+        Ok(Completed::of(moved))
+    }
+}

@@ -1,0 +1,201 @@
+//! The body lock: keyed concurrency around a staged body, without a connection held.
+//!
+//! A lock belongs to the attempt's token. It holds while the lease does: settling, a crash or a lost lease end it,
+//! because whoever wants the slot next sees that the lease is gone. It shuts out other holders of the same key and
+//! nobody else; what must be decided at the commit belongs into the commit.
+
+use std::{
+    collections::HashSet,
+    future::{Future, IntoFuture},
+    pin::Pin,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use super::{Fail, Staged};
+use crate::{
+    error::{Error, Result},
+    key::check_key,
+    lease::Token,
+    root::Backend,
+    store::{Store, body_lock::Take},
+};
+
+/// The most slots that a key may have.
+const SLOTS_MAX: i32 = 1000;
+
+/// Between two tries: at first, and at most.
+const TRY_FIRST: Duration = Duration::from_millis(10);
+const TRY_MAX: Duration = Duration::from_millis(100);
+
+/// About how long a job that found no slot stays away.
+const DEFER: Duration = Duration::from_secs(1);
+
+/// The locks in the hands of one attempt.
+#[derive(Default)]
+pub(crate) struct Locks {
+    keys: Mutex<HashSet<String>>,
+    /// The transaction that ends the attempt is open; the locks end with its commit.
+    pub(super) settling: AtomicBool,
+}
+
+/// One key in this attempt's hands, in memory; gone when dropped.
+struct InHand {
+    locks: Arc<Locks>,
+    key: String,
+}
+
+impl InHand {
+    fn new(locks: &Arc<Locks>, key: &str) -> Option<InHand> {
+        let fresh = lock(&locks.keys).insert(key.to_owned());
+        fresh.then(|| InHand {
+            locks: locks.clone(),
+            key: key.to_owned(),
+        })
+    }
+}
+
+impl Drop for InHand {
+    fn drop(&mut self) {
+        lock(&self.locks.keys).remove(&self.key);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A body lock about to be taken; set its slots and patience, then `.await` it.
+#[must_use = "nothing is locked until this is awaited"]
+pub struct TakeLock {
+    store: Arc<dyn Store>,
+    token: Token,
+    locks: Arc<Locks>,
+    key: String,
+    slots: i32,
+    patience: Duration,
+}
+
+impl TakeLock {
+    /// So many attempts may hold the key at once (1 unless set, at most 1000). Give the same number wherever the key is
+    /// used: each caller looks at the slots up to its own number only.
+    pub fn slots(mut self, slots: i32) -> TakeLock {
+        self.slots = slots;
+        self
+    }
+
+    /// Waits this long for a slot before the job is deferred (not at all unless set). The time counts against the kind's
+    /// time limit, and the queue's slot stays taken meanwhile.
+    pub fn wait(mut self, patience: Duration) -> TakeLock {
+        self.patience = patience;
+        self
+    }
+
+    async fn take(self) -> std::result::Result<BodyLock, Fail> {
+        if let Err(error) = check_key("lock", &self.key) {
+            return Err(Fail::retire(error.to_string()));
+        }
+        if !(1..=SLOTS_MAX).contains(&self.slots) {
+            let problem = format!("lock {:?}: {} slots is not in 1..={SLOTS_MAX}", self.key, self.slots);
+            return Err(Fail::retire(problem));
+        }
+        let Some(in_hand) = InHand::new(&self.locks, &self.key) else {
+            let key = &self.key;
+            return Err(Fail::retire(format!(
+                "lock {key:?} is held by this attempt already; release it before taking it again"
+            )));
+        };
+        let start = Instant::now();
+        let mut pause = TRY_FIRST;
+        loop {
+            match self.store.take_slot(self.token, &self.key, self.slots).await? {
+                Take::Taken(slot) => {
+                    return Ok(BodyLock {
+                        store: self.store,
+                        token: self.token,
+                        slot,
+                        in_hand,
+                    });
+                }
+                // Whoever was quicker got a slot, so this comes to an end.
+                Take::Raced => {}
+                // However this is settled, the token will say so too.
+                Take::LeaseLost => return Err(Fail::retry("lease lost before the lock was taken")),
+                Take::Full => {
+                    let left = self.patience.saturating_sub(start.elapsed());
+                    if left.is_zero() {
+                        return Err(Fail::defer(DEFER.mul_f64(0.5 + fastrand::f64())));
+                    }
+                    tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * fastrand::f64()).min(left)).await;
+                    pause = (pause * 3 / 2).min(TRY_MAX);
+                }
+            }
+        }
+    }
+}
+
+impl IntoFuture for TakeLock {
+    type Output = std::result::Result<BodyLock, Fail>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.take())
+    }
+}
+
+/// A slot of a key in this attempt's hands. Dropped, it stays taken until the attempt is settled or its lease is lost.
+#[must_use = "the lock is held until the attempt ends; keep this to release it earlier"]
+pub struct BodyLock {
+    store: Arc<dyn Store>,
+    token: Token,
+    slot: i32,
+    in_hand: InHand,
+}
+
+impl BodyLock {
+    /// Which of the key's slots, from 1.
+    pub fn slot(&self) -> i32 {
+        self.slot
+    }
+
+    /// Frees the slot now instead of with the attempt's end. `false` when the lease was lost before, and the lock with it:
+    /// somebody else may have been in the body since, and keeps the slot. What this attempt still settles is refused.
+    ///
+    /// # Errors
+    /// [`Error::Config`] after `settle`: from there on the lock ends with the commit. [`Error::Database`] otherwise; the
+    /// slot is then free when the attempt ends at the latest. Cancel-safe in the same way.
+    pub async fn release(self) -> Result<bool> {
+        if self.in_hand.locks.settling.load(Ordering::Relaxed) {
+            let key = &self.in_hand.key;
+            return Err(Error::Config(format!(
+                "lock {key:?} released after settle; it ends with the commit, so release it before or not at all"
+            )));
+        }
+        self.store.free_slot(self.token, &self.in_hand.key, self.slot).await
+    }
+}
+
+impl<A, DB: Backend> Staged<A, DB> {
+    /// Locks a key for the rest of this attempt: `let lock = cx.lock("customer:42").slots(3).wait(limit).await?`. While
+    /// every slot is taken by attempts that hold their leases, the job is deferred for about a second, which gives the
+    /// attempt back. No connection is held while the lock is.
+    ///
+    /// # Errors
+    /// A deferral when no slot became free; a case when the key, the number of slots or a second lock of the same key in
+    /// this attempt makes no sense; a retry when the database refused.
+    ///
+    /// Cancel safety: dropped half-way, the slot may be taken; it ends with the attempt, and taking it again succeeds.
+    pub fn lock(&self, key: impl Into<String>) -> TakeLock {
+        TakeLock {
+            store: Arc::new(self.rowlock().store().clone()),
+            token: self.token,
+            locks: self.locks.clone(),
+            key: key.into(),
+            slots: 1,
+            patience: Duration::ZERO,
+        }
+    }
+}

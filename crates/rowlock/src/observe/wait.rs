@@ -1,0 +1,175 @@
+//! Wait for a job's or a chain's outcome, without a connection held between looks.
+
+use std::{
+    future::{Future, IntoFuture},
+    pin::Pin,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use serde_json::Value;
+
+use crate::{
+    error::{Error, Result},
+    root::{Backend, Rowlock},
+    state::{Ended, State},
+    store::{Store, waits::Stand},
+};
+
+/// How long a wait takes unless told otherwise.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Between the first two looks, and between any two at most.
+const LOOK_FIRST: Duration = Duration::from_millis(20);
+const LOOK_MAX: Duration = Duration::from_millis(500);
+
+/// How a job or chain ended, for whoever waited for it.
+#[derive(Clone, Debug, PartialEq)]
+#[must_use]
+#[non_exhaustive]
+pub enum Awaited {
+    /// Done, with what the handler returned through `Done::result`; of a chain, its last link's.
+    Done(Option<Value>),
+    /// It became a case, for this reason. A person may still reopen it.
+    Retired(String),
+    /// It is over without its effect, for this reason.
+    Cancelled(String),
+    /// Not over within the timeout; it stands here. Of a chain, its first link that is not over.
+    TimedOut(State),
+}
+
+/// A wait about to happen; set its timeout, then `.await` it.
+#[must_use = "nothing is waited for until this is awaited"]
+pub struct Wait {
+    store: Arc<dyn Store>,
+    id: i64,
+    timeout: Duration,
+    chain: bool,
+}
+
+impl Wait {
+    /// Gives up after this long (60 s unless set).
+    pub fn timeout(mut self, timeout: Duration) -> Wait {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Waits for every link of the job's chain, also those that later links add; ends early at the first that is retired
+    /// or cancelled.
+    pub fn chain(mut self) -> Wait {
+        self.chain = true;
+        self
+    }
+
+    async fn run(self) -> Result<Awaited> {
+        let start = Instant::now();
+        let mut pause = LOOK_FIRST;
+        let mut seen = false;
+        loop {
+            let links = self.store.stands(self.id, self.chain).await?;
+            let state = match outcome(&links) {
+                Some(Ok(awaited)) => return Ok(awaited),
+                Some(Err(state)) => state,
+                None => return Err(self.gone(seen)),
+            };
+            seen = true;
+            let left = self.timeout.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Ok(Awaited::TimedOut(state));
+            }
+            tokio::time::sleep(pause.mul_f64(0.9 + 0.2 * fastrand::f64()).min(left)).await;
+            pause = (pause * 3 / 2).min(LOOK_MAX);
+        }
+    }
+
+    fn gone(&self, seen: bool) -> Error {
+        let id = self.id;
+        Error::NotFound(match seen {
+            false => format!("no job {id}: it is not committed yet, or its retention is over"),
+            true => format!("job {id} is over, and its retention too; how it ended is not known any more"),
+        })
+    }
+}
+
+/// How these links ended together, or where the first that goes on stands; `None` when nothing is known of them.
+fn outcome(links: &[Stand]) -> Option<std::result::Result<Awaited, State>> {
+    let mut goes_on = None;
+    for link in links {
+        let text = || link.error.clone().unwrap_or_default();
+        match (link.state, link.last) {
+            (State::Case, _) => return Some(Ok(Awaited::Retired(text()))),
+            (State::Finished, Some(Ended::Cancelled)) => return Some(Ok(Awaited::Cancelled(text()))),
+            (State::Finished, Some(_)) => {}
+            // Its history has been dropped, and its body is next.
+            (State::Finished, None) => return None,
+            (state, _) => goes_on = goes_on.or(Some(state)),
+        }
+    }
+    let last = links.last()?;
+    Some(match goes_on {
+        Some(state) => Err(state),
+        None => Ok(Awaited::Done(last.result.clone())),
+    })
+}
+
+impl IntoFuture for Wait {
+    type Output = Result<Awaited>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl<DB: Backend> Rowlock<DB> {
+    /// Waits for a job's outcome: `rowlock.wait(id).timeout(limit).await?`. It looks now and then, from every 20 ms to
+    /// every 500 ms, and holds no connection in between. Not for a job whose enqueuing transaction is still open: nobody
+    /// else can see it yet.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when there is no such job, or when its retention ended meanwhile; [`Error::Database`] when a
+    /// look failed. Cancel-safe: it only reads.
+    pub fn wait(&self, id: i64) -> Wait {
+        Wait {
+            store: Arc::new(self.store().clone()),
+            id,
+            timeout: TIMEOUT,
+            chain: false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn link(state: State, last: Option<Ended>) -> Stand {
+        Stand {
+            id: 1,
+            state,
+            last,
+            error: last.map(|l| l.as_str().to_owned()),
+            result: Some(1.into()),
+        }
+    }
+
+    #[test]
+    fn a_chain_is_over_when_all_is_done_or_one_link_is_not() {
+        let done = || link(State::Finished, Some(Ended::Done));
+        let ready = || link(State::Ready, Some(Ended::Retried));
+        let case = || link(State::Case, Some(Ended::Retired));
+        let cancelled = || link(State::Finished, Some(Ended::Cancelled));
+        assert_eq!(outcome(&[done(), done()]), Some(Ok(Awaited::Done(Some(1.into())))));
+        assert_eq!(outcome(&[done(), ready()]), Some(Err(State::Ready)));
+        assert_eq!(
+            outcome(&[ready(), case()]),
+            Some(Ok(Awaited::Retired("retired".into())))
+        );
+        assert_eq!(
+            outcome(&[cancelled(), ready()]),
+            Some(Ok(Awaited::Cancelled("cancelled".into())))
+        );
+        assert_eq!(outcome(&[]), None);
+        assert_eq!(outcome(&[link(State::Finished, None)]), None);
+    }
+}

@@ -1,0 +1,148 @@
+//! Waits on PostgreSQL: completing a name, the sweep, and where a job stands.
+
+use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
+
+use super::{Inner, PgStore, flow, rows};
+use crate::{
+    error::{Doing, Error, Result},
+    state::{State, after_wait},
+    store::{
+        Fut, Store,
+        waits::{Completing, EXPIRED_WAITING, NOT_COMPLETED, Stand, Swept, WaitOver, Waits},
+    },
+};
+
+impl Waits for PgStore {
+    fn complete<'a>(&'a self, name: &'a str, answer: Option<&'a str>) -> Fut<'a, Option<i64>> {
+        self.bounded("complete", async move {
+            let mut lent = self.0.engine.acquire().await.doing("complete")?;
+            let moved = complete(&self.0, lent.pg(), name, answer).await?;
+            lent.give_back();
+            Ok(moved)
+        })
+    }
+
+    fn sweep_waits(&self, max: i32) -> Fut<'_, Swept> {
+        self.bounded("sweep waits", async move {
+            let (swept, woken) = sweep(&self.0, max).await?;
+            self.wake(&woken);
+            Ok(swept)
+        })
+    }
+
+    fn stands(&self, id: i64, chain: bool) -> Fut<'_, Vec<Stand>> {
+        self.bounded("wait", async move {
+            let mut lent = self.0.engine.acquire().await.doing("wait")?;
+            let sql = &self.0.sql;
+            let statement = if chain { &sql.stand_chain } else { &sql.stand };
+            let found = sqlx::query(statement.clone())
+                .bind(id)
+                .fetch_all(lent.pg())
+                .await
+                .doing("wait")?;
+            lent.give_back();
+            found.iter().map(stand).collect::<sqlx::Result<_>>().doing("wait")
+        })
+    }
+}
+
+impl Completing<PgConnection> for PgStore {
+    fn complete_in<'a>(
+        &'a self,
+        conn: &'a mut PgConnection,
+        name: &'a str,
+        answer: Option<&'a str>,
+    ) -> Fut<'a, Option<i64>> {
+        Box::pin(async move {
+            let completed = complete(&self.0, conn, name, answer).await;
+            completed.map_err(Error::answered)
+        })
+    }
+
+    fn answer_in<'a>(&'a self, conn: &'a mut PgConnection, id: i64) -> Fut<'a, Option<String>> {
+        Box::pin(async move {
+            let found: Option<Option<String>> = sqlx::query_scalar(self.0.sql.answer.clone())
+                .bind(id)
+                .fetch_optional(conn)
+                .await
+                .doing("read answer")?;
+            Ok(found.flatten())
+        })
+    }
+}
+
+/// One statement, so that it is whole on a connection outside any transaction too.
+async fn complete(inner: &Inner, pg: &mut PgConnection, name: &str, answer: Option<&str>) -> Result<Option<i64>> {
+    let row = sqlx::query(inner.sql.complete.clone())
+        .bind(name)
+        .bind(answer)
+        .bind(inner.now())
+        .bind(&*inner.channel)
+        .fetch_optional(pg)
+        .await
+        .doing("complete")?;
+    row.map(|row| row.try_get("jobs")).transpose().doing("complete")
+}
+
+/// Two statements on purpose: what the first one moves, the second one must not end.
+async fn sweep(inner: &Inner, max: i32) -> Result<(Swept, Vec<i64>)> {
+    const DOING: &str = "sweep waits";
+    let mut lent = inner.engine.acquire().await.doing(DOING)?;
+    let due: bool = sqlx::query_scalar(inner.sql.waits_due.clone())
+        .bind(inner.now())
+        .fetch_one(lent.pg())
+        .await
+        .doing(DOING)?;
+    if !due {
+        lent.give_back();
+        return Ok(Default::default());
+    }
+    let mut tx = lent.pg().begin().await.doing(DOING)?;
+    let mut woken: Vec<i64> = sqlx::query_scalar(inner.sql.waits_completed.clone())
+        .bind(max)
+        .bind(inner.now())
+        .fetch_all(&mut *tx)
+        .await
+        .doing(DOING)?;
+    let moved = woken.len();
+    let found = sqlx::query(inner.sql.waits_over.clone())
+        .bind(max)
+        .bind(inner.now())
+        .bind(NOT_COMPLETED)
+        .bind(EXPIRED_WAITING)
+        .fetch_all(&mut *tx)
+        .await
+        .doing(DOING)?;
+    let over: Vec<WaitOver> = found.iter().map(wait_over).collect::<sqlx::Result<_>>().doing(DOING)?;
+    let cases = over.iter().filter(|o| after_wait(Some(o.ended)) == State::Case);
+    let cases: Vec<i64> = cases.map(|o| o.id).collect();
+    if !cases.is_empty() {
+        woken.extend(flow::compensate(inner, &mut tx, &cases).await?);
+    }
+    tx.commit().await.doing(DOING)?;
+    lent.give_back();
+    woken.sort_unstable();
+    woken.dedup();
+    Ok((Swept { moved, over }, woken))
+}
+
+fn wait_over(row: &PgRow) -> sqlx::Result<WaitOver> {
+    let outcome: String = row.try_get("outcome")?;
+    Ok(WaitOver {
+        id: row.try_get("id")?,
+        kind: row.try_get("kind")?,
+        ended: rows::ended(&outcome)?,
+        reason: row.try_get("reason")?,
+    })
+}
+
+fn stand(row: &PgRow) -> sqlx::Result<Stand> {
+    let (state, last): (String, Option<String>) = (row.try_get("state")?, row.try_get("last_outcome")?);
+    Ok(Stand {
+        id: row.try_get("id")?,
+        state: rows::word(&state, State::parse(&state))?,
+        last: last.as_deref().map(rows::ended).transpose()?,
+        error: row.try_get("last_error")?,
+        result: rows::json(row.try_get("result")?)?,
+    })
+}

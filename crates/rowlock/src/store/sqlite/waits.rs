@@ -1,0 +1,232 @@
+//! Waits on SQLite: completing a name, the sweep, and where a job stands.
+//!
+//! Writers follow each other here, and each sees what the one before it committed: no job can miss a completion, so the
+//! sweep has only limits to look at.
+
+use serde::Serialize;
+use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteRow};
+
+use super::{
+    SqliteStore, flow, now_us, refused,
+    rows::{self, WaitingRow},
+    sql,
+};
+use crate::{
+    error::{Doing, Error},
+    job::Draft,
+    state::{Ended, State, after_wait},
+    store::{
+        Fut, Store,
+        waits::{Completing, EXPIRED_WAITING, NOT_COMPLETED, Stand, Swept, WaitOver, Waits},
+    },
+};
+
+impl Waits for SqliteStore {
+    fn complete<'a>(&'a self, name: &'a str, answer: Option<&'a str>) -> Fut<'a, Option<i64>> {
+        Box::pin(async move {
+            let input = (name.to_owned(), answer.map(str::to_owned));
+            let write = self.write("complete", input, |db, now, (name, answer)| {
+                Box::pin(complete(db, now, name, answer.as_deref()))
+            });
+            let Some(mut woken) = write.await? else { return Ok(None) };
+            let jobs = woken.len();
+            woken.dedup();
+            self.wake(&woken);
+            Ok(i64::try_from(jobs).ok())
+        })
+    }
+
+    fn sweep_waits(&self, max: i32) -> Fut<'_, Swept> {
+        Box::pin(async move {
+            // Looked at beside the writer: a sweep with nothing to do must not wait for a turn, nor take one.
+            let due: bool = self
+                .read("sweep waits", (), |db, now, ()| {
+                    Box::pin(async move { sqlx::query_scalar(sql::WAITS_DUE).bind(now).fetch_one(db).await })
+                })
+                .await?;
+            if !due {
+                return Ok(Swept::default());
+            }
+            let write = self.write("sweep waits", max, |db, now, max| Box::pin(end_over(db, now, *max)));
+            let (over, woken) = write.await?;
+            self.wake(&woken);
+            Ok(Swept { moved: 0, over })
+        })
+    }
+
+    fn stands(&self, id: i64, chain: bool) -> Fut<'_, Vec<Stand>> {
+        Box::pin(self.read("wait", (id, chain), |db, _, (id, chain)| {
+            Box::pin(async move {
+                let statement = if *chain { sql::STAND_CHAIN } else { sql::STAND };
+                let found = sqlx::query(statement).bind(id).fetch_all(db).await?;
+                found.iter().map(stand).collect()
+            })
+        }))
+    }
+}
+
+impl Completing<SqliteConnection> for SqliteStore {
+    /// No wake travels with a commit in SQLite; listeners see that the file changed.
+    fn complete_in<'a>(
+        &'a self,
+        conn: &'a mut SqliteConnection,
+        name: &'a str,
+        answer: Option<&'a str>,
+    ) -> Fut<'a, Option<i64>> {
+        Box::pin(async move {
+            let moved = complete_whole(conn, now_us(&self.inner.clock), name, answer).await;
+            let moved = moved
+                .map_err(|e| refused::explained(e, &self.inner.opening.name()))
+                .doing("complete");
+            let moved = moved.map_err(Error::answered)?;
+            Ok(moved.and_then(|queues| i64::try_from(queues.len()).ok()))
+        })
+    }
+
+    fn answer_in<'a>(&'a self, conn: &'a mut SqliteConnection, id: i64) -> Fut<'a, Option<String>> {
+        Box::pin(async move {
+            let found: Option<Option<String>> = sqlx::query_scalar(sql::ANSWER)
+                .bind(id)
+                .fetch_optional(conn)
+                .await
+                .doing("read answer")?;
+            Ok(found.flatten())
+        })
+    }
+}
+
+/// One element of what the statements that move completed waits read; a draft's row has the field too.
+#[derive(Serialize)]
+struct Name<'a> {
+    waits_for: &'a str,
+}
+
+/// Bodies, then waits, then those back out of it whose name is completed already.
+pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> sqlx::Result<Vec<i64>> {
+    let array = rows::array(&drafts.iter().map(WaitingRow::from).collect::<Vec<_>>())?;
+    let mut ids: Vec<i64> = sqlx::query_scalar(sql::ENQUEUE_WAITING)
+        .bind(&array)
+        .bind(now)
+        .fetch_all(&mut *db)
+        .await?;
+    ids.sort_unstable();
+    sqlx::query(sql::COMPLETE_MOVE)
+        .bind(&array)
+        .bind(now)
+        .execute(&mut *db)
+        .await?;
+    Ok(ids)
+}
+
+/// The queues of the jobs that moved, one entry per job; `None` when the name was completed before.
+async fn complete(
+    db: &mut SqliteConnection,
+    now: i64,
+    name: &str,
+    answer: Option<&str>,
+) -> sqlx::Result<Option<Vec<i64>>> {
+    let new = sqlx::query(sql::COMPLETE)
+        .bind(name)
+        .bind(answer)
+        .bind(now)
+        .fetch_optional(&mut *db)
+        .await?;
+    if new.is_none() {
+        return Ok(None);
+    }
+    let mut queues: Vec<i64> = sqlx::query_scalar(sql::COMPLETE_MOVE)
+        .bind(rows::array(&[Name { waits_for: name }])?)
+        .bind(now)
+        .fetch_all(&mut *db)
+        .await?;
+    queues.sort_unstable();
+    Ok(Some(queues))
+}
+
+/// On a caller's own connection, in or out of a transaction: all or nothing either way.
+async fn complete_whole(
+    db: &mut SqliteConnection,
+    now: i64,
+    name: &str,
+    answer: Option<&str>,
+) -> sqlx::Result<Option<Vec<i64>>> {
+    match db.begin().await {
+        Ok(mut tx) => {
+            let moved = complete(&mut tx, now, name, answer).await?;
+            tx.commit().await?;
+            return Ok(moved);
+        }
+        Err(error) if flow::within_transaction(&error) => {}
+        Err(error) => return Err(error),
+    }
+    // The caller wrote `begin` by hand and sqlx does not know: a savepoint by hand goes with it.
+    sqlx::raw_sql("savepoint rowlock_complete").execute(&mut *db).await?;
+    let moved = complete(&mut *db, now, name, answer).await;
+    if moved.is_err() {
+        sqlx::raw_sql("rollback to savepoint rowlock_complete")
+            .execute(&mut *db)
+            .await?;
+    }
+    sqlx::raw_sql("release savepoint rowlock_complete")
+        .execute(&mut *db)
+        .await?;
+    moved
+}
+
+/// One element of what the statements that end waits read.
+#[derive(Serialize)]
+struct Over<'a> {
+    id: i64,
+    reason: &'a str,
+}
+
+/// What ended, and the queues that got due work.
+async fn end_over(db: &mut SqliteConnection, now: i64, max: i32) -> sqlx::Result<(Vec<WaitOver>, Vec<i64>)> {
+    let found = sqlx::query(sql::WAITS_OVER)
+        .bind(now)
+        .bind(max.max(0))
+        .fetch_all(&mut *db)
+        .await?;
+    let over: Vec<WaitOver> = found.iter().map(wait_over).collect::<sqlx::Result<_>>()?;
+    if over.is_empty() {
+        return Ok(Default::default());
+    }
+    let ends = over.iter().map(|o| Over {
+        id: o.id,
+        reason: &o.reason,
+    });
+    sqlx::query(sql::WAITS_OVER_END)
+        .bind(rows::array(&ends.collect::<Vec<_>>())?)
+        .bind(now)
+        .execute(&mut *db)
+        .await?;
+    let cases = over.iter().filter(|o| after_wait(Some(o.ended)) == State::Case);
+    let next = flow::compensations(db, &cases.map(|o| o.id).collect::<Vec<_>>()).await?;
+    flow::enqueue(db, now, &next).await?;
+    Ok((over, flow::due_queues(&next, now)))
+}
+
+fn wait_over(row: &SqliteRow) -> sqlx::Result<WaitOver> {
+    let ended = rows::ended(row.try_get("outcome")?)?;
+    let what = match ended {
+        Ended::Retired => NOT_COMPLETED,
+        _ => EXPIRED_WAITING,
+    };
+    Ok(WaitOver {
+        id: row.try_get("id")?,
+        kind: row.try_get("kind")?,
+        ended,
+        reason: format!("{what}{}", row.try_get::<&str, _>("name")?),
+    })
+}
+
+fn stand(row: &SqliteRow) -> sqlx::Result<Stand> {
+    let (state, last): (&str, Option<&str>) = (row.try_get("state")?, row.try_get("last_outcome")?);
+    Ok(Stand {
+        id: row.try_get("id")?,
+        state: rows::word(state, State::parse(state))?,
+        last: last.map(rows::ended).transpose()?,
+        error: row.try_get("last_error")?,
+        result: rows::json(row.try_get("result")?)?,
+    })
+}

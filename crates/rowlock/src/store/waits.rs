@@ -1,0 +1,62 @@
+//! The storage contract for waits: jobs that wait for a name, names that are completed, and callers that wait for a job.
+//!
+//! A job that waits for a name never runs before the name is completed. Where the transactions that enqueue and
+//! complete are open at the same time, neither sees the other; the sweep brings the two together.
+
+use super::Fut;
+use crate::state::{Ended, State};
+
+/// What a case says whose wait was ended by its limit, before the name.
+pub const NOT_COMPLETED: &str = "its time limit came before this was completed: ";
+
+/// What a job says that was cancelled in its wait, before the name.
+pub const EXPIRED_WAITING: &str = "expired while it waited for: ";
+
+/// What a sweep of waiting jobs did.
+#[derive(Debug, Default)]
+pub struct Swept {
+    /// Moved to ready, because their name was completed by somebody who did not see them.
+    pub moved: usize,
+    /// Ended by their limit.
+    pub over: Vec<WaitOver>,
+}
+
+/// A wait that its limit ended.
+#[derive(Debug)]
+pub struct WaitOver {
+    pub id: i64,
+    pub kind: String,
+    pub ended: Ended,
+    /// What did not come.
+    pub reason: String,
+}
+
+/// Where a job stands, for somebody who waits for its end.
+#[derive(Debug)]
+pub struct Stand {
+    pub id: i64,
+    pub state: State,
+    pub last: Option<Ended>,
+    pub error: Option<String>,
+    pub result: Option<serde_json::Value>,
+}
+
+/// The engine's verbs for waits, on connections of the store's own.
+pub trait Waits: Send + Sync {
+    /// [`Completing::complete_in`] in a commit of its own; the wake is sent after it.
+    fn complete<'a>(&'a self, name: &'a str, answer: Option<&'a str>) -> Fut<'a, Option<i64>>;
+    /// Moves and ends up to so many waiting jobs each, with the compensating jobs of those that are retired; wakes are
+    /// sent after it. Costs a look when there is nothing to do.
+    fn sweep_waits(&self, max: i32) -> Fut<'_, Swept>;
+    /// Where a job stands; with `chain`, every link of its chain in order. Empty when there is no such job.
+    fn stands(&self, id: i64, chain: bool) -> Fut<'_, Vec<Stand>>;
+}
+
+/// The verbs for waits on a caller's or handler's connection.
+pub trait Completing<C>: Send + Sync {
+    /// Completes a name in whatever transaction is open: how many waiting jobs it moved to ready, or `None` when the
+    /// name was completed before. The wake travels with the commit.
+    fn complete_in<'a>(&'a self, conn: &'a mut C, name: &'a str, answer: Option<&'a str>) -> Fut<'a, Option<i64>>;
+    /// The JSON that the name was completed with that this job waits for.
+    fn answer_in<'a>(&'a self, conn: &'a mut C, id: i64) -> Fut<'a, Option<String>>;
+}

@@ -1,0 +1,45 @@
+//! Runs after-commit hooks, once the commit is known to have happened.
+
+use std::sync::Arc;
+
+use super::hand::{InHand, Shared};
+use crate::{event::Event, handle::Hook, state::Ended};
+
+/// Starts the hooks of a job that was settled like this; they hold neither its slot nor its lease. Those of any other
+/// end than done are dropped.
+pub(crate) fn start(shared: &Shared, job: &InHand, ended: Ended) {
+    let hooks = job.take_hooks();
+    let Some(shared) = shared.me.upgrade() else { return };
+    if ended != Ended::Done || hooks.is_empty() {
+        return;
+    }
+    let (id, kind, limit) = (job.token.id, job.kind.clone(), job.limit);
+    shared.hooks.clone().spawn(async move {
+        let all = tokio::time::timeout(limit, run_all(&shared, id, &kind, hooks));
+        tokio::select! {
+            biased;
+            () = shared.gone.cancelled() => tracing::warn!(job = id, "the worker has stopped; after-commit hooks were dropped"),
+            ran = all => if ran.is_err() {
+                failed(&shared, id, &kind, format!("ran longer than the kind's time limit of {limit:?}"));
+            },
+        }
+    });
+}
+
+/// One after another, in the order they were given; one that fails keeps none of the others from running.
+async fn run_all(shared: &Arc<Shared>, id: i64, kind: &str, hooks: Vec<Hook>) {
+    for hook in hooks {
+        if let Err(error) = hook.run().await {
+            failed(shared, id, kind, error);
+        }
+    }
+}
+
+fn failed(shared: &Shared, id: i64, kind: &str, error: String) {
+    tracing::warn!(job = id, kind, error, "after-commit hook failed; the job stays done");
+    shared.emit(Event::HookFailed {
+        id,
+        kind: kind.to_owned(),
+        error,
+    });
+}
