@@ -11,7 +11,10 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    key::{Hold, Keyed},
+};
 
 /// A unit of work. `#[derive(Job)]` fills this in; a plain `impl` works as well.
 ///
@@ -60,6 +63,29 @@ pub(crate) struct Options {
     pub(crate) attempts_max: Option<i32>,
     pub(crate) tags: Vec<String>,
     pub(crate) if_retired: Option<Box<Draft>>,
+    pub(crate) key: Option<String>,
+    pub(crate) hold: Option<Hold>,
+    /// JSON that stands for the payload when two requests are compared.
+    pub(crate) fingerprint: Option<String>,
+}
+
+impl Options {
+    /// The key with everything it needs, if there is one. Sizes are checked first: fingerprints are taken recursively.
+    fn keyed(&self, kind: &str, payload: &str, limits: &Limits) -> Result<Option<Box<Keyed>>> {
+        let Some(key) = &self.key else {
+            let lone = [
+                ("hold", self.hold.is_some()),
+                ("fingerprint", self.fingerprint.is_some()),
+            ];
+            return match lone.into_iter().find(|(_, given)| *given) {
+                Some((field, _)) => Err(Error::invalid(field, "given without a key; add .key(…)")),
+                None => Ok(None),
+            };
+        };
+        let request = self.fingerprint.as_deref().unwrap_or(payload);
+        check_payload(request, limits)?;
+        Keyed::new(key, self.hold.unwrap_or_default(), kind, request).map(Some)
+    }
 }
 
 /// What is accepted at enqueue.
@@ -101,6 +127,7 @@ pub struct Draft {
     pub position: i32,
     /// JSON, as `compensate.sql` reads it.
     pub if_retired: Option<String>,
+    pub key: Option<Box<Keyed>>,
 }
 
 impl Draft {
@@ -109,6 +136,7 @@ impl Draft {
             kind: J::KIND.to_owned(),
             source,
         })?;
+        let key = options.keyed(J::KIND, &payload, limits)?;
         Draft {
             uid: Uuid::now_v7(),
             kind: J::KIND.to_owned(),
@@ -127,6 +155,7 @@ impl Draft {
             chain: None,
             position: 0,
             if_retired: options.if_retired.map(|d| d.as_compensation()).transpose()?,
+            key,
         }
         .checked(limits)
     }

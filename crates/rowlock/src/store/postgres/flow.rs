@@ -5,53 +5,75 @@ use std::collections::HashMap;
 use jiff_sqlx::ToSqlx;
 use sqlx::{Connection, PgConnection, Row};
 
-use super::{Inner, rows};
+use super::{Inner, keys, rows};
 use crate::{
-    error::{Doing, Result, sqlstate},
+    error::{Doing, Error, Result, sqlstate},
     job::{Draft, queue_no},
+    key::Enqueued,
     lease::Token,
     state::State,
-    store::{ClaimAsk, ClaimReply, Probe, Resolved, SettledIn, Settlement},
+    store::{ClaimAsk, ClaimReply, Probe, Resolved, SettledIn, Settlement, keys::any_keyed},
 };
 
 /// How many jobs one enqueue statement carries; more are sent as several statements of one transaction.
 const ENQUEUE_CHUNK: usize = 1000;
 
 /// Inserts on the given connection. The hint, if wanted, travels with whatever commit follows.
-pub async fn enqueue(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<i64>> {
-    if drafts.len() <= ENQUEUE_CHUNK {
-        return enqueue_chunk(inner, pg, drafts, hint).await;
+pub async fn enqueue(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<Enqueued>> {
+    if !any_keyed(drafts) && drafts.len() <= ENQUEUE_CHUNK {
+        let ids = enqueue_chunk(inner, pg, drafts, None, hint).await?;
+        return Ok(ids.into_iter().map(Enqueued::New).collect());
     }
     // All or nothing: in a transaction the caller's, begun through sqlx or by hand, else in one of our own. Only the
     // server knows of a transaction begun by hand, and tells by whether it lets us make a savepoint.
     match sqlx::raw_sql("savepoint rowlock_enqueue").execute(&mut *pg).await {
         Ok(_) => {
-            let ids = enqueue_chunks(inner, pg, drafts, hint).await?;
-            sqlx::raw_sql("release savepoint rowlock_enqueue")
-                .execute(pg)
-                .await
-                .doing("enqueue")?;
-            Ok(ids)
+            let put = keys::put(inner, pg, drafts, hint).await?;
+            let end = match put {
+                Ok(_) => "release savepoint rowlock_enqueue",
+                Err(_) => "rollback to savepoint rowlock_enqueue; release savepoint rowlock_enqueue",
+            };
+            sqlx::raw_sql(end).execute(pg).await.doing("enqueue")?;
+            Ok(put?)
         }
         Err(e) if sqlstate(&e).as_deref() == Some("25P01") => {
-            let mut tx = pg.begin().await.doing("enqueue")?;
-            let ids = enqueue_chunks(inner, &mut tx, drafts, hint).await?;
-            tx.commit().await.doing("enqueue")?;
-            Ok(ids)
+            let begin = pg.begin_with("begin isolation level read committed");
+            let mut tx = begin.await.doing("enqueue")?;
+            let put = keys::put(inner, &mut tx, drafts, hint).await?;
+            match put {
+                Ok(_) => tx.commit().await.doing("enqueue")?,
+                Err(_) => tx.rollback().await.doing("enqueue")?,
+            }
+            Ok(put?)
         }
         Err(e) => Err(e).doing("enqueue"),
     }
 }
 
-async fn enqueue_chunks(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<i64>> {
+/// With an id for each draft that has one reserved, where there are any.
+pub async fn enqueue_chunks(
+    inner: &Inner,
+    pg: &mut PgConnection,
+    drafts: &[Draft],
+    reserved: Option<&[Option<i64>]>,
+    hint: bool,
+) -> Result<Vec<i64>> {
     let mut ids = Vec::with_capacity(drafts.len());
-    for chunk in drafts.chunks(ENQUEUE_CHUNK) {
-        ids.extend(enqueue_chunk(inner, pg, chunk, hint).await?);
+    for (i, chunk) in drafts.chunks(ENQUEUE_CHUNK).enumerate() {
+        let from = i * ENQUEUE_CHUNK;
+        let reserved = reserved.map(|ids| &ids[from..from + chunk.len()]);
+        ids.extend(enqueue_chunk(inner, pg, chunk, reserved, hint).await?);
     }
     Ok(ids)
 }
 
-async fn enqueue_chunk(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<i64>> {
+async fn enqueue_chunk(
+    inner: &Inner,
+    pg: &mut PgConnection,
+    drafts: &[Draft],
+    reserved: Option<&[Option<i64>]>,
+    hint: bool,
+) -> Result<Vec<i64>> {
     if drafts.is_empty() {
         return Ok(Vec::new());
     }
@@ -78,10 +100,17 @@ async fn enqueue_chunk(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], h
         .bind(inner.now())
         .bind(column(drafts, |d| d.if_retired.as_deref()))
         .bind(hint.then_some(&*inner.channel))
+        .bind(reserved)
         .fetch_all(pg)
         .await
         .doing("enqueue")?;
     rows.iter().map(|r| r.try_get("id").doing("enqueue")).collect()
+}
+
+/// The queues of the drafts that made a job.
+pub fn new_queues(drafts: &[Draft], put: &[Enqueued]) -> Vec<i64> {
+    let new = drafts.iter().zip(put).filter(|(_, put)| put.is_new());
+    new.map(|(draft, _)| draft.queue_no()).collect()
 }
 
 pub async fn claim(inner: &Inner, ask: &ClaimAsk) -> Result<ClaimReply> {
@@ -222,8 +251,8 @@ async fn write_what_follows(
             retired.push(settlement.token.id);
         }
     }
-    enqueue(inner, pg, &next, false).await?;
-    let mut woken: Vec<i64> = next.iter().map(Draft::queue_no).collect();
+    let put = enqueue(inner, pg, &next, false).await.map_err(Error::answered)?;
+    let mut woken = new_queues(&next, &put);
     if !retired.is_empty() {
         woken.extend(compensate(inner, pg, &retired).await?);
     }

@@ -20,12 +20,12 @@ fn maybe_at(row: &PgRow, column: &str) -> sqlx::Result<Option<Timestamp>> {
     Ok(time.map(|t| t.to_jiff()))
 }
 
-fn json(text: Option<String>) -> sqlx::Result<Option<serde_json::Value>> {
+pub fn json(text: Option<String>) -> sqlx::Result<Option<serde_json::Value>> {
     let parsed = text.map(|t| serde_json::from_str(&t)).transpose();
     parsed.map_err(|e| sqlx::Error::Decode(e.into()))
 }
 
-fn word<T>(text: &str, parsed: Option<T>) -> sqlx::Result<T> {
+pub fn word<T>(text: &str, parsed: Option<T>) -> sqlx::Result<T> {
     parsed.ok_or_else(|| sqlx::Error::Decode(format!("unknown word {text:?}; a newer schema?").into()))
 }
 

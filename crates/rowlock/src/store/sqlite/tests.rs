@@ -107,6 +107,7 @@ fn draft(payload: &str) -> Draft {
         chain: None,
         position: 0,
         if_retired: None,
+        key: None,
     }
 }
 
