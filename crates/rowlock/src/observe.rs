@@ -65,6 +65,8 @@ pub struct JobView {
     pub expires_at: Option<Timestamp>,
     /// When it was enqueued.
     pub created_at: Timestamp,
+    /// The caller's key, while this job holds it.
+    pub key: Option<String>,
 }
 
 fn state_word<S: serde::Serializer>(state: &State, s: S) -> std::result::Result<S::Ok, S::Error> {
@@ -113,6 +115,8 @@ pub struct JobFilter {
     pub state: Option<State>,
     /// Only jobs with this tag.
     pub tag: Option<String>,
+    /// Only the job that holds this key.
+    pub key: Option<String>,
     /// Only ids below this one: the next page.
     pub below: Option<i64>,
     /// At most this many, newest first; 0 means 100.

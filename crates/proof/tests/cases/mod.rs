@@ -6,6 +6,7 @@ mod claim;
 mod engine;
 mod enqueue;
 mod handle;
+mod keys;
 mod migrate;
 mod observe;
 mod operate;
@@ -22,6 +23,7 @@ use std::{
     time::Duration,
 };
 
+pub(crate) use proof::bed::ids_of;
 use proof::bed::{Database, Server};
 use rowlock::{AttemptView, Backoff, Counters, Ended, Fail, Job, JobView, State};
 use serde::{Deserialize, Serialize};

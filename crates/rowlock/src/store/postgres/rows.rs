@@ -114,6 +114,7 @@ pub fn job(row: &PgRow) -> sqlx::Result<JobView> {
         position: row.try_get("position")?,
         expires_at: maybe_at(row, "expires_at")?,
         created_at: at(row, "created_at")?,
+        key: row.try_get("key")?,
     })
 }
 

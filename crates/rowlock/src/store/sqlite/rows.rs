@@ -231,6 +231,7 @@ pub fn job(row: &SqliteRow) -> sqlx::Result<JobView> {
         position: row.try_get("position")?,
         expires_at: maybe_at(row, "expires_at")?,
         created_at: at(row, "created_at")?,
+        key: row.try_get("key")?,
     })
 }
 

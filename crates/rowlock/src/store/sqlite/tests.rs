@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::SqliteStore;
 use crate::{
     job::{Draft, Due, kind_no, queue_no},
+    key::Enqueued,
     lease::{Claimed, Token, WorkerId},
     state::{self, Ended, State},
     store::{ClaimAsk, ClaimReply, Clock, Cursor, Probe, Settlement, Store, Timing},
@@ -84,6 +85,11 @@ impl Rig {
         self.store.enqueue(&[draft]).await.unwrap();
         claim(&self.store, worker, 1).await.pop().unwrap()
     }
+}
+
+/// The ids of what was enqueued, in input order.
+fn ids_of(put: Vec<Enqueued>) -> Vec<i64> {
+    put.iter().map(Enqueued::id).collect()
 }
 
 fn options(dir: &TempDir) -> SqliteConnectOptions {
