@@ -7,6 +7,7 @@ mod engine;
 mod enqueue;
 mod handle;
 mod keys;
+mod keys_race;
 mod migrate;
 mod observe;
 mod operate;
