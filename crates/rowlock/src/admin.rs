@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use crate::{
     complete::{self, Completed},
-    enqueue::Enqueued,
     error::{Error, Result},
     job::{Draft, Due, Limits, check_payload},
+    key::{Enqueued, Hold, Keyed},
     observe::Observe,
     operate::Operate,
     root::{self, Backend},
@@ -102,13 +102,21 @@ impl Admin {
     /// Enqueues a job by its kind and JSON payload, at version 1 unless said otherwise, in a commit of its own.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the JSON or a name is refused. After a database error the job may or may not exist.
+    /// [`Error::Invalid`] when the JSON or a name is refused, [`Error::KeyConflict`] when another request holds the key,
+    /// [`Error::TryAgain`] when another transaction was in the way. After a database error the job may or may not exist.
     /// Cancel safety: dropped half-way, the job may or may not exist.
     pub async fn enqueue(&self, job: NamedJob) -> Result<Enqueued> {
         let limits = Limits::default();
         check_payload(&job.payload, &limits)?;
         serde_json::from_str::<serde_json::Value>(&job.payload)
             .map_err(|e| Error::invalid("payload", format!("not json: {e}")))?;
+        let key = match &job.key {
+            Some(key) => Some(Keyed::new(key, job.hold, &job.kind, &job.payload)?),
+            None if job.hold != Hold::default() => {
+                return Err(Error::invalid("hold", "given without a key; name one"));
+            }
+            None => None,
+        };
         let draft = Draft {
             uid: uuid::Uuid::now_v7(),
             kind: job.kind,
@@ -124,9 +132,11 @@ impl Admin {
             position: 0,
             if_retired: None,
             wait: None,
+            key,
         };
-        let ids = self.store.enqueue(&[draft.checked(&limits)?]).await?;
-        Ok(Enqueued::New(ids.first().copied().unwrap_or_default()))
+        let mut put = self.store.enqueue(&[draft.checked(&limits)?]).await?;
+        put.pop()
+            .ok_or_else(|| Error::NotFound("the job that was just enqueued".into()))
     }
 }
 
@@ -147,6 +157,10 @@ pub struct NamedJob {
     pub attempts_max: i32,
     /// Due this long from now.
     pub delay: std::time::Duration,
+    /// The caller's name for the operation: one job per key while it is held.
+    pub key: Option<String>,
+    /// How long the key is held.
+    pub hold: Hold,
 }
 
 impl NamedJob {
@@ -160,6 +174,8 @@ impl NamedJob {
             priority: 3,
             attempts_max: 10,
             delay: std::time::Duration::ZERO,
+            key: None,
+            hold: Hold::default(),
         }
     }
 }

@@ -11,31 +11,15 @@ use std::{
 };
 
 use jiff::Timestamp;
+use serde::Serialize;
 
 use crate::{
     error::Result,
     job::{Draft, Due, Job, Limits, Options},
+    key::{Enqueued, Hold},
     root::{Backend, Rowlock},
     store::Store,
 };
-
-/// What an enqueue did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-#[non_exhaustive]
-pub enum Enqueued {
-    /// A new job, under this id. It exists if and only if the caller's transaction commits.
-    New(i64),
-}
-
-impl Enqueued {
-    /// The job's id, new or not.
-    pub fn id(self) -> i64 {
-        match self {
-            Enqueued::New(id) => id,
-        }
-    }
-}
 
 /// What may be chosen for one job; every unset option takes the kind's default.
 #[derive(Clone, Debug, Default)]
@@ -43,8 +27,8 @@ impl Enqueued {
 pub struct JobOptions {
     options: Options,
     limits: Limits,
-    /// The first thing that was wrong, told when the job is enqueued.
-    error: Option<std::sync::Arc<crate::Error>>,
+    /// The first thing that was wrong, and with which option; told when the job is enqueued.
+    error: Option<(&'static str, String)>,
 }
 
 macro_rules! option_setters {
@@ -112,6 +96,31 @@ macro_rules! option_setters {
             $target.options.wait_limit = Some(limit);
             $self
         }
+
+        /// How long the key is held, unless as the workers' policy says ([`Hold::Policy`]).
+        pub fn hold(mut $self, hold: Hold) -> Self {
+            $target.options.hold = Some(hold);
+            $self
+        }
+    };
+}
+
+macro_rules! key_setters {
+    ($self:ident => $target:expr) => {
+        /// The caller's name for the operation, equal on every repeat and unique in the whole schema. While the key is
+        /// held, a repeat of the same request makes no second job and gets [`Enqueued::Existing`]; another request
+        /// under it gets [`Error::KeyConflict`](crate::Error::KeyConflict). It outlives retries, retirement and reopen.
+        pub fn key(mut $self, key: impl Into<String>) -> Self {
+            $target.options.key = Some(key.into());
+            $self
+        }
+
+        /// Tells requests under one key apart by the kind and this, instead of by the kind and the payload: for payloads
+        /// that differ between repeats, such as by a time.
+        pub fn fingerprint<T: Serialize + ?Sized>(mut $self, request: &T) -> Self {
+            $target.set_fingerprint(request);
+            $self
+        }
     };
 }
 
@@ -122,6 +131,7 @@ impl JobOptions {
     }
 
     option_setters!(self => self);
+    key_setters!(self => self);
 
     fn set_queue(&mut self, queue: String) {
         self.options.queue = Some(queue);
@@ -130,15 +140,32 @@ impl JobOptions {
     fn set_compensation<C: Job>(&mut self, job: &C) {
         match Draft::of(job, Options::default(), &self.limits) {
             Ok(draft) => self.options.if_retired = Some(Box::new(draft)),
-            Err(error) => self.error = Some(std::sync::Arc::new(error)),
+            Err(error) => self.refuse("if_retired", error.to_string()),
         }
     }
 
-    pub(crate) fn draft<J: Job>(&self, job: &J, limits: &Limits) -> Result<Draft> {
-        if let Some(error) = &self.error {
-            return Err(crate::Error::invalid("if_retired", error.to_string()));
+    fn set_fingerprint<T: Serialize + ?Sized>(&mut self, request: &T) {
+        match serde_json::to_string(request) {
+            Ok(json) => self.options.fingerprint = Some(json),
+            Err(error) => self.refuse("fingerprint", format!("cannot be written as json: {error}")),
         }
-        Draft::of(job, self.options.clone(), limits)
+    }
+
+    fn refuse(&mut self, field: &'static str, problem: String) {
+        self.error.get_or_insert((field, problem));
+    }
+
+    pub(crate) fn draft<J: Job>(&self, job: &J, limits: &Limits) -> Result<Draft> {
+        self.draft_named(job, None, limits)
+    }
+
+    fn draft_named<J: Job>(&self, job: &J, key: Option<String>, limits: &Limits) -> Result<Draft> {
+        if let Some((field, problem)) = &self.error {
+            return Err(crate::Error::invalid(*field, problem));
+        }
+        let mut options = self.options.clone();
+        options.key = key.or(options.key);
+        Draft::of(job, options, limits)
     }
 }
 
@@ -158,6 +185,7 @@ pub struct Enqueue<'c, DB: Backend, J: Job> {
 
 impl<'c, DB: Backend, J: Job> Enqueue<'c, DB, J> {
     option_setters!(self => self.chosen);
+    key_setters!(self => self.chosen);
 }
 
 impl<'c, DB: Backend, J: Job> IntoFuture for Enqueue<'c, DB, J> {
@@ -168,8 +196,9 @@ impl<'c, DB: Backend, J: Job> IntoFuture for Enqueue<'c, DB, J> {
         let draft = self.chosen.draft(&self.job, self.rowlock.limits());
         let (rowlock, door) = (self.rowlock, self.door);
         Box::pin(async move {
-            let ids = put(rowlock, door, vec![draft?]).await?;
-            Ok(Enqueued::New(ids.first().copied().unwrap_or_default()))
+            let mut put = put(rowlock, door, vec![draft?]).await?;
+            put.pop()
+                .ok_or_else(|| crate::Error::NotFound("the job that was just enqueued".into()))
         })
     }
 }
@@ -180,20 +209,31 @@ pub struct EnqueueAll<'c, DB: Backend, J: Job> {
     rowlock: &'c Rowlock<DB>,
     door: Door<'c, DB>,
     jobs: Vec<J>,
+    /// Empty, or one for each job.
+    keys: Vec<String>,
     chosen: JobOptions,
 }
 
 impl<'c, DB: Backend, J: Job> EnqueueAll<'c, DB, J> {
     option_setters!(self => self.chosen);
+
+    /// Gives each job a key, as [`Enqueue::key`] does for one. A key that comes twice makes one job.
+    pub fn key_by<K: Into<String>>(mut self, key: impl Fn(&J) -> K) -> Self {
+        self.keys = self.jobs.iter().map(|job| key(job).into()).collect();
+        self
+    }
 }
 
 impl<'c, DB: Backend, J: Job> IntoFuture for EnqueueAll<'c, DB, J> {
-    type Output = Result<Vec<i64>>;
+    type Output = Result<Vec<Enqueued>>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
     fn into_future(self) -> Self::IntoFuture {
         let limits = self.rowlock.limits();
-        let named = |(i, job)| self.chosen.draft(job, limits).map_err(|e| within_batch(i, e));
+        let named = |(i, job)| {
+            let draft = self.chosen.draft_named(job, self.keys.get(i).cloned(), limits);
+            draft.map_err(|e| within_batch(i, e))
+        };
         let drafts: Result<Vec<Draft>> = self.jobs.iter().enumerate().map(named).collect();
         let (rowlock, door) = (self.rowlock, self.door);
         Box::pin(async move { put(rowlock, door, drafts?).await })
@@ -208,7 +248,7 @@ fn within_batch(index: usize, error: crate::Error) -> crate::Error {
     }
 }
 
-async fn put<DB: Backend>(rowlock: &Rowlock<DB>, door: Door<'_, DB>, drafts: Vec<Draft>) -> Result<Vec<i64>> {
+async fn put<DB: Backend>(rowlock: &Rowlock<DB>, door: Door<'_, DB>, drafts: Vec<Draft>) -> Result<Vec<Enqueued>> {
     match door {
         Door::Caller(conn) => DB::enqueue_in(rowlock.store(), conn, &drafts)
             .await
@@ -223,9 +263,12 @@ impl<DB: Backend> Rowlock<DB> {
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) and [`Error::Encode`](crate::Error::Encode) before any SQL, so the
-    /// transaction stays good; [`Error::TryAgain`](crate::Error::TryAgain) when another transaction is in the way (a
+    /// transaction stays good. [`Error::KeyConflict`](crate::Error::KeyConflict) when another request holds the key; the
+    /// transaction is as it was. [`Error::TryAgain`](crate::Error::TryAgain) when another transaction is in the way (a
     /// serialisation failure, a deadlock, a busy file): run yours again; [`Error::Database`](crate::Error::Database)
     /// otherwise.
+    ///
+    /// With a key it waits for any open transaction that is about to take the same key, and answers when that has ended.
     ///
     /// Cancel safety: dropped half-way, the caller's connection is in the middle of a statement; roll back and drop it,
     /// as after any cancelled query.
@@ -253,7 +296,7 @@ impl<DB: Backend> Rowlock<DB> {
         }
     }
 
-    /// Enqueues many in the caller's transaction, a thousand per statement, all or none; ids in input order.
+    /// Enqueues many in the caller's transaction, a thousand per statement, all or none; answers in input order.
     ///
     /// # Errors
     /// As [`Rowlock::enqueue`], with the index of the refused job in the field's name.
@@ -268,6 +311,7 @@ impl<DB: Backend> Rowlock<DB> {
             rowlock: self,
             door: Door::Caller(conn),
             jobs: jobs.into_iter().collect(),
+            keys: Vec::new(),
             chosen: JobOptions::new(),
         }
     }
@@ -283,6 +327,7 @@ impl<DB: Backend> Rowlock<DB> {
             rowlock: self,
             door: Door::Own,
             jobs: jobs.into_iter().collect(),
+            keys: Vec::new(),
             chosen: JobOptions::new(),
         }
     }

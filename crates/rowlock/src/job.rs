@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::{
     error::{Error, Result},
-    key::check_key,
+    key::{Hold, Keyed, check_key},
 };
 
 /// A unit of work. `#[derive(Job)]` fills this in; a plain `impl` works as well.
@@ -65,6 +65,10 @@ pub(crate) struct Options {
     pub(crate) if_retired: Option<Box<Draft>>,
     pub(crate) waits_for: Option<String>,
     pub(crate) wait_limit: Option<Duration>,
+    pub(crate) key: Option<String>,
+    pub(crate) hold: Option<Hold>,
+    /// JSON that stands for the payload when two requests are compared.
+    pub(crate) fingerprint: Option<String>,
 }
 
 /// What a job waits for before it may run.
@@ -93,6 +97,25 @@ impl Wait {
     pub(crate) fn limit_us(&self) -> Option<i64> {
         let us = |limit: Duration| i64::try_from(limit.as_micros()).unwrap_or(i64::MAX);
         self.limit.map(us)
+    }
+}
+
+impl Options {
+    /// The key with everything it needs, if there is one. Sizes are checked first: fingerprints are taken recursively.
+    fn keyed(&self, kind: &str, payload: &str, limits: &Limits) -> Result<Option<Box<Keyed>>> {
+        let Some(key) = &self.key else {
+            let lone = [
+                ("hold", self.hold.is_some()),
+                ("fingerprint", self.fingerprint.is_some()),
+            ];
+            return match lone.into_iter().find(|(_, given)| *given) {
+                Some((field, _)) => Err(Error::invalid(field, "given without a key; add .key(…)")),
+                None => Ok(None),
+            };
+        };
+        let request = self.fingerprint.as_deref().unwrap_or(payload);
+        check_payload(request, limits)?;
+        Keyed::new(key, self.hold.unwrap_or_default(), kind, request).map(Some)
     }
 }
 
@@ -137,6 +160,7 @@ pub struct Draft {
     pub if_retired: Option<String>,
     /// Stands in waiting until then.
     pub wait: Option<Wait>,
+    pub key: Option<Box<Keyed>>,
 }
 
 impl Draft {
@@ -145,6 +169,7 @@ impl Draft {
             kind: J::KIND.to_owned(),
             source,
         })?;
+        let key = options.keyed(J::KIND, &payload, limits)?;
         Draft {
             uid: Uuid::now_v7(),
             kind: J::KIND.to_owned(),
@@ -164,6 +189,7 @@ impl Draft {
             position: 0,
             if_retired: options.if_retired.map(|d| d.as_compensation()).transpose()?,
             wait: Wait::of(options.waits_for, options.wait_limit)?,
+            key,
         }
         .checked(limits)
     }

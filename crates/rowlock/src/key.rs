@@ -9,7 +9,10 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    state::{Ended, State},
+};
 
 /// The longest key, in bytes: it is the first column of a unique index.
 const KEY_BYTES_MAX: usize = 250;
@@ -46,6 +49,97 @@ impl Hold {
             Hold::For(period) => Some(period),
             _ => None,
         }
+    }
+
+    /// Refuses a period that is none, or that no database could add to a time.
+    pub(crate) fn checked(self) -> Result<Hold> {
+        const LONGEST: Duration = Duration::from_secs(3600 * 24 * 366 * 10);
+        match self {
+            Hold::For(period) if period.is_zero() || period > LONGEST => Err(Error::invalid(
+                "hold",
+                format!("{period:?} is not above zero and at most ten years; for longer, hold it for ever"),
+            )),
+            hold => Ok(hold),
+        }
+    }
+}
+
+/// Whether an enqueue key may be given to another job: the only place that decides. `hold` is the word stored beside
+/// the key, `passed` says that its period is over, `state` is where its job stands. A key held by policy goes with the
+/// workers' sweep alone.
+pub(crate) fn hold_is_over(hold: &str, passed: bool, state: Option<State>) -> bool {
+    let in_a_place = !matches!(state, None | Some(State::Finished));
+    match hold {
+        "open" => !in_a_place,
+        "period" => passed && !in_a_place,
+        _ => false,
+    }
+}
+
+/// What a draft is called, what it asks for, and how long that name is held.
+#[derive(Clone, Debug)]
+pub struct Keyed {
+    pub key: String,
+    pub fingerprint: Fingerprint,
+    pub hold: Hold,
+}
+
+impl Keyed {
+    /// Checks the key and takes the fingerprint of the request: its kind, and the JSON that tells it from others.
+    pub(crate) fn new(key: &str, hold: Hold, kind: &str, request: &str) -> Result<Box<Keyed>> {
+        check_key("key", key)?;
+        Ok(Box::new(Keyed {
+            key: key.to_owned(),
+            fingerprint: Fingerprint::of_json(kind, request)?,
+            hold: hold.checked()?,
+        }))
+    }
+}
+
+/// What an enqueue did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub enum Enqueued {
+    /// A new job, under this id. It exists if and only if the caller's transaction commits.
+    New(i64),
+    /// Its key is held by a job for the same request; nothing was written.
+    Existing(Existing),
+}
+
+impl Enqueued {
+    /// The job's id, new or not.
+    pub fn id(&self) -> i64 {
+        match self {
+            Enqueued::New(id) => *id,
+            Enqueued::Existing(existing) => existing.id,
+        }
+    }
+
+    /// Whether this enqueue made the job.
+    pub fn is_new(&self) -> bool {
+        matches!(self, Enqueued::New(_))
+    }
+}
+
+/// The job that holds a key already, as it stood when it was looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Existing {
+    /// The job.
+    pub id: i64,
+    /// Where it stands. `None` when its history is gone: it came to its end longer ago than history is kept.
+    pub state: Option<State>,
+    /// How its last attempt ended, if one has.
+    pub outcome: Option<Ended>,
+    /// What its handler returned, if it is done.
+    pub result: Option<serde_json::Value>,
+}
+
+impl Existing {
+    /// Whether only the key is left of it: the operation was over, and what it returned is not known any more.
+    pub fn is_pruned(&self) -> bool {
+        self.state.is_none()
     }
 }
 
@@ -182,6 +276,31 @@ mod tests {
         let of = |what| Fingerprint::of_json(what, "{}").unwrap();
         assert_ne!(of("charge"), of("refund"));
         assert!(Fingerprint::of_json("charge", "{").is_err());
+    }
+
+    #[test]
+    fn a_hold_ends_only_while_its_job_is_in_no_place() {
+        for state in [State::Ready, State::Leased, State::Case] {
+            for hold in ["open", "period", "policy", "ever"] {
+                assert!(
+                    !hold_is_over(hold, true, Some(state)),
+                    "{hold} of a job that is {state:?}"
+                );
+            }
+        }
+        for state in [None, Some(State::Finished)] {
+            let over = |hold, passed| hold_is_over(hold, passed, state);
+            assert!(over("open", false) && over("period", true));
+            assert!(!over("period", false) && !over("policy", true) && !over("ever", true));
+        }
+    }
+
+    #[test]
+    fn a_period_is_above_zero_and_bounded() {
+        assert!(Hold::For(Duration::from_secs(1)).checked().is_ok());
+        for bad in [Duration::ZERO, Duration::MAX] {
+            assert!(Hold::For(bad).checked().is_err(), "{bad:?}");
+        }
     }
 
     #[test]

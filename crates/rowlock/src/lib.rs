@@ -51,7 +51,7 @@ pub use crate::{
     case::CaseView,
     complete::Completed,
     effect::{EffectFilter, EffectState, EffectView, OnUnknown, Resolution, Verdict},
-    enqueue::{Enqueue, EnqueueAll, Enqueued, JobOptions},
+    enqueue::{Enqueue, EnqueueAll, JobOptions},
     error::{AlreadyHandled, Error, NotDone, Result},
     event::{Counters, Event, Skipped},
     handle::{
@@ -59,7 +59,7 @@ pub use crate::{
         Staged, TakeLock, Transition, Tx,
     },
     job::{Job, Limits},
-    key::Hold,
+    key::{Enqueued, Existing, Hold},
     lease::{Token, WorkerId},
     observe::{AttemptView, Awaited, JobFilter, JobView, LaneStatus, Observe, RolloutView, Status, Wait, WorkerStatus},
     operate::Operate,

@@ -71,6 +71,8 @@ pub struct JobView {
     pub created_at: Timestamp,
     /// The name it waits for, or waited for.
     pub waits_for: Option<String>,
+    /// The caller's key, while this job holds it.
+    pub key: Option<String>,
 }
 
 fn state_word<S: serde::Serializer>(state: &State, s: S) -> std::result::Result<S::Ok, S::Error> {
@@ -133,6 +135,8 @@ pub struct JobFilter {
     pub state: Option<State>,
     /// Only jobs with this tag.
     pub tag: Option<String>,
+    /// Only the job that holds this key.
+    pub key: Option<String>,
     /// Only ids below this one: the next page.
     pub below: Option<i64>,
     /// At most this many, newest first; 0 means 100.

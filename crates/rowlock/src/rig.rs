@@ -32,14 +32,15 @@ use crate::{
     claim::{Planner, Reach},
     enqueue::JobOptions,
     error::{Error, Result},
-    handle::{Attempt, Ctx, Outcome, Staged, Tx, atomic::Handler},
+    handle::{Attempt, Ctx, Fail, Outcome, Staged, Tx, atomic::Handler},
     job::{Job, kind_no, queue_no},
+    key::Enqueued,
     lease::{Claimed, WorkerId},
     observe::JobView,
     root::{Backend, Rowlock},
     settle::Ending,
     state::Ended,
-    store::{ClaimReply, Clock, Store, Timing},
+    store::{ClaimReply, Clock, Settlement, Store, Timing},
     worker::{
         hand::{InHand, Session},
         run::{Env, Finished, run, run_for_nothing},
@@ -195,9 +196,9 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
     /// As [`Rowlock::enqueue_now`].
     pub async fn enqueue_with<J: Job>(&self, job: J, options: JobOptions) -> Result<i64> {
         let draft = options.draft(&job, self.rowlock.limits())?;
-        let ids = self.rowlock.store().enqueue(std::slice::from_ref(&draft)).await?;
-        ids.first()
-            .copied()
+        let put = self.rowlock.store().enqueue(std::slice::from_ref(&draft)).await?;
+        put.first()
+            .map(Enqueued::id)
             .ok_or_else(|| Error::NotFound("the job that was just enqueued".into()))
     }
 
@@ -211,13 +212,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         let finished = run(&self.env(), handler, &claimed, attempt, &job).await;
         let (ended, error) = match finished {
             Finished::Settled { ended, error, .. } => (Some(ended), error),
-            Finished::Settle { settlement, .. } => {
-                let applied = self.rowlock.store().settle(std::slice::from_ref(&settlement)).await?;
-                (
-                    applied.first().copied().unwrap_or(false).then_some(settlement.ended),
-                    settlement.error,
-                )
-            }
+            Finished::Settle { settlement, .. } => self.settle(settlement, &job).await?,
             Finished::LeaseLost | Finished::Cut => (None, None),
         };
         let hooks = job.take_hooks();
@@ -287,6 +282,19 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
             }
         }
         Ok(())
+    }
+
+    /// Writes an attempt's end as the engine does; one whose next link is refused becomes a case.
+    async fn settle(&self, mut end: Settlement, job: &InHand) -> Result<(Option<Ended>, Option<String>)> {
+        let store = self.rowlock.store();
+        let applied = match store.settle(std::slice::from_ref(&end)).await {
+            Err(error @ Error::KeyConflict { .. }) => {
+                end = job.ending.failed(Fail::from(error));
+                store.settle(std::slice::from_ref(&end)).await?
+            }
+            applied => applied?,
+        };
+        Ok((applied.contains(&true).then_some(end.ended), end.error))
     }
 
     fn env(&self) -> Env<DB> {

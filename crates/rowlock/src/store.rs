@@ -26,6 +26,7 @@ use crate::{
     case::CaseView,
     error::Result,
     job::Draft,
+    key::Enqueued,
     lease::{Claimed, Token, WorkerId},
     observe::{AttemptView, JobFilter, JobView, Status},
     state::{Ended, State},
@@ -34,6 +35,7 @@ use crate::{
 pub mod body_lock;
 pub mod guard;
 pub mod journal;
+mod keys;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod setting;
@@ -216,13 +218,15 @@ pub trait Store:
     /// Applies the missing migrations under a lock, one transaction each; returns their names.
     fn migrate(&self) -> Fut<'_, Vec<String>>;
 
-    /// Inserts in a commit of its own and sends the wake after it. Ids in input order.
-    fn enqueue<'a>(&'a self, drafts: &'a [Draft]) -> Fut<'a, Vec<i64>>;
+    /// Inserts in a commit of its own and sends the wake after it; answers in input order. A key that contradicts an
+    /// earlier request refuses all of them.
+    fn enqueue<'a>(&'a self, drafts: &'a [Draft]) -> Fut<'a, Vec<Enqueued>>;
 
     fn register<'a>(&'a self, worker: WorkerId, name: &'a str, lease: Duration) -> Fut<'a, ()>;
     fn claim<'a>(&'a self, ask: &'a ClaimAsk) -> Fut<'a, ClaimReply>;
     /// Settles a batch in one commit; `false` where the lease was lost. Entries do not share their fate: the lost
-    /// ones leave the others standing. Wakes are sent after the commit.
+    /// ones leave the others standing. Wakes are sent after the commit. A next link whose key contradicts an earlier
+    /// request refuses the whole batch with `KeyConflict`: send those with keys alone.
     fn settle<'a>(&'a self, batch: &'a [Settlement]) -> Fut<'a, Vec<bool>>;
     /// Waits for the backend that held the token, then says what happened. A lock timeout is an error: ask again.
     fn resolve(&self, token: Token) -> Fut<'_, Resolved>;
@@ -293,9 +297,13 @@ pub trait Room: Database {
     /// What `Store::cut` needs to end this connection from outside; never 0.
     fn holder(held: &Self::Held) -> i64;
 
-    /// Inserts in the caller's transaction; the wake travels with its commit and vanishes with its rollback.
-    fn enqueue_in<'a>(store: &'a Self::Store, conn: &'a mut Self::Connection, drafts: &'a [Draft])
-    -> Fut<'a, Vec<i64>>;
+    /// Inserts in the caller's transaction; the wake travels with its commit and vanishes with its rollback. After a
+    /// `KeyConflict` the transaction is as it was.
+    fn enqueue_in<'a>(
+        store: &'a Self::Store,
+        conn: &'a mut Self::Connection,
+        drafts: &'a [Draft],
+    ) -> Fut<'a, Vec<Enqueued>>;
 
     /// Opens a handler's transaction: begin, local time limits, the marker and the savepoint in one go.
     fn begin<'a>(store: &'a Self::Store, token: &'a Token, timing: Timing, level: Isolation) -> Fut<'a, Self::Held>;

@@ -13,6 +13,8 @@ mod guard;
 mod handle;
 mod hooks;
 mod isolation;
+mod keys;
+mod keys_race;
 mod migrate;
 mod observe;
 mod operate;
@@ -32,6 +34,7 @@ use std::{
     time::Duration,
 };
 
+pub(crate) use proof::bed::ids_of;
 use proof::bed::{Database, Server};
 use rowlock::{AttemptView, Backoff, Counters, Ended, Fail, Job, JobView, State};
 use serde::{Deserialize, Serialize};

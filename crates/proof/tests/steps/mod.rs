@@ -81,6 +81,7 @@ pub(crate) async fn enqueue_to(
         .bind(NOW)
         .bind(times(None::<&str>, count))
         .bind(None::<&str>)
+        .bind(None::<Vec<i64>>)
         .fetch_all(pg)
         .await
         .unwrap();

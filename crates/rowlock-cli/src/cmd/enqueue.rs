@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use rowlock::NamedJob;
+use rowlock::{Enqueued, Hold, NamedJob, State};
 
 use super::{Place, duration};
 use crate::output;
@@ -30,6 +30,24 @@ pub(crate) struct Args {
     /// The payload's version
     #[arg(long, default_value_t = 1)]
     version: i32,
+    /// A name for the operation: while it is held, a repeat makes no second job
+    #[arg(long)]
+    key: Option<String>,
+    /// How long the key is held: while its job is open, for ever, or for at least so long, such as 30d; else as long as
+    /// the workers keep keys
+    #[arg(long, value_parser = hold, value_name = "open|ever|30d", requires = "key")]
+    hold: Option<Hold>,
+}
+
+fn hold(text: &str) -> Result<Hold, String> {
+    match text {
+        "open" => Ok(Hold::WhileOpen),
+        "ever" => Ok(Hold::ForEver),
+        period => {
+            let period = duration(period).map_err(|_| "give open, ever, or a time such as 30d".to_owned())?;
+            Ok(Hold::For(period))
+        }
+    }
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
@@ -41,7 +59,14 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         priority: args.priority,
         attempts_max: args.attempts,
         delay: args.after,
+        key: args.key,
+        hold: args.hold.unwrap_or_default(),
     };
-    let id = place.checked().await?.enqueue(job).await?.id();
-    output::print(&format!("{id}\n"))
+    let put = place.checked().await?.enqueue(job).await?;
+    output::print(&format!("{}\n", put.id()))?;
+    if let Enqueued::Existing(existing) = put {
+        let state = existing.state.map_or("gone, only its key is left", State::as_str);
+        output::note(&format!("the key is held by that job already; it is {state}"));
+    }
+    Ok(())
 }

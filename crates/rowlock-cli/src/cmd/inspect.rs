@@ -95,6 +95,9 @@ fn facts(job: &JobView) -> String {
     if let Some(expires) = job.expires_at {
         fact("expires", format!("{} ({expires})", when(expires)));
     }
+    if let Some(key) = &job.key {
+        fact("key", key.clone());
+    }
     if !job.tags.is_empty() {
         fact("tags", job.tags.join(", "));
     }

@@ -20,6 +20,9 @@ pub(crate) struct Args {
     /// Only jobs with this tag
     #[arg(long)]
     tag: Option<String>,
+    /// Only the job that holds this key
+    #[arg(long)]
+    key: Option<String>,
     /// At most so many
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
     max: i64,
@@ -41,6 +44,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         kind: args.kind,
         state: args.state,
         tag: args.tag,
+        key: args.key,
         below: args.below,
         max: args.max,
     };

@@ -1,8 +1,8 @@
--- Inserts any number of jobs, body and place, in the caller's transaction; ids come back in input order.
+-- Inserts any number of jobs, body and place, in the caller's transaction; ids come back in input order, those reserved for keys as given.
 -- Index: none read; writes job_pkey, ready_order, ready_id.
 with input as materialized (
   select
-    nextval('rowlock.job_id') as id,
+    coalesce(u.id, nextval('rowlock.job_id')) as id,
     u.ord,
     u.uid,
     u.kind,
@@ -23,10 +23,10 @@ with input as materialized (
   from (select coalesce($16::timestamptz, clock_timestamp()) as now) t
   cross join unnest(
     $1::uuid[], $2::text[], $3::bigint[], $4::int[], $5::text[], $6::bigint[], $7::smallint[], $8::int[],
-    $9::text[], $10::text[], $11::bigint[], $12::int[], $13::timestamptz[], $14::bigint[], $15::timestamptz[], $17::text[]
+    $9::text[], $10::text[], $11::bigint[], $12::int[], $13::timestamptz[], $14::bigint[], $15::timestamptz[], $17::text[], $19::bigint[]
   ) with ordinality as u (
     uid, kind, kind_no, version, queue, queue_no, priority, attempts_max,
-    payload, tags, chain, position, due_at, delay_us, expires_at, if_retired, ord
+    payload, tags, chain, position, due_at, delay_us, expires_at, if_retired, id, ord
   )
 ), body as (
   insert into rowlock.job (

@@ -9,6 +9,7 @@ mod conns;
 mod flow;
 mod guard;
 mod journal;
+mod keys;
 mod migrate;
 mod recover;
 mod rows;
@@ -37,6 +38,7 @@ use crate::{
     case::CaseView,
     error::{Doing, Error, Result, sqlstate},
     job::Draft,
+    key::Enqueued,
     lease::{Token, WorkerId},
     observe::{AttemptView, JobFilter, JobView, Status},
     store::{
@@ -200,13 +202,16 @@ impl Store for PgStore {
         self.within(Duration::from_secs(600), "migrate", migrate::run(&self.0))
     }
 
-    fn enqueue<'a>(&'a self, drafts: &'a [Draft]) -> Fut<'a, Vec<i64>> {
+    fn enqueue<'a>(&'a self, drafts: &'a [Draft]) -> Fut<'a, Vec<Enqueued>> {
         self.within(Duration::from_secs(60), "enqueue", async {
             let mut lent = self.0.engine.acquire().await.doing("enqueue")?;
-            let ids = flow::enqueue(&self.0, lent.pg(), drafts, false).await?;
-            lent.give_back();
-            self.wake(&drafts.iter().map(Draft::queue_no).collect::<Vec<_>>());
-            Ok(ids)
+            let put = flow::enqueue(&self.0, lent.pg(), drafts, false).await;
+            if matches!(put, Ok(_) | Err(Error::KeyConflict { .. })) {
+                lent.give_back();
+            }
+            let put = put.map_err(Error::answered)?;
+            self.wake(&flow::new_queues(drafts, &put));
+            Ok(put)
         })
     }
 
@@ -348,8 +353,9 @@ impl Room for Postgres {
         held.pid().into()
     }
 
-    fn enqueue_in<'a>(store: &'a PgStore, conn: &'a mut PgConnection, drafts: &'a [Draft]) -> Fut<'a, Vec<i64>> {
-        Box::pin(flow::enqueue(&store.0, conn, drafts, true))
+    fn enqueue_in<'a>(store: &'a PgStore, conn: &'a mut PgConnection, drafts: &'a [Draft]) -> Fut<'a, Vec<Enqueued>> {
+        let put = flow::enqueue(&store.0, conn, drafts, true);
+        Box::pin(async { put.await.map_err(Error::answered) })
     }
 
     fn begin<'a>(store: &'a PgStore, token: &'a Token, timing: Timing, level: Isolation) -> Fut<'a, Lent> {

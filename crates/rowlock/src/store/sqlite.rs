@@ -12,6 +12,7 @@ mod conns;
 mod flow;
 mod guard;
 mod journal;
+mod keys;
 mod migrate;
 mod recover;
 mod refused;
@@ -43,8 +44,9 @@ use self::{
 };
 use crate::{
     case::CaseView,
-    error::{Doing, Result},
+    error::{Doing, Error, Result},
     job::Draft,
+    key::Enqueued,
     lease::{Token, WorkerId},
     observe::{AttemptView, JobFilter, JobView, Status},
     store::{
@@ -168,17 +170,21 @@ impl Store for SqliteStore {
         })
     }
 
-    fn enqueue<'a>(&'a self, drafts: &'a [Draft]) -> Fut<'a, Vec<i64>> {
+    fn enqueue<'a>(&'a self, drafts: &'a [Draft]) -> Fut<'a, Vec<Enqueued>> {
         Box::pin(async {
             if drafts.is_empty() {
                 return Ok(Vec::new());
             }
             let write = self.write("enqueue", drafts.to_vec(), |db, now, drafts| {
-                Box::pin(async move { Ok((flow::enqueue(db, now, drafts).await?, flow::due_queues(drafts, now))) })
+                Box::pin(async move {
+                    let put = flow::enqueue_all(db, now, drafts).await?;
+                    let woken = put.as_ref().map(|put| flow::new_due_queues(drafts, put, now));
+                    Ok((woken.unwrap_or_default(), put))
+                })
             });
-            let (ids, woken) = write.await?;
+            let (woken, put) = write.await.map_err(Error::answered)?;
             self.wake(&woken);
-            Ok(ids)
+            Ok(put?)
         })
     }
 
@@ -196,9 +202,9 @@ impl Store for SqliteStore {
     fn settle<'a>(&'a self, batch: &'a [Settlement]) -> Fut<'a, Vec<bool>> {
         Box::pin(async {
             let write = self.write("settle", batch.to_vec(), |db, now, batch| {
-                Box::pin(flow::settle(db, now, batch))
+                Box::pin(flow::settle_all(db, now, batch))
             });
-            let (held, woken) = write.await?;
+            let (held, woken) = write.await??;
             self.wake(&woken);
             Ok(batch.iter().map(|s| held.contains(&s.token)).collect())
         })

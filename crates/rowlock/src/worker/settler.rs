@@ -6,15 +6,17 @@
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio_util::sync::CancellationToken;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     hand::{InHand, Shared},
     hooks,
 };
 use crate::{
+    error::Error,
     event::{Event, Skipped},
     fault::point,
+    handle::Fail,
     state::Ended,
     store::{Resolved, Settlement, Store},
 };
@@ -34,6 +36,7 @@ pub(crate) struct ToSettle {
 
 /// Runs until every sender is gone and everything is written, or `give_up` fires.
 pub(crate) async fn run(shared: Arc<Shared>, mut rx: UnboundedReceiver<ToSettle>, give_up: CancellationToken) {
+    let beside = TaskTracker::new();
     while let Some(first) = rx.recv().await {
         let mut batch = vec![first];
         let gathered = tokio::time::sleep(GATHER);
@@ -48,12 +51,25 @@ pub(crate) async fn run(shared: Arc<Shared>, mut rx: UnboundedReceiver<ToSettle>
                 () = &mut gathered => break,
             }
         }
-        write(&shared, batch, &give_up).await;
+        // A key may have to wait for somebody's open transaction, or be refused: no neighbour shares that.
+        let (keyed, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(ToSettle::is_keyed);
+        apart(&shared, keyed, &give_up, &beside);
+        if !batch.is_empty() {
+            write(&shared, batch, &give_up, &beside).await;
+        }
+    }
+    beside.close();
+    beside.wait().await;
+}
+
+impl ToSettle {
+    fn is_keyed(&self) -> bool {
+        self.settlement.next.iter().any(|draft| draft.key.is_some())
     }
 }
 
-async fn write(shared: &Arc<Shared>, batch: Vec<ToSettle>, give_up: &CancellationToken) {
-    let settlements: Vec<Settlement> = batch.iter().map(|s| s.settlement.clone()).collect();
+async fn write(shared: &Arc<Shared>, mut batch: Vec<ToSettle>, give_up: &CancellationToken, beside: &TaskTracker) {
+    let mut settlements: Vec<Settlement> = batch.iter().map(|s| s.settlement.clone()).collect();
     let mut wait = Duration::from_millis(50);
     let mut sent_before = false;
     let mut refused = 0;
@@ -61,6 +77,13 @@ async fn write(shared: &Arc<Shared>, batch: Vec<ToSettle>, give_up: &Cancellatio
     let applied = loop {
         match shared.store.settle(&settlements).await {
             Ok(applied) => break applied,
+            Err(error @ Error::KeyConflict { .. }) if batch.len() == 1 => {
+                // Nothing of it was written. What the handler asked for cannot be, so a person must look.
+                let entry = &mut batch[0];
+                entry.settlement = entry.job.ending.failed(Fail::from(error));
+                settlements[0] = entry.settlement.clone();
+                continue;
+            }
             Err(error) => {
                 tracing::warn!(jobs = batch.len(), %error, "settling failed; trying again");
                 sent_before = true;
@@ -69,7 +92,7 @@ async fn write(shared: &Arc<Shared>, batch: Vec<ToSettle>, give_up: &Cancellatio
         }
         if refused >= REFUSED_MAX && batch.len() > 1 {
             // One of them may be what the database refuses; from here on each stands for itself.
-            return apart(shared, batch, give_up);
+            return apart(shared, batch, give_up, beside);
         }
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
@@ -85,11 +108,12 @@ async fn write(shared: &Arc<Shared>, batch: Vec<ToSettle>, give_up: &Cancellatio
 }
 
 /// Writes each entry of a batch on its own, beside each other, so that one that fails holds up no other.
-fn apart(shared: &Arc<Shared>, batch: Vec<ToSettle>, give_up: &CancellationToken) {
+fn apart(shared: &Arc<Shared>, batch: Vec<ToSettle>, give_up: &CancellationToken, beside: &TaskTracker) {
     for entry in batch {
-        let (shared, give_up) = (shared.clone(), give_up.clone());
-        tokio::spawn(async move {
-            let one: Pin<Box<dyn Future<Output = ()> + Send + '_>> = Box::pin(write(&shared, vec![entry], &give_up));
+        let (shared, give_up, tracker) = (shared.clone(), give_up.clone(), beside.clone());
+        beside.spawn(async move {
+            let one: Pin<Box<dyn Future<Output = ()> + Send + '_>> =
+                Box::pin(write(&shared, vec![entry], &give_up, &tracker));
             one.await;
         });
     }

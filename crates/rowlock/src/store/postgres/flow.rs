@@ -5,49 +5,66 @@ use std::collections::HashMap;
 use jiff_sqlx::ToSqlx;
 use sqlx::{Connection, PgConnection, Postgres, Row, SqlStr, postgres::PgArguments, query::Query};
 
-use super::{Inner, rows};
+use super::{Inner, keys, rows};
 use crate::{
-    error::{Doing, Result, sqlstate},
+    error::{Doing, Error, Result, sqlstate},
     job::{Draft, Wait, queue_no},
+    key::Enqueued,
     lease::Token,
     state::State,
-    store::{ClaimAsk, ClaimReply, Probe, Resolved, SettledIn, Settlement},
+    store::{ClaimAsk, ClaimReply, Probe, Resolved, SettledIn, Settlement, keys::any_keyed},
 };
 
 /// How many jobs one enqueue statement carries; more are sent as several statements of one transaction.
 const ENQUEUE_CHUNK: usize = 1000;
 
 /// Inserts on the given connection. The hint, if wanted, travels with whatever commit follows.
-pub async fn enqueue(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<i64>> {
-    if drafts.len() <= ENQUEUE_CHUNK && drafts.windows(2).all(|two| alike(&two[0], &two[1])) {
-        return enqueue_chunk(inner, pg, drafts, hint).await;
+pub async fn enqueue(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<Enqueued>> {
+    let same = drafts.windows(2).all(|two| alike(&two[0], &two[1]));
+    if same && !any_keyed(drafts) && drafts.len() <= ENQUEUE_CHUNK {
+        let ids = enqueue_chunk(inner, pg, drafts, None, hint).await?;
+        return Ok(ids.into_iter().map(Enqueued::New).collect());
     }
     // All or nothing: in a transaction the caller's, begun through sqlx or by hand, else in one of our own. Only the
     // server knows of a transaction begun by hand, and tells by whether it lets us make a savepoint.
     match sqlx::raw_sql("savepoint rowlock_enqueue").execute(&mut *pg).await {
         Ok(_) => {
-            let ids = enqueue_chunks(inner, pg, drafts, hint).await?;
-            sqlx::raw_sql("release savepoint rowlock_enqueue")
-                .execute(pg)
-                .await
-                .doing("enqueue")?;
-            Ok(ids)
+            let put = keys::put(inner, pg, drafts, hint).await?;
+            let end = match put {
+                Ok(_) => "release savepoint rowlock_enqueue",
+                Err(_) => "rollback to savepoint rowlock_enqueue; release savepoint rowlock_enqueue",
+            };
+            sqlx::raw_sql(end).execute(pg).await.doing("enqueue")?;
+            Ok(put?)
         }
         Err(e) if sqlstate(&e).as_deref() == Some("25P01") => {
-            let mut tx = pg.begin().await.doing("enqueue")?;
-            let ids = enqueue_chunks(inner, &mut tx, drafts, hint).await?;
-            tx.commit().await.doing("enqueue")?;
-            Ok(ids)
+            let begin = pg.begin_with("begin isolation level read committed");
+            let mut tx = begin.await.doing("enqueue")?;
+            let put = keys::put(inner, &mut tx, drafts, hint).await?;
+            match put {
+                Ok(_) => tx.commit().await.doing("enqueue")?,
+                Err(_) => tx.rollback().await.doing("enqueue")?,
+            }
+            Ok(put?)
         }
         Err(e) => Err(e).doing("enqueue"),
     }
 }
 
-async fn enqueue_chunks(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<i64>> {
+/// With an id for each draft that has one reserved, where there are any.
+pub async fn enqueue_chunks(
+    inner: &Inner,
+    pg: &mut PgConnection,
+    drafts: &[Draft],
+    reserved: Option<&[Option<i64>]>,
+    hint: bool,
+) -> Result<Vec<i64>> {
     let mut ids = Vec::with_capacity(drafts.len());
     let runs = drafts.chunk_by(alike);
     for chunk in runs.flat_map(|run| run.chunks(ENQUEUE_CHUNK)) {
-        ids.extend(enqueue_chunk(inner, pg, chunk, hint).await?);
+        let from = ids.len();
+        let reserved = reserved.map(|ids| &ids[from..from + chunk.len()]);
+        ids.extend(enqueue_chunk(inner, pg, chunk, reserved, hint).await?);
     }
     Ok(ids)
 }
@@ -57,15 +74,21 @@ fn alike(one: &Draft, other: &Draft) -> bool {
     one.wait.is_some() == other.wait.is_some()
 }
 
-async fn enqueue_chunk(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<i64>> {
+async fn enqueue_chunk(
+    inner: &Inner,
+    pg: &mut PgConnection,
+    drafts: &[Draft],
+    reserved: Option<&[Option<i64>]>,
+    hint: bool,
+) -> Result<Vec<i64>> {
     let Some(first) = drafts.first() else {
         return Ok(Vec::new());
     };
     let hint = hint && !inner.heard.lately(drafts.iter().map(Draft::queue_no));
     let channel = hint.then_some(&*inner.channel);
     let insert = match first.wait {
-        None => bound(inner, inner.sql.enqueue.clone(), drafts, channel),
-        Some(_) => bound(inner, inner.sql.enqueue_waiting.clone(), drafts, channel)
+        None => bound(inner, inner.sql.enqueue.clone(), drafts, channel, reserved),
+        Some(_) => bound(inner, inner.sql.enqueue_waiting.clone(), drafts, channel, reserved)
             .bind(column(drafts, |d| d.wait.as_ref().map(|w| w.name.as_str())))
             .bind(column(drafts, |d| d.wait.as_ref().and_then(Wait::limit_us))),
     };
@@ -83,6 +106,7 @@ fn bound<'q>(
     sql: SqlStr,
     drafts: &'q [Draft],
     channel: Option<&'q str>,
+    reserved: Option<&'q [Option<i64>]>,
 ) -> Query<'q, Postgres, PgArguments> {
     sqlx::query(sql)
         .bind(column(drafts, |d| d.uid))
@@ -103,6 +127,13 @@ fn bound<'q>(
         .bind(inner.now())
         .bind(column(drafts, |d| d.if_retired.as_deref()))
         .bind(channel)
+        .bind(reserved)
+}
+
+/// The queues of the drafts that made a job.
+pub fn new_queues(drafts: &[Draft], put: &[Enqueued]) -> Vec<i64> {
+    let new = drafts.iter().zip(put).filter(|(_, put)| put.is_new());
+    new.map(|(draft, _)| draft.queue_no()).collect()
 }
 
 pub async fn claim(inner: &Inner, ask: &ClaimAsk) -> Result<ClaimReply> {
@@ -240,8 +271,8 @@ async fn write_what_follows(
             retired.push(settlement.token.id);
         }
     }
-    enqueue(inner, pg, &next, false).await?;
-    let mut woken: Vec<i64> = next.iter().map(Draft::queue_no).collect();
+    let put = enqueue(inner, pg, &next, false).await.map_err(Error::answered)?;
+    let mut woken = new_queues(&next, &put);
     if !retired.is_empty() {
         woken.extend(compensate(inner, pg, &retired).await?);
     }

@@ -43,6 +43,7 @@ pub async fn jobs(inner: &Inner, filter: &JobFilter) -> Result<Vec<JobView>> {
         .bind(&filter.tag)
         .bind(filter.below)
         .bind(if filter.max <= 0 { 100 } else { filter.max })
+        .bind(&filter.key)
         .fetch_all(lent.pg())
         .await
         .doing("list jobs")?;

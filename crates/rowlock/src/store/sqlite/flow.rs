@@ -15,14 +15,19 @@ use sqlx::{Connection, Row, SqliteConnection};
 use uuid::Uuid;
 
 use super::{
+    keys::{self, Put},
     rows::{self, DraftRow, ProbeRow, Taken},
     sql, waits,
 };
 use crate::{
     job::{Draft, Due},
+    key::Enqueued,
     lease::Token,
     state::State,
-    store::{ClaimAsk, ClaimReply, Resolved, Settlement},
+    store::{
+        ClaimAsk, ClaimReply, Resolved, Settlement,
+        keys::{Conflict, any_keyed},
+    },
 };
 
 /// One statement's array holds at most this many drafts, or this many bytes of payload and one draft more.
@@ -72,24 +77,38 @@ fn chunks(drafts: &[Draft]) -> impl Iterator<Item = &[Draft]> {
     })
 }
 
+/// In a transaction that others may share: all or nothing, and nothing after a conflict.
+pub async fn enqueue_all(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> sqlx::Result<Put> {
+    if !any_keyed(drafts) {
+        return keys::enqueue(db, now, drafts).await;
+    }
+    keys::begin(db).await?;
+    let put = keys::enqueue(db, now, drafts).await?;
+    keys::end(db, put.is_ok()).await?;
+    Ok(put)
+}
+
 /// On a caller's own connection, in or out of a transaction: all or nothing either way.
-pub async fn enqueue_in(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> sqlx::Result<Vec<i64>> {
+pub async fn enqueue_in(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> sqlx::Result<Put> {
     if drafts.is_empty() {
-        return Ok(Vec::new());
+        return Ok(Ok(Vec::new()));
     }
     match db.begin().await {
         Ok(mut tx) => {
-            let ids = enqueue(&mut tx, now, drafts).await?;
-            tx.commit().await?;
-            return Ok(ids);
+            let put = keys::enqueue(&mut tx, now, drafts).await?;
+            match put {
+                Ok(_) => tx.commit().await?,
+                Err(_) => tx.rollback().await?,
+            }
+            return Ok(put);
         }
         // The caller wrote `begin` by hand and sqlx does not know: a savepoint by hand goes with it.
         Err(error) if within_transaction(&error) => {}
         Err(error) => return Err(error),
     }
     sqlx::raw_sql("savepoint rowlock_enqueue").execute(&mut *db).await?;
-    let written = enqueue(&mut *db, now, drafts).await;
-    if written.is_err() {
+    let put = keys::enqueue(&mut *db, now, drafts).await;
+    if !matches!(put, Ok(Ok(_))) {
         sqlx::raw_sql("rollback to savepoint rowlock_enqueue")
             .execute(&mut *db)
             .await?;
@@ -97,12 +116,21 @@ pub async fn enqueue_in(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -
     sqlx::raw_sql("release savepoint rowlock_enqueue")
         .execute(&mut *db)
         .await?;
-    written
+    put
 }
 
 pub fn within_transaction(error: &sqlx::Error) -> bool {
     let said = error.as_database_error();
     said.is_some_and(|e| e.message().contains("within a transaction"))
+}
+
+/// Queues with a job among these that is new and due now.
+pub fn new_due_queues(drafts: &[Draft], put: &[Enqueued], now: i64) -> Vec<i64> {
+    let new = drafts.iter().zip(put).filter(|(_, put)| put.is_new());
+    distinct(
+        new.flat_map(|(draft, _)| due_queues(std::slice::from_ref(draft), now))
+            .collect(),
+    )
 }
 
 /// Queues with a job among these that is due now.
@@ -209,12 +237,26 @@ pub async fn end_leases(db: &mut SqliteConnection, now: i64, ends: &[EndRow<'_>]
     logged.iter().map(rows::token).collect()
 }
 
-/// Settles a batch: the tokens that held, and the queues that got due work. Lost ones leave the others standing.
-pub async fn settle(
+/// The tokens that held, and the queues that got due work.
+pub type Ends = (HashSet<Token>, Vec<i64>);
+
+/// [`settle`] in a transaction that others may share: nothing is left of it after a conflict.
+pub async fn settle_all(
     db: &mut SqliteConnection,
     now: i64,
     batch: &[Settlement],
-) -> sqlx::Result<(HashSet<Token>, Vec<i64>)> {
+) -> sqlx::Result<Result<Ends, Conflict>> {
+    if !batch.iter().any(|s| any_keyed(&s.next)) {
+        return settle(db, now, batch).await;
+    }
+    keys::begin(db).await?;
+    let settled = settle(db, now, batch).await?;
+    keys::end(db, settled.is_ok()).await?;
+    Ok(settled)
+}
+
+/// Settles a batch. Lost ones leave the others standing; a next link that is refused must take the rest with it.
+pub async fn settle(db: &mut SqliteConnection, now: i64, batch: &[Settlement]) -> sqlx::Result<Result<Ends, Conflict>> {
     // The same token twice is one end, not an error that fails the others with it.
     let mut seen = HashSet::new();
     let batch: Vec<&Settlement> = batch.iter().filter(|s| seen.insert(s.token)).collect();
@@ -229,8 +271,9 @@ pub async fn settle(
         }
     }
     next.extend(compensations(db, &retired).await?);
-    enqueue(db, now, &next).await?;
-    Ok((held, due_queues(&next, now)))
+    Ok(keys::enqueue(db, now, &next)
+        .await?
+        .map(|put| (held, new_due_queues(&next, &put, now))))
 }
 
 /// What `Draft::as_compensation` stored.
@@ -275,6 +318,7 @@ pub async fn compensations(db: &mut SqliteConnection, retired: &[i64]) -> sqlx::
                 position: row.try_get("position")?,
                 if_retired: None,
                 wait: None,
+                key: None,
             }),
             Err(error) => tracing::error!(id, %error, "job retired, but its compensating job does not read"),
         }

@@ -7,8 +7,9 @@ use sqlx_core::transaction::TransactionManager;
 
 use super::{SqliteStore, conns::Reading, flow, now_us, refused, writer::Lent};
 use crate::{
-    error::{Doing, Result},
+    error::{Doing, Error, Result},
     job::Draft,
+    key::Enqueued,
     lease::Token,
     store::{Fut, Isolation, Room, SettledIn, Settlement, Timing},
 };
@@ -63,11 +64,13 @@ impl Room for Sqlite {
         store: &'a SqliteStore,
         conn: &'a mut SqliteConnection,
         drafts: &'a [Draft],
-    ) -> Fut<'a, Vec<i64>> {
+    ) -> Fut<'a, Vec<Enqueued>> {
         Box::pin(async {
-            let ids = flow::enqueue_in(conn, now_us(&store.inner.clock), drafts).await;
-            ids.map_err(|e| refused::explained(e, &store.inner.opening.name()))
-                .doing("enqueue")
+            let put = flow::enqueue_in(conn, now_us(&store.inner.clock), drafts).await;
+            let put = put
+                .map_err(|e| refused::explained(e, &store.inner.opening.name()))
+                .doing("enqueue");
+            Ok(put.map_err(Error::answered)??)
         })
     }
 
@@ -126,7 +129,7 @@ impl Room for Sqlite {
             let now = now_us(&store.inner.clock);
             let (held, woken) = flow::settle(lent.sql(), now, std::slice::from_ref(settlement))
                 .await
-                .doing("settle")?;
+                .doing("settle")??;
             Ok(match held.is_empty() {
                 true => SettledIn::LeaseLost,
                 false => SettledIn::Applied { woken },

@@ -251,6 +251,7 @@ pub fn job(row: &SqliteRow) -> sqlx::Result<JobView> {
         expires_at: maybe_at(row, "expires_at")?,
         created_at: at(row, "created_at")?,
         waits_for: row.try_get("waits_for")?,
+        key: row.try_get("key")?,
     })
 }
 

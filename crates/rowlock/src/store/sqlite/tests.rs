@@ -17,6 +17,7 @@ use uuid::Uuid;
 use super::SqliteStore;
 use crate::{
     job::{Draft, Due, kind_no, queue_no},
+    key::Enqueued,
     lease::{Claimed, Token, WorkerId},
     state::{self, Ended, State},
     store::{ClaimAsk, ClaimReply, Clock, Cursor, Probe, Settlement, Store, Timing},
@@ -86,6 +87,11 @@ impl Rig {
     }
 }
 
+/// The ids of what was enqueued, in input order.
+fn ids_of(put: Vec<Enqueued>) -> Vec<i64> {
+    put.iter().map(Enqueued::id).collect()
+}
+
 fn options(dir: &TempDir) -> SqliteConnectOptions {
     SqliteConnectOptions::new()
         .filename(dir.path().join("jobs.db"))
@@ -108,6 +114,7 @@ fn draft(payload: &str) -> Draft {
         position: 0,
         if_retired: None,
         wait: None,
+        key: None,
     }
 }
 

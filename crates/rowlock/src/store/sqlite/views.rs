@@ -34,6 +34,7 @@ pub async fn jobs(db: &mut SqliteConnection, filter: &JobFilter) -> sqlx::Result
         .bind(&filter.tag)
         .bind(filter.below)
         .bind(if filter.max <= 0 { 100 } else { filter.max })
+        .bind(&filter.key)
         .fetch_all(db)
         .await?;
     each(&found, rows::job)

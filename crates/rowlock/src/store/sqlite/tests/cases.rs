@@ -106,7 +106,7 @@ async fn every_filter_narrows() {
     let mut mail = numbered(2);
     mail.queue = "mail".into();
     mail.kind = "send".into();
-    let ids = rig.store.enqueue(&[tagged, mail, numbered(3)]).await.unwrap();
+    let ids = ids_of(rig.store.enqueue(&[tagged, mail, numbered(3)]).await.unwrap());
     let worker = rig.worker().await;
     let leased = claim(&rig.store, worker, 1).await[0].token.id;
     let all = JobFilter::default();

@@ -9,7 +9,7 @@ use crate::store::{Isolation, Resolved, Room};
 async fn ids_come_back_in_input_order_and_are_never_reused() {
     let rig = Rig::new().await;
     let drafts: Vec<Draft> = (0..2500).map(numbered).collect();
-    let ids = rig.store.enqueue(&drafts).await.unwrap();
+    let ids = ids_of(rig.store.enqueue(&drafts).await.unwrap());
     assert!(ids.windows(2).all(|w| w[0] < w[1]));
     for n in [0, 999, 1000, 2499] {
         let job = rig.store.job(ids[n]).await.unwrap().unwrap();
@@ -19,9 +19,9 @@ async fn ids_come_back_in_input_order_and_are_never_reused() {
         .execute(&mut rig.conn().await)
         .await
         .unwrap();
-    let later = rig.store.enqueue(&[numbered(1)]).await.unwrap();
+    let later = ids_of(rig.store.enqueue(&[numbered(1)]).await.unwrap());
     assert!(later[0] > ids[2499]);
-    assert!(rig.store.enqueue(&[]).await.unwrap().is_empty());
+    assert!(ids_of(rig.store.enqueue(&[]).await.unwrap()).is_empty());
 }
 
 #[tokio::test]
@@ -163,7 +163,7 @@ async fn a_probe_takes_only_what_is_due_and_not_before_its_cursor() {
     later.due = Due::In(Duration::from_secs(10));
     let mut past = numbered(2);
     past.due = Due::At(rig.clock.now().unwrap() - Duration::from_secs(99));
-    let ids = rig.store.enqueue(&[later, past, numbered(3)]).await.unwrap();
+    let ids = ids_of(rig.store.enqueue(&[later, past, numbered(3)]).await.unwrap());
     let mut from = ask(worker, 10);
     for probe in &mut from.probes {
         probe.from = Cursor {
@@ -221,7 +221,7 @@ async fn two_stores_on_one_file_never_claim_the_same_job() {
 async fn a_missing_body_does_not_fail_the_claim_of_the_others() {
     let rig = Rig::new().await;
     let worker = rig.worker().await;
-    let ids = rig.store.enqueue(&[numbered(1), numbered(2)]).await.unwrap();
+    let ids = ids_of(rig.store.enqueue(&[numbered(1), numbered(2)]).await.unwrap());
     sqlx::query("delete from rowlock_job where id = ?")
         .bind(ids[0])
         .execute(&mut rig.conn().await)

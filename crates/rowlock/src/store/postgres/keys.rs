@@ -1,0 +1,137 @@
+//! Enqueue with keys. The first statement takes what is free, and waits for whoever is about to take the same; a second
+//! one reads the rest, because the first one's snapshot is older than what it waited for.
+
+use sqlx::{PgConnection, Row, postgres::PgRow};
+
+use super::{Inner, flow, rows};
+use crate::{
+    error::{Doing, Error, Result},
+    job::Draft,
+    key::{Enqueued, Existing, Keyed},
+    state::State,
+    store::keys::{Asking, Conflict, Holding, ROUNDS_MAX, any_keyed},
+};
+
+/// Inserts what is new, in a transaction that the caller takes back after a conflict.
+pub async fn put(
+    inner: &Inner,
+    pg: &mut PgConnection,
+    drafts: &[Draft],
+    hint: bool,
+) -> Result<Result<Vec<Enqueued>, Conflict>> {
+    if !any_keyed(drafts) {
+        let ids = flow::enqueue_chunks(inner, pg, drafts, None, hint).await?;
+        return Ok(Ok(ids.into_iter().map(Enqueued::New).collect()));
+    }
+    let mut asking = Asking::new(drafts);
+    answer(inner, pg, &mut asking).await?;
+    let decided = match asking.decided() {
+        Ok(decided) => decided,
+        Err(conflict) => return Ok(Err(conflict)),
+    };
+    let reserved = decided.won_ids();
+    let ids = flow::enqueue_chunks(inner, pg, &decided.new_drafts(), Some(&reserved), hint).await?;
+    Ok(Ok(decided.answer(&ids)))
+}
+
+async fn answer(inner: &Inner, pg: &mut PgConnection, asking: &mut Asking<'_>) -> Result<()> {
+    for _ in 0..ROUNDS_MAX {
+        take_free(inner, pg, asking).await?;
+        if asking.is_answered() {
+            return Ok(());
+        }
+        let keys: Vec<&str> = asking.open().iter().map(|k| k.key.as_str()).collect();
+        let found = sqlx::query(inner.sql.job_key_read.clone())
+            .bind(keys)
+            .bind(inner.now())
+            .fetch_all(&mut *pg)
+            .await
+            .doing("enqueue")?;
+        let held = found
+            .iter()
+            .map(holding)
+            .collect::<sqlx::Result<_>>()
+            .doing("enqueue")?;
+        let over = asking.met(held);
+        if !over.is_empty() {
+            take_over(inner, pg, asking, &over).await?;
+        }
+        if asking.is_answered() {
+            return Ok(());
+        }
+    }
+    Err(Error::TryAgain {
+        doing: "enqueue",
+        source: sqlx::Error::RowNotFound,
+    })
+}
+
+async fn take_free(inner: &Inner, pg: &mut PgConnection, asking: &mut Asking<'_>) -> Result<()> {
+    let (open, ranks): (Vec<&Keyed>, Vec<i32>) = asking.open_as_given().into_iter().unzip();
+    let taken = sqlx::query(inner.sql.job_key_put.clone())
+        .bind(column(&open, |k| k.key.as_str()))
+        .bind(column(&open, |k| k.fingerprint.as_bytes()))
+        .bind(column(&open, |k| k.hold.as_str()))
+        .bind(column(&open, |k| period_us(k)))
+        .bind(ranks)
+        .bind(inner.now())
+        .fetch_all(pg)
+        .await
+        .doing("enqueue")?;
+    won(asking, &taken)
+}
+
+/// Zero rows for a key mean that another enqueue was first; the next round reads it.
+async fn take_over(
+    inner: &Inner,
+    pg: &mut PgConnection,
+    asking: &mut Asking<'_>,
+    over: &[(&Keyed, i64)],
+) -> Result<()> {
+    let keyed: Vec<&Keyed> = over.iter().map(|(keyed, _)| *keyed).collect();
+    let taken = sqlx::query(inner.sql.job_key_take.clone())
+        .bind(column(&keyed, |k| k.key.as_str()))
+        .bind(column(&keyed, |k| k.fingerprint.as_bytes()))
+        .bind(column(&keyed, |k| k.hold.as_str()))
+        .bind(column(&keyed, |k| period_us(k)))
+        .bind(over.iter().map(|(_, old_id)| *old_id).collect::<Vec<_>>())
+        .bind(inner.now())
+        .fetch_all(pg)
+        .await
+        .doing("enqueue")?;
+    won(asking, &taken)
+}
+
+fn won(asking: &mut Asking<'_>, taken: &[PgRow]) -> Result<()> {
+    for row in taken {
+        let key: &str = row.try_get("key").doing("enqueue")?;
+        asking.won(key, row.try_get("id").doing("enqueue")?);
+    }
+    Ok(())
+}
+
+fn column<'a, T>(keyed: &[&'a Keyed], f: impl Fn(&'a Keyed) -> T) -> Vec<T> {
+    keyed.iter().map(|k| f(k)).collect()
+}
+
+fn period_us(keyed: &Keyed) -> Option<i64> {
+    let period = keyed.hold.period()?;
+    Some(i64::try_from(period.as_micros()).unwrap_or(i64::MAX))
+}
+
+fn holding(row: &PgRow) -> sqlx::Result<Holding> {
+    let state: Option<&str> = row.try_get("state")?;
+    let outcome: Option<&str> = row.try_get("outcome")?;
+    Ok(Holding {
+        key: row.try_get("key")?,
+        fingerprint: row.try_get("fingerprint")?,
+        hold: row.try_get("hold")?,
+        passed: row.try_get("passed")?,
+        existing: Existing {
+            id: row.try_get("id")?,
+            state: state.map(|s| rows::word(s, State::parse(s))).transpose()?,
+            outcome: outcome.map(rows::ended).transpose()?,
+            result: rows::json(row.try_get("result")?)?,
+        },
+    })
+}

@@ -1,0 +1,133 @@
+//! Enqueue with keys. The first statement takes the write lock with the free keys, so what is read after it stays so
+//! until the transaction ends.
+
+use serde::Serialize;
+use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
+
+use super::{flow, micros, rows, sql};
+use crate::{
+    job::Draft,
+    key::{Enqueued, Existing, Keyed},
+    state::State,
+    store::keys::{Asking, Conflict, Holding, any_keyed},
+};
+
+/// What an enqueue says; after a conflict its transaction, or the savepoint it began with, is taken back.
+pub type Put = Result<Vec<Enqueued>, Conflict>;
+
+/// One element of what `job_key_put.sql` and `job_key_take.sql` read.
+#[derive(Serialize)]
+struct KeyRow<'a> {
+    key: &'a str,
+    fingerprint: String,
+    hold: &'a str,
+    period_us: Option<i64>,
+    id: i64,
+    old_id: i64,
+}
+
+impl<'a> KeyRow<'a> {
+    fn of(keyed: &'a Keyed, id: i64, old_id: i64) -> KeyRow<'a> {
+        let hex = keyed.fingerprint.as_bytes().iter().map(|byte| format!("{byte:02x}"));
+        KeyRow {
+            key: &keyed.key,
+            fingerprint: hex.collect(),
+            hold: keyed.hold.as_str(),
+            period_us: keyed.hold.period().map(micros),
+            id,
+            old_id,
+        }
+    }
+}
+
+/// Inserts what is new, in the transaction that is open.
+pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> sqlx::Result<Put> {
+    if !any_keyed(drafts) {
+        let ids = flow::enqueue(db, now, drafts).await?;
+        return Ok(Ok(ids.into_iter().map(Enqueued::New).collect()));
+    }
+    let mut asking = Asking::new(drafts);
+    answer(db, now, &mut asking).await?;
+    let decided = match asking.decided() {
+        Ok(decided) => decided,
+        Err(conflict) => return Ok(Err(conflict)),
+    };
+    let new = decided.new_drafts();
+    let ids = flow::enqueue(db, now, &new).await?;
+    let mut named = Vec::new();
+    for ((draft, id), old_id) in new.iter().zip(&ids).zip(decided.won_ids()) {
+        if let (Some(keyed), Some(old_id)) = (draft.key.as_deref(), old_id) {
+            named.push(KeyRow::of(keyed, *id, old_id));
+        }
+    }
+    let taken = sqlx::query(sql::JOB_KEY_TAKE)
+        .bind(rows::array(&named)?)
+        .bind(now)
+        .fetch_all(db)
+        .await?;
+    if taken.len() != named.len() {
+        // Never, under the write lock; and then nothing of it may stand.
+        return Err(sqlx::Error::RowNotFound);
+    }
+    Ok(Ok(decided.answer(&ids)))
+}
+
+async fn answer(db: &mut SqliteConnection, now: i64, asking: &mut Asking<'_>) -> sqlx::Result<()> {
+    let open: Vec<KeyRow> = asking.open().into_iter().map(|k| KeyRow::of(k, 0, 0)).collect();
+    let free = sqlx::query(sql::JOB_KEY_PUT)
+        .bind(rows::array(&open)?)
+        .bind(now)
+        .fetch_all(&mut *db)
+        .await?;
+    for row in &free {
+        asking.won(row.try_get("key")?, row.try_get("id")?);
+    }
+    if asking.is_answered() {
+        return Ok(());
+    }
+    let keys: Vec<&str> = asking.open().iter().map(|k| k.key.as_str()).collect();
+    let found = sqlx::query(sql::JOB_KEY_READ)
+        .bind(rows::array(&keys)?)
+        .bind(now)
+        .fetch_all(&mut *db)
+        .await?;
+    let held = found.iter().map(holding).collect::<sqlx::Result<_>>()?;
+    for (keyed, old_id) in asking.met(held) {
+        asking.won(&keyed.key, old_id);
+    }
+    Ok(())
+}
+
+fn holding(row: &SqliteRow) -> sqlx::Result<Holding> {
+    let state: Option<&str> = row.try_get("state")?;
+    let outcome: Option<&str> = row.try_get("outcome")?;
+    Ok(Holding {
+        key: row.try_get("key")?,
+        fingerprint: row.try_get("fingerprint")?,
+        hold: row.try_get("hold")?,
+        passed: row.try_get("passed")?,
+        existing: Existing {
+            id: row.try_get("id")?,
+            state: state.map(|s| rows::word(s, State::parse(s))).transpose()?,
+            outcome: outcome.map(rows::ended).transpose()?,
+            result: rows::json(row.try_get("result")?)?,
+        },
+    })
+}
+
+/// The savepoint that a verb is under while it may meet a conflict. Others may share its transaction.
+const UNDER: &str = "savepoint rowlock_keys";
+
+/// Begins what [`end`] ends.
+pub async fn begin(db: &mut SqliteConnection) -> sqlx::Result<()> {
+    sqlx::raw_sql(UNDER).execute(db).await.map(drop)
+}
+
+/// Keeps what was written since [`begin`], or takes it back.
+pub async fn end(db: &mut SqliteConnection, keep: bool) -> sqlx::Result<()> {
+    let end = match keep {
+        true => "release savepoint rowlock_keys",
+        false => "rollback to savepoint rowlock_keys; release savepoint rowlock_keys",
+    };
+    sqlx::raw_sql(end).execute(db).await.map(drop)
+}
