@@ -50,7 +50,10 @@ pub use crate::{
     enqueue::{Enqueue, EnqueueAll, Enqueued, JobOptions},
     error::{AlreadyHandled, Error, Result},
     event::{Counters, Event},
-    handle::{Applied, Attempt, Ctx, Done, EffectKey, Fail, Outcome, Prepare, Staged, Tx},
+    handle::{
+        Answer, Applied, Attempt, Ctx, Done, EffectKey, Fail, LookOnce, Once, OnceSlot, Outcome, Prepare, Staged,
+        TakeOnce, Tx,
+    },
     job::{Job, Limits},
     key::Hold,
     lease::{Token, WorkerId},

@@ -8,6 +8,7 @@ mod enqueue;
 mod handle;
 mod migrate;
 mod observe;
+mod once;
 mod operate;
 mod recover;
 mod settle;

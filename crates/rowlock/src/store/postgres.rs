@@ -6,6 +6,7 @@
 
 mod conns;
 mod flow;
+mod ledger;
 mod migrate;
 mod recover;
 mod rows;

@@ -9,6 +9,7 @@
 
 mod conns;
 mod flow;
+mod ledger;
 mod migrate;
 mod recover;
 mod refused;

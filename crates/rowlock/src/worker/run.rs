@@ -116,7 +116,7 @@ pub(crate) async fn run_for_nothing<DB: Backend>(
         Shape::Atomic(decode) => {
             let decoded = decode(body, attempt.clone(), &env.rowlock).map_err(Fail::retire)?;
             let held = DB::begin(env.rowlock.store(), &job.token, env.timing).await?;
-            let tx = Tx::new(held, slot.clone(), attempt, *env.rowlock.limits());
+            let tx = Tx::new(held, slot.clone(), attempt, env.rowlock.clone());
             Box::pin(async move { decoded(tx).await })
         }
         Shape::Staged(decode) => {
