@@ -24,6 +24,7 @@ mod races {
     mod claim;
     mod commit;
     mod library;
+    mod once;
     mod partitions;
     mod recover;
     mod settle;

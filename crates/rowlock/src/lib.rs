@@ -35,6 +35,8 @@ mod state;
 mod store;
 mod worker;
 
+#[cfg(feature = "axum")]
+pub mod axum;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "sqlite")]

@@ -6,6 +6,7 @@ mod claim;
 mod engine;
 mod enqueue;
 mod handle;
+mod idempotency;
 mod migrate;
 mod observe;
 mod once;

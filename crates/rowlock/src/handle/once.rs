@@ -145,6 +145,13 @@ impl<'c, DB: Backend> TakeOnce<'c, DB> {
         self
     }
 
+    /// The same for a fingerprint that was taken elsewhere.
+    #[cfg(feature = "axum")]
+    pub(crate) fn fingerprint(mut self, print: Fingerprint) -> Self {
+        self.ask.fingerprint = Some(print);
+        self
+    }
+
     /// How long the key is held; as long as the workers keep keys, unless told otherwise. [`Hold::WhileOpen`] is for
     /// keys of jobs and is refused here.
     pub fn hold(mut self, hold: Hold) -> Self {

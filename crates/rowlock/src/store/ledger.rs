@@ -65,4 +65,11 @@ pub trait Ledger<C>: Send + Sync {
     fn store<'a>(&'a self, conn: &'a mut C, key: &'a str, made_at: Timestamp, answer: &'a str) -> Fut<'a, bool>;
     /// What is stored under a key, without taking it or waiting for anyone.
     fn look<'a>(&'a self, conn: &'a mut C, key: &'a str) -> Fut<'a, Option<Entry>>;
+
+    /// Makes a savepoint that sqlx does not count: a transaction that is dropped then still rolls back as a whole.
+    #[cfg(feature = "axum")]
+    fn mark<'a>(&'a self, conn: &'a mut C) -> Fut<'a, ()>;
+    /// Back to that savepoint.
+    #[cfg(feature = "axum")]
+    fn back<'a>(&'a self, conn: &'a mut C) -> Fut<'a, ()>;
 }

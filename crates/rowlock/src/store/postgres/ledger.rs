@@ -46,6 +46,22 @@ impl Ledger<PgConnection> for PgStore {
     fn look<'a>(&'a self, conn: &'a mut PgConnection, key: &'a str) -> Fut<'a, Option<Entry>> {
         Box::pin(async move { read(&self.0, conn, key).await.map_err(Error::answered) })
     }
+
+    #[cfg(feature = "axum")]
+    fn mark<'a>(&'a self, conn: &'a mut PgConnection) -> Fut<'a, ()> {
+        Box::pin(async {
+            let mark = sqlx::raw_sql("savepoint rowlock_once").execute(conn).await;
+            mark.map(drop).doing("once")
+        })
+    }
+
+    #[cfg(feature = "axum")]
+    fn back<'a>(&'a self, conn: &'a mut PgConnection) -> Fut<'a, ()> {
+        Box::pin(async {
+            let back = sqlx::raw_sql("rollback to savepoint rowlock_once").execute(conn).await;
+            back.map(drop).doing("once")
+        })
+    }
 }
 
 async fn take(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> Result<Taken> {

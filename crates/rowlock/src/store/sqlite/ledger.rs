@@ -36,6 +36,22 @@ impl Ledger<SqliteConnection> for SqliteStore {
     fn look<'a>(&'a self, conn: &'a mut SqliteConnection, key: &'a str) -> Fut<'a, Option<Entry>> {
         Box::pin(async move { self.answered(read(conn, now_us(&self.inner.clock), key).await) })
     }
+
+    #[cfg(feature = "axum")]
+    fn mark<'a>(&'a self, conn: &'a mut SqliteConnection) -> Fut<'a, ()> {
+        Box::pin(async {
+            let mark = sqlx::raw_sql("savepoint rowlock_once").execute(conn).await;
+            mark.map(drop).doing("once")
+        })
+    }
+
+    #[cfg(feature = "axum")]
+    fn back<'a>(&'a self, conn: &'a mut SqliteConnection) -> Fut<'a, ()> {
+        Box::pin(async {
+            let back = sqlx::raw_sql("rollback to savepoint rowlock_once").execute(conn).await;
+            back.map(drop).doing("once")
+        })
+    }
 }
 
 impl SqliteStore {
