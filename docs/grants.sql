@@ -27,6 +27,10 @@ grant select on rowlock.migration to rowlock_producer, rowlock_worker, rowlock_o
 grant usage on sequence rowlock.job_id to rowlock_producer;
 grant insert on rowlock.job, rowlock.ready to rowlock_producer;
 
+-- Takes keys of the ledger with `once`, and reads the answers of others there.
+grant select, insert, update (fingerprint, answer, hold, expires_at, made_at) on rowlock.ledger
+  to rowlock_producer, rowlock_worker;
+
 -- Claims, settles, recovers, and enqueues next links and compensating jobs. `for update` and `for key share` want the
 -- update right on one column at least, even where nothing is ever updated.
 grant usage on sequence rowlock.job_id to rowlock_worker;
@@ -39,6 +43,6 @@ grant execute on function rowlock.make_partitions(int, bigint), rowlock.drop_his
 
 -- Looks at everything and reopens cases.
 grant select on rowlock.jobs, rowlock.job, rowlock.ready, rowlock.lease, rowlock.outcome, rowlock.case_file, rowlock.worker,
-  rowlock.audit to rowlock_operator;
+  rowlock.audit, rowlock.ledger to rowlock_operator;
 grant delete on rowlock.case_file to rowlock_operator;
 grant insert on rowlock.ready, rowlock.audit to rowlock_operator;

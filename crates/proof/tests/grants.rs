@@ -244,6 +244,8 @@ async fn no_role_can_do_anothers_part() {
         ),
         (WORKER, "a worker's name", "update rowlock.worker set name = 'me'"),
         (OPERATOR, "enqueue", sql!("enqueue")),
+        (OPERATOR, "once_take", sql!("once_take")),
+        (OPERATOR, "once_store", sql!("once_store")),
         (OPERATOR, "claim", sql!("claim")),
         (OPERATOR, "settle", sql!("settle")),
         (OPERATOR, "expire", sql!("expire")),
@@ -277,7 +279,19 @@ async fn no_role_can_do_anothers_part() {
 
 /// What each role must be able to do; taking any of its grants away must break one of these.
 const PARTS: [(&str, &[&str]); 3] = [
-    (PRODUCER, &[sql!("schema_version"), sql!("enqueue"), NEXT_ID]),
+    (
+        PRODUCER,
+        &[
+            sql!("schema_version"),
+            sql!("enqueue"),
+            NEXT_ID,
+            sql!("once_take"),
+            sql!("once_read"),
+            sql!("once_take_over"),
+            sql!("once_store"),
+            sql!("lock_wait"),
+        ],
+    ),
     (
         WORKER,
         &[
@@ -288,6 +302,10 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("settle"),
             sql!("enqueue"),
             NEXT_ID,
+            sql!("once_take"),
+            sql!("once_read"),
+            sql!("once_take_over"),
+            sql!("once_store"),
             sql!("compensate"),
             sql!("resolve_lock"),
             sql!("resolve_outcome"),
@@ -319,6 +337,7 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("cases"),
             sql!("reopen"),
             "select at, actor, verb, id from rowlock.audit",
+            sql!("once_read"),
         ],
     ),
 ];

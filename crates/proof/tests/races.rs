@@ -26,6 +26,7 @@ mod races {
     mod guard;
     mod keys;
     mod library;
+    mod once;
     mod partitions;
     mod recover;
     mod settle;

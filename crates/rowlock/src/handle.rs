@@ -14,6 +14,7 @@ mod guard;
 mod hook;
 mod journal;
 mod lock;
+mod once;
 pub(crate) mod rollout;
 pub(crate) mod staged;
 mod transition;
@@ -33,6 +34,7 @@ pub use self::{
     fail::Fail,
     guard::{Guard, Guards},
     lock::{BodyLock, TakeLock},
+    once::{Answer, LookOnce, Once, OnceSlot, TakeOnce},
     rollout::RolloutCount,
     staged::{Prepare, Staged},
     transition::Transition,

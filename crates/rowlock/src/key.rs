@@ -179,6 +179,12 @@ impl Fingerprint {
         &self.0
     }
 
+    /// Half of it: short enough for a part of a key, and still long enough that no two meet.
+    #[cfg(feature = "axum")]
+    pub(crate) fn half(&self) -> String {
+        self.0[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
     /// As it was stored; `None` when that is no fingerprint.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Fingerprint> {
         bytes.try_into().ok().map(Fingerprint)

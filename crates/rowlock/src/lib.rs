@@ -37,6 +37,8 @@ mod state;
 mod store;
 mod worker;
 
+#[cfg(feature = "axum")]
+pub mod axum;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "sqlite")]
@@ -55,8 +57,8 @@ pub use crate::{
     error::{AlreadyHandled, Error, NotDone, Result},
     event::{Counters, Event, Skipped},
     handle::{
-        Applied, Attempt, BodyLock, Ctx, Done, Effect, EffectKey, Fail, Guard, Guards, Outcome, Prepare, RolloutCount,
-        Staged, TakeLock, Transition, Tx,
+        Answer, Applied, Attempt, BodyLock, Ctx, Done, Effect, EffectKey, Fail, Guard, Guards, LookOnce, Once,
+        OnceSlot, Outcome, Prepare, RolloutCount, Staged, TakeLock, TakeOnce, Transition, Tx,
     },
     job::{Job, Limits},
     key::{Enqueued, Existing, Hold},

@@ -36,6 +36,7 @@ pub mod body_lock;
 pub mod guard;
 pub mod journal;
 mod keys;
+pub mod ledger;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 pub mod setting;
@@ -282,7 +283,11 @@ pub trait Wakes: Send {
 /// What needs a typed connection: the caller's own, or one that a handler holds.
 pub trait Room: Database {
     /// The room's store.
-    type Store: Store + guard::Guarding<Self::Connection> + waits::Completing<Self::Connection> + Clone;
+    type Store: Store
+        + guard::Guarding<Self::Connection>
+        + ledger::Ledger<Self::Connection>
+        + waits::Completing<Self::Connection>
+        + Clone;
     /// A connection in a handler's hands, inside a transaction. Dropped, it closes and the database rolls back.
     type Held: Send + 'static;
 

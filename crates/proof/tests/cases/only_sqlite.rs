@@ -2,7 +2,8 @@
 
 use std::{future::pending, time::Duration};
 
-use rowlock::{Ended, State};
+use rowlock::{Ended, Once, State};
+use sqlx::Connection;
 
 use crate::{
     cases::{AT_ONCE, Bed, LEASE, Note, Running, note, until, write},
@@ -47,9 +48,30 @@ async fn history_is_a_plain_table(bed: &Bed) {
     assert_eq!(bed.count(kind).await, 1);
 }
 
+/// A transaction that read before somebody else wrote cannot begin to write any more, however long it waits.
+async fn a_transaction_that_read_too_early_is_told_to_try_once_again(bed: &Bed) {
+    let (mut early, mut other) = (bed.conn().await, bed.conn().await);
+    let mut tx = early.begin().await.unwrap();
+    assert_eq!(bed.rowlock.seen(&mut tx, "k").await.unwrap(), None);
+    sqlx::raw_sql("insert into ledger (job, note) values (1, 'other')")
+        .execute(&mut other)
+        .await
+        .unwrap();
+    let Err(refused) = bed.rowlock.once(&mut tx, "k").await else {
+        panic!("a stale transaction may not write")
+    };
+    assert!(refused.is_retryable(), "{refused:?}");
+    assert_eq!(refused.code().as_deref(), Some("517"));
+    tx.rollback().await.unwrap();
+    let mut tx = early.begin_with("begin immediate").await.unwrap();
+    assert!(matches!(bed.rowlock.once(&mut tx, "k").await.unwrap(), Once::First(_)));
+    tx.commit().await.unwrap();
+}
+
 mod tests {
     crate::cases::cases!(
         a_handler_that_keeps_its_transaction_for_a_third_of_the_lease_is_cut,
         history_is_a_plain_table,
+        a_transaction_that_read_too_early_is_told_to_try_once_again,
     );
 }

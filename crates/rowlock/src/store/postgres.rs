@@ -10,6 +10,7 @@ mod flow;
 mod guard;
 mod journal;
 mod keys;
+mod ledger;
 mod migrate;
 mod recover;
 mod rows;

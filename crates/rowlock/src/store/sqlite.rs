@@ -13,6 +13,7 @@ mod flow;
 mod guard;
 mod journal;
 mod keys;
+mod ledger;
 mod migrate;
 mod recover;
 mod refused;

@@ -1,0 +1,322 @@
+//! Once: one committed effect per key, in whatever transaction the effect is written.
+//!
+//! The first caller under a key gets a slot and stores its answer in the same commit. Every repeat gets that answer. A
+//! twin that comes while the first is still open waits for it, and gets the answer, or the slot if the first rolled back.
+
+use std::{
+    future::{Future, IntoFuture},
+    pin::Pin,
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use serde::{Serialize, de::DeserializeOwned};
+
+use super::Tx;
+use crate::{
+    error::{Error, Result},
+    job::check_payload,
+    key::{Fingerprint, Hold, check_key},
+    root::{Backend, InTransaction, Rowlock},
+    store::ledger::{Ask, Entry, Ledger, Taken},
+};
+
+/// What a key was found to be.
+#[must_use = "the first must do the work, a repeat must not"]
+pub enum Once<DB: Backend> {
+    /// Nobody has committed under this key: do the work in this transaction, and store the answer in the slot.
+    First(OnceSlot<DB>),
+    /// It was done before; this is the answer that was stored with it.
+    Seen(Answer),
+}
+
+/// The right to store the answer under a key, in the transaction that took it. Dropped, the key is kept with an empty
+/// answer.
+pub struct OnceSlot<DB: Backend> {
+    rowlock: Rowlock<DB>,
+    key: String,
+    made_at: Timestamp,
+}
+
+impl<DB: Backend> OnceSlot<DB> {
+    /// The key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Stores the answer that every repeat will get. It commits, or not, with the transaction.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] before any SQL when the answer is too big or holds a NUL character;
+    /// [`Error::NotFound`] when this is not the transaction that took the key; [`Error::TryAgain`] and
+    /// [`Error::Database`] from the database.
+    ///
+    /// Cancel safety: as any query dropped half-way; roll back.
+    pub async fn store<T: Serialize + ?Sized>(self, tx: &mut impl InTransaction<DB>, answer: &T) -> Result<()> {
+        let invalid = |problem| Error::invalid("answer", problem);
+        let json = serde_json::to_string(answer).map_err(|e| invalid(format!("cannot be written as json: {e}")))?;
+        match check_payload(&json, self.rowlock.limits()) {
+            Err(Error::Invalid { problem, .. }) => return Err(invalid(problem)),
+            other => other?,
+        }
+        let store = self.rowlock.store();
+        if store.store(tx.connection(), &self.key, self.made_at, &json).await? {
+            return Ok(());
+        }
+        Err(Error::NotFound(format!(
+            "the ledger has no entry {:?} of this transaction; store the answer in the transaction that took the key",
+            self.key
+        )))
+    }
+}
+
+/// A stored answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    json: Option<String>,
+    made_at: Timestamp,
+}
+
+impl Answer {
+    /// Whether the first committed without storing an answer.
+    pub fn is_empty(&self) -> bool {
+        self.json.is_none()
+    }
+
+    /// When the first took the key, by the database's clock.
+    pub fn made_at(&self) -> Timestamp {
+        self.made_at
+    }
+
+    /// The answer as JSON text; `None` when it is empty.
+    pub fn as_json(&self) -> Option<&str> {
+        self.json.as_deref()
+    }
+
+    /// The answer as it was stored; an empty one reads as `null`, so as `None` of an `Option`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when it does not fit the type, with the path of the field.
+    pub fn get<T: DeserializeOwned>(&self) -> Result<T> {
+        let json = self.json.as_deref().unwrap_or("null");
+        let read = &mut serde_json::Deserializer::from_str(json);
+        serde_path_to_error::deserialize(read)
+            .map_err(|e| Error::invalid("answer", format!("what is stored does not fit: {e}")))
+    }
+}
+
+/// A key about to be taken; set options, then `.await` it.
+#[must_use = "nothing is asked until this is awaited"]
+pub struct TakeOnce<'c, DB: Backend> {
+    rowlock: Rowlock<DB>,
+    conn: &'c mut DB::Connection,
+    ask: Ask,
+    error: Option<Error>,
+}
+
+impl<'c, DB: Backend> TakeOnce<'c, DB> {
+    fn new(rowlock: Rowlock<DB>, conn: &'c mut DB::Connection, key: String) -> Self {
+        TakeOnce {
+            rowlock,
+            conn,
+            error: check_key("key", &key).err(),
+            ask: Ask {
+                key,
+                fingerprint: None,
+                hold: Hold::Policy,
+                wait: None,
+            },
+        }
+    }
+
+    /// What is asked for under this key. A repeat with another request is refused instead of answered; it is compared
+    /// when both sides give one, whatever its spaces and order of fields.
+    pub fn request<T: Serialize + ?Sized>(mut self, request: &T) -> Self {
+        match Fingerprint::of("once", request) {
+            Ok(print) => self.ask.fingerprint = Some(print),
+            Err(error) => self.error = self.error.or(Some(error)),
+        }
+        self
+    }
+
+    /// [`TakeOnce::request`] for a request that is plain bytes, such as the body of a webhook; compared byte by byte.
+    pub fn request_bytes(mut self, request: &[u8]) -> Self {
+        self.ask.fingerprint = Some(Fingerprint::of_bytes("once bytes", request));
+        self
+    }
+
+    /// The same for a fingerprint that was taken elsewhere.
+    #[cfg(feature = "axum")]
+    pub(crate) fn fingerprint(mut self, print: Fingerprint) -> Self {
+        self.ask.fingerprint = Some(print);
+        self
+    }
+
+    /// How long the key is held; as long as the workers keep keys, unless told otherwise. [`Hold::WhileOpen`] is for
+    /// keys of jobs and is refused here.
+    pub fn hold(mut self, hold: Hold) -> Self {
+        self.ask.hold = hold;
+        self
+    }
+
+    /// The longest wait for an open twin; past it the answer is [`Error::TryAgain`]. Unless set, the transaction's own
+    /// lock time-out holds. On SQLite the connection's busy time-out does, whatever is said here.
+    pub fn wait(mut self, limit: Duration) -> Self {
+        self.ask.wait = Some(limit);
+        self
+    }
+}
+
+impl<'c, DB: Backend> IntoFuture for TakeOnce<'c, DB> {
+    type Output = Result<Once<DB>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let (ask, rowlock) = (self.ask, self.rowlock);
+            match self.error {
+                Some(error) => return Err(error),
+                None => check_hold(ask.hold)?,
+            }
+            Ok(match rowlock.store().take(self.conn, &ask).await? {
+                Taken::First { made_at } => Once::First(OnceSlot {
+                    rowlock,
+                    key: ask.key,
+                    made_at,
+                }),
+                Taken::Seen(entry) => Once::Seen(answer(&ask.key, ask.fingerprint, entry)?),
+            })
+        })
+    }
+}
+
+fn check_hold(hold: Hold) -> Result<()> {
+    match hold {
+        Hold::WhileOpen => Err(Error::invalid(
+            "hold",
+            "while open is for keys of jobs; give a period, for ever, or the policy",
+        )),
+        Hold::For(Duration::ZERO) => Err(Error::invalid("hold", "a period of nothing holds nothing")),
+        _ => Ok(()),
+    }
+}
+
+/// What a repeat gets, unless it asks for something else under the same key.
+fn answer(key: &str, given: Option<Fingerprint>, entry: Entry) -> Result<Answer> {
+    if let (Some(given), Some(stored)) = (given, &entry.fingerprint)
+        && given.as_bytes() != stored.as_slice()
+    {
+        let held = match Fingerprint::from_bytes(stored) {
+            Some(print) => format!("a ledger entry with fingerprint {print}"),
+            None => "a ledger entry with an unreadable fingerprint".to_owned(),
+        };
+        return Err(Error::KeyConflict {
+            key: key.to_owned(),
+            held,
+            given: format!("fingerprint {given}"),
+        });
+    }
+    Ok(Answer {
+        json: entry.answer,
+        made_at: entry.made_at,
+    })
+}
+
+/// A look at the ledger about to happen; say what the request is, then `.await` it.
+#[must_use = "nothing is read until this is awaited"]
+pub struct LookOnce<'c, DB: Backend>(TakeOnce<'c, DB>);
+
+impl<DB: Backend> LookOnce<'_, DB> {
+    /// As [`TakeOnce::request`].
+    pub fn request<T: Serialize + ?Sized>(self, request: &T) -> Self {
+        LookOnce(self.0.request(request))
+    }
+
+    /// As [`TakeOnce::request_bytes`].
+    pub fn request_bytes(self, request: &[u8]) -> Self {
+        LookOnce(self.0.request_bytes(request))
+    }
+}
+
+impl<'c, DB: Backend> IntoFuture for LookOnce<'c, DB> {
+    type Output = Result<Option<Answer>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let TakeOnce {
+                rowlock,
+                conn,
+                ask,
+                error,
+            } = self.0;
+            if let Some(error) = error {
+                return Err(error);
+            }
+            let entry = rowlock.store().look(conn, &ask.key).await?;
+            let entry = entry.filter(|entry| !entry.over);
+            entry.map(|entry| answer(&ask.key, ask.fingerprint, entry)).transpose()
+        })
+    }
+}
+
+impl<DB: Backend> Rowlock<DB> {
+    /// One committed effect per key, in your own transaction:
+    ///
+    /// ```
+    /// # use rowlock::{Once, sqlite::Rowlock};
+    /// # async fn count(rowlock: &Rowlock, db: &sqlx::SqlitePool, event: &str, body: &[u8]) -> Result<i64, Box<dyn std::error::Error>> {
+    /// let mut tx = db.begin_with("begin immediate").await?;
+    /// let total = match rowlock.once(&mut tx, format!("webhook:{event}")).request_bytes(body).await? {
+    ///     Once::First(slot) => {
+    ///         let add = sqlx::query_scalar("update counter set n = n + 1 returning n");
+    ///         let total: i64 = add.fetch_one(&mut *tx).await?;
+    ///         slot.store(&mut tx, &total).await?;
+    ///         total
+    ///     }
+    ///     Once::Seen(answer) => answer.get()?,
+    /// };
+    /// tx.commit().await?;
+    /// # Ok(total) }
+    /// ```
+    ///
+    /// A twin whose transaction is open at the same time waits for this one to end, then gets its answer, or the slot if
+    /// it rolled back. Two keys taken in opposite order by two transactions are a deadlock, which the database ends for
+    /// one of them: take several keys in sorted order.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] before any SQL; [`Error::KeyConflict`] when the key is held by another request;
+    /// [`Error::TryAgain`] when another transaction was in the way: roll back and run the whole transaction again. That
+    /// happens after a deadlock or a lock time-out, under a stricter level than read committed when the first committed
+    /// after this transaction's snapshot, and on SQLite when the file is busy.
+    ///
+    /// Cancel safety: dropped half-way, the connection is in the middle of a statement; roll back and drop it, as after
+    /// any cancelled query.
+    pub fn once<'c>(&self, tx: &'c mut impl InTransaction<DB>, key: impl Into<String>) -> TakeOnce<'c, DB> {
+        TakeOnce::new(self.clone(), tx.connection(), key.into())
+    }
+
+    /// The answer stored under a key, if one is committed and still held. It takes nothing and waits for nobody: `None`
+    /// does not say that you are first. A cheap look before [`Rowlock::once`], where most calls are repeats.
+    ///
+    /// # Errors
+    /// As [`Rowlock::once`]. Cancel safety: as any read.
+    pub fn seen<'c>(&self, conn: &'c mut DB::Connection, key: impl Into<String>) -> LookOnce<'c, DB> {
+        LookOnce(TakeOnce::new(self.clone(), conn, key.into()))
+    }
+}
+
+impl<DB: Backend> Tx<DB> {
+    /// One committed effect per key, whichever job or request comes with it; see [`Rowlock::once`]. The key is taken
+    /// with this job's commit and free again when the attempt fails.
+    ///
+    /// # Errors
+    /// As [`Rowlock::once`]. Through a handler's `?`, a conflict makes the job a case, and what only asks for another try
+    /// is tried again soon.
+    ///
+    /// Cancel safety: as any query in a handler; a handler dropped half-way is rolled back.
+    pub fn once(&mut self, key: impl Into<String>) -> TakeOnce<'_, DB> {
+        let rowlock = self.rowlock.clone();
+        TakeOnce::new(rowlock, self.connection(), key.into())
+    }
+}

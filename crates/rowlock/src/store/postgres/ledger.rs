@@ -1,0 +1,144 @@
+//! The ledger on a caller's own connection.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use jiff_sqlx::ToSqlx;
+use sqlx::{PgConnection, Row, SqlStr};
+
+use super::{Inner, PgStore, rows};
+use crate::{
+    error::{Doing, Error, Result},
+    store::{
+        Fut,
+        ledger::{Ask, Entry, Ledger, Taken},
+    },
+};
+
+/// How often an entry may vanish between the insert that met it and the read. Each time somebody else's commit removed it,
+/// so more than a few mean that it is there but may not be read.
+const ROUNDS_MAX: usize = 50;
+
+impl Ledger<PgConnection> for PgStore {
+    const BEGIN: &'static str = "begin";
+
+    fn take<'a>(&'a self, conn: &'a mut PgConnection, ask: &'a Ask) -> Fut<'a, Taken> {
+        Box::pin(async { take(&self.0, conn, ask).await.map_err(Error::answered) })
+    }
+
+    fn store<'a>(
+        &'a self,
+        conn: &'a mut PgConnection,
+        key: &'a str,
+        made_at: Timestamp,
+        answer: &'a str,
+    ) -> Fut<'a, bool> {
+        let store = sqlx::query(self.0.sql.once_store.clone())
+            .bind(key)
+            .bind(answer)
+            .bind(made_at.to_sqlx());
+        Box::pin(async move {
+            let stored = store.execute(conn).await.doing("once").map_err(Error::answered)?;
+            Ok(stored.rows_affected() == 1)
+        })
+    }
+
+    fn look<'a>(&'a self, conn: &'a mut PgConnection, key: &'a str) -> Fut<'a, Option<Entry>> {
+        Box::pin(async move { read(&self.0, conn, key).await.map_err(Error::answered) })
+    }
+
+    #[cfg(feature = "axum")]
+    fn mark<'a>(&'a self, conn: &'a mut PgConnection) -> Fut<'a, ()> {
+        Box::pin(async {
+            let mark = sqlx::raw_sql("savepoint rowlock_once").execute(conn).await;
+            mark.map(drop).doing("once")
+        })
+    }
+
+    #[cfg(feature = "axum")]
+    fn back<'a>(&'a self, conn: &'a mut PgConnection) -> Fut<'a, ()> {
+        Box::pin(async {
+            let back = sqlx::raw_sql("rollback to savepoint rowlock_once").execute(conn).await;
+            back.map(drop).doing("once")
+        })
+    }
+}
+
+async fn take(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> Result<Taken> {
+    let Some(limit) = ask.wait else {
+        return insert_or_read(inner, pg, ask).await;
+    };
+    // A limit of zero would mean none.
+    let limit = format!("{}ms", limit.max(Duration::from_millis(1)).as_millis());
+    let before = wait_at_most(inner, pg, &limit).await?;
+    let taken = insert_or_read(inner, pg, ask).await?;
+    wait_at_most(inner, pg, &before).await?;
+    Ok(taken)
+}
+
+/// Sets the transaction's lock time-out and says what it was.
+async fn wait_at_most(inner: &Inner, pg: &mut PgConnection, limit: &str) -> Result<String> {
+    let set = sqlx::query_scalar(inner.sql.lock_wait.clone()).bind(limit);
+    set.fetch_one(pg).await.doing("once")
+}
+
+async fn insert_or_read(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> Result<Taken> {
+    for _ in 0..ROUNDS_MAX {
+        if let Some(made_at) = write(inner, pg, ask, &inner.sql.once_take, None).await? {
+            return Ok(Taken::First { made_at });
+        }
+        while let Some(entry) = read(inner, pg, &ask.key).await? {
+            if !entry.over {
+                return Ok(Taken::Seen(entry));
+            }
+            let taken = write(inner, pg, ask, &inner.sql.once_take_over, Some(entry.made_at)).await?;
+            if let Some(made_at) = taken {
+                return Ok(Taken::First { made_at });
+            }
+        }
+    }
+    Err(Error::TryAgain {
+        doing: "once",
+        source: sqlx::Error::RowNotFound,
+    })
+}
+
+/// Both ways to take a key bind the same, and answer with the time of the entry they made.
+async fn write(
+    inner: &Inner,
+    pg: &mut PgConnection,
+    ask: &Ask,
+    statement: &SqlStr,
+    instead_of: Option<Timestamp>,
+) -> Result<Option<Timestamp>> {
+    let mut query = sqlx::query(statement.clone())
+        .bind(&ask.key)
+        .bind(ask.print())
+        .bind(ask.hold.as_str())
+        .bind(ask.period_us())
+        .bind(inner.now());
+    if let Some(made_at) = instead_of {
+        query = query.bind(made_at.to_sqlx());
+    }
+    let row = query.fetch_optional(pg).await.doing("once")?;
+    row.map(|row| rows::at(&row, "made_at")).transpose().doing("once")
+}
+
+async fn read(inner: &Inner, pg: &mut PgConnection, key: &str) -> Result<Option<Entry>> {
+    let row = sqlx::query(inner.sql.once_read.clone())
+        .bind(key)
+        .bind(inner.now())
+        .fetch_optional(pg)
+        .await
+        .doing("once")?;
+    let Some(row) = row else { return Ok(None) };
+    let entry = || -> sqlx::Result<Entry> {
+        Ok(Entry {
+            fingerprint: row.try_get("fingerprint")?,
+            answer: row.try_get("answer")?,
+            made_at: rows::at(&row, "made_at")?,
+            over: row.try_get("over")?,
+        })
+    };
+    entry().map(Some).doing("once")
+}
