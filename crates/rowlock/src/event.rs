@@ -11,6 +11,16 @@ use std::{
 
 use crate::{lease::WorkerId, state::Ended};
 
+/// Why a job was done without its effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Skipped {
+    /// The handler found the work done already ([`AlreadyHandled`](crate::AlreadyHandled)).
+    AlreadyHandled,
+    /// What a guard protects had changed since the handler looked ([`Error::Changed`](crate::Error::Changed)).
+    Changed,
+}
+
 /// One thing that happened in this worker process, after the commit that made it so.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -30,8 +40,8 @@ pub enum Event {
         attempt: i32,
         /// How it ended.
         ended: Ended,
-        /// The handler found the work done already ([`AlreadyHandled`](crate::AlreadyHandled)).
-        already: bool,
+        /// Done, but without its effect.
+        skipped: Option<Skipped>,
         /// From the handler's start to the commit.
         took: Duration,
         /// What went wrong, if anything did.
@@ -84,6 +94,7 @@ pub struct Counters {
     claimed: AtomicU64,
     settled: [AtomicU64; Ended::ALL.len()],
     already_handled: AtomicU64,
+    changed: AtomicU64,
     lease_lost: AtomicU64,
     commits_resolved: AtomicU64,
     expired: AtomicU64,
@@ -101,11 +112,13 @@ impl Counters {
                 self.claimed.fetch_add(*jobs as u64, Ordering::Relaxed);
             }
             Event::Settled {
-                kind, ended, already, ..
+                kind, ended, skipped, ..
             } => {
                 one(&self.settled[*ended as usize]);
-                if *already {
-                    one(&self.already_handled);
+                match skipped {
+                    Some(Skipped::AlreadyHandled) => _ = one(&self.already_handled),
+                    Some(Skipped::Changed) => _ = one(&self.changed),
+                    None => {}
                 }
                 let mut by_kind = self.by_kind.lock().unwrap_or_else(PoisonError::into_inner);
                 match by_kind.get_mut(&(kind.clone(), *ended)) {
@@ -157,6 +170,12 @@ impl Counters {
         self.already_handled.load(Ordering::Relaxed)
     }
 
+    /// Concurrent changes that guards caught: handlers that found what they had looked at changed. Above zero, guards earn
+    /// their keep; very high, something lets the same work run beside itself.
+    pub fn changed(&self) -> u64 {
+        self.changed.load(Ordering::Relaxed)
+    }
+
     /// Fenced-off writes: attempts whose result was dropped, because their lease was lost.
     pub fn lease_lost(&self) -> u64 {
         self.lease_lost.load(Ordering::Relaxed)
@@ -202,7 +221,7 @@ mod tests {
                 kind: "k".into(),
                 attempt: 1,
                 ended,
-                already: false,
+                skipped: None,
                 took: Duration::ZERO,
                 error: None,
             });

@@ -8,6 +8,7 @@
 pub(crate) mod atomic;
 mod effect;
 mod fail;
+mod guard;
 pub(crate) mod staged;
 
 use std::{
@@ -24,6 +25,7 @@ pub(crate) use self::fail::{How, clean};
 pub use self::{
     effect::EffectKey,
     fail::Fail,
+    guard::{Guard, Guards},
     staged::{Prepare, Staged},
 };
 use crate::{
@@ -184,16 +186,16 @@ pub struct Tx<DB: Backend> {
     held: Option<DB::Held>,
     slot: Slot<DB>,
     pub(crate) attempt: Attempt,
-    limits: Limits,
+    pub(crate) rowlock: Rowlock<DB>,
 }
 
 impl<DB: Backend> Tx<DB> {
-    pub(crate) fn new(held: DB::Held, slot: Slot<DB>, attempt: Attempt, limits: Limits) -> Self {
+    pub(crate) fn new(held: DB::Held, slot: Slot<DB>, attempt: Attempt, rowlock: Rowlock<DB>) -> Self {
         Tx {
             held: Some(held),
             slot,
             attempt,
-            limits,
+            rowlock,
         }
     }
 
@@ -202,7 +204,7 @@ impl<DB: Backend> Tx<DB> {
         let held = self.held.take();
         Done {
             token: self.attempt.token,
-            link: Link::after(&self.attempt, self.limits),
+            link: Link::after(&self.attempt, *self.rowlock.limits()),
             held: held.map(|held| Handed {
                 held: Some(held),
                 slot: self.slot.clone(),

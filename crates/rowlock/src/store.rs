@@ -31,6 +31,7 @@ use crate::{
     state::{Ended, State},
 };
 
+pub mod guard;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "sqlite")]
@@ -245,7 +246,7 @@ pub trait Wakes: Send {
 /// What needs a typed connection: the caller's own, or one that a handler holds.
 pub trait Room: Database {
     /// The room's store.
-    type Store: Store + Clone;
+    type Store: Store + guard::Guarding<Self::Connection> + Clone;
     /// A connection in a handler's hands, inside a transaction. Dropped, it closes and the database rolls back.
     type Held: Send + 'static;
 

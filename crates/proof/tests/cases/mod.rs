@@ -5,6 +5,7 @@ mod chain;
 mod claim;
 mod engine;
 mod enqueue;
+mod guard;
 mod handle;
 mod migrate;
 mod observe;

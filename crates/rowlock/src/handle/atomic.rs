@@ -93,6 +93,6 @@ impl<DB: Backend> Handler<DB> {
 /// The slot and the transaction for one atomic attempt.
 pub(crate) fn open<DB: Backend>(held: DB::Held, attempt: Attempt, rowlock: &Rowlock<DB>) -> (Slot<DB>, Tx<DB>) {
     let slot = Slot::new();
-    let tx = Tx::new(held, slot.clone(), attempt, *rowlock.limits());
+    let tx = Tx::new(held, slot.clone(), attempt, rowlock.clone());
     (slot, tx)
 }

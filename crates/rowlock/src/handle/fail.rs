@@ -2,7 +2,10 @@
 
 use std::{error::Error as StdError, time::Duration};
 
-use crate::error::{AlreadyHandled, Error, sqlstate};
+use crate::{
+    error::{AlreadyHandled, Error, sqlstate},
+    event::Skipped,
+};
 
 /// The longest error text that is stored.
 const TEXT_MAX: usize = 8 * 1024;
@@ -63,6 +66,17 @@ impl Fail {
         Fail {
             how,
             text: clean(reason.into()),
+        }
+    }
+}
+
+impl Fail {
+    /// Why it is no failure at all, but work that need not be done.
+    pub(crate) fn skipped(&self) -> Option<Skipped> {
+        match self.how {
+            How::Already => Some(Skipped::AlreadyHandled),
+            How::Changed => Some(Skipped::Changed),
+            _ => None,
         }
     }
 }

@@ -131,7 +131,7 @@ impl<A, DB: Backend> Staged<A, DB> {
         let (timing, token) = (self.outside.timing, self.attempt.token);
         let held = detached(async move { DB::begin(&store, &token, timing).await }).await?;
         self.outside.holder.store(DB::holder(&held), Ordering::Relaxed);
-        Ok(Tx::new(held, self.outside.slot, self.attempt, *self.rowlock.limits()))
+        Ok(Tx::new(held, self.outside.slot, self.attempt, self.rowlock))
     }
 
     /// Done, with nothing of its own to write: the engine settles it in a batch.
@@ -159,7 +159,7 @@ async fn detached<T: Send + 'static>(work: impl Future<Output = Result<T>> + Sen
 /// A read-only transaction of a staged handler. Dropped without `commit`, its connection is closed.
 pub struct Prepare<'a, DB: Backend> {
     held: Option<DB::Held>,
-    rowlock: Rowlock<DB>,
+    pub(super) rowlock: Rowlock<DB>,
     _context: PhantomData<&'a mut ()>,
 }
 

@@ -6,6 +6,7 @@
 
 mod conns;
 mod flow;
+mod guard;
 mod migrate;
 mod recover;
 mod rows;

@@ -9,6 +9,7 @@
 
 mod conns;
 mod flow;
+mod guard;
 mod migrate;
 mod recover;
 mod refused;

@@ -197,7 +197,7 @@ async fn attempt<DB: Backend>(
         let settlement = job.ending.released(why);
         let finished = Finished::Settle {
             settlement,
-            already: false,
+            skipped: None,
         };
         return (finished, job);
     }
@@ -212,27 +212,27 @@ async fn attempt<DB: Backend>(
 
 /// Passes an attempt's end on to whoever writes it.
 fn finish(shared: &Shared, finished: Finished, job: Arc<InHand>, settle: &mpsc::UnboundedSender<ToSettle>) {
-    let (settlement, already) = match finished {
-        Finished::Settled { ended, already, error } => return settler::settled(shared, &job, ended, already, error),
+    let (settlement, skipped) = match finished {
+        Finished::Settled { ended, skipped, error } => return settler::settled(shared, &job, ended, skipped, error),
         Finished::LeaseLost => return settler::lost(shared, &job),
-        Finished::Settle { settlement, already } => (settlement, already),
+        Finished::Settle { settlement, skipped } => (settlement, skipped),
         Finished::Cut => match job.why() {
             // The watch records it; the place is free when the body has ended, which is now.
             Some(Cut::TimeLimit) => return shared.hangs_no_more(&job),
             Some(Cut::DeclaredDead) | None => return settler::lost(shared, &job),
             Some(Cut::LeaseEnding) => {
                 let why = "worker could not renew its lease in time; the handler was stopped";
-                (job.ending.failed(Fail::retry(why)), false)
+                (job.ending.failed(Fail::retry(why)), None)
             }
             Some(Cut::Stopped) => {
                 let why = "worker stopped before the handler finished";
-                (job.ending.failed(Fail::retry_after(Duration::ZERO, why)), false)
+                (job.ending.failed(Fail::retry_after(Duration::ZERO, why)), None)
             }
         },
     };
     let entry = ToSettle {
         settlement,
-        already,
+        skipped,
         job,
     };
     if settle.send(entry).is_err() {

@@ -16,9 +16,10 @@ use std::{
 use super::hand::{Cut, InHand};
 use crate::{
     error::{Error, Result},
+    event::Skipped,
     fault::point,
     handle::{
-        Attempt, Done, Fail, How, Outcome, Slot, Tx,
+        Attempt, Done, Fail, Outcome, Slot, Tx,
         atomic::{Decoded, Handler, Running, Shape, open},
         staged::Outside,
     },
@@ -37,11 +38,14 @@ pub(crate) enum Finished {
     /// Committed in the handler's own transaction.
     Settled {
         ended: Ended,
-        already: bool,
+        skipped: Option<Skipped>,
         error: Option<String>,
     },
     /// The engine must write this, on a connection of its own.
-    Settle { settlement: Settlement, already: bool },
+    Settle {
+        settlement: Settlement,
+        skipped: Option<Skipped>,
+    },
     /// The token no longer held; nothing of this attempt remains.
     LeaseLost,
     /// Cut off from outside; the job's `why` says what follows.
@@ -116,7 +120,7 @@ pub(crate) async fn run_for_nothing<DB: Backend>(
         Shape::Atomic(decode) => {
             let decoded = decode(body, attempt.clone(), &env.rowlock).map_err(Fail::retire)?;
             let held = DB::begin(env.rowlock.store(), &job.token, env.timing).await?;
-            let tx = Tx::new(held, slot.clone(), attempt, *env.rowlock.limits());
+            let tx = Tx::new(held, slot.clone(), attempt, env.rowlock.clone());
             Box::pin(async move { decoded(tx).await })
         }
         Shape::Staged(decode) => {
@@ -168,7 +172,7 @@ async fn atomic<DB: Backend>(env: &Env<DB>, decoded: Decoded<DB>, attempt: Attem
 fn settle(settlement: Settlement) -> Finished {
     Finished::Settle {
         settlement,
-        already: false,
+        skipped: None,
     }
 }
 
@@ -215,14 +219,14 @@ async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, jo
         Body::Returned(Err(fail)) => fail,
         Body::Panicked(text) => Fail::retry(format!("handler panicked: {text}")),
     };
-    let already = fail.how == How::Already;
+    let skipped = fail.skipped();
     let settlement = job.ending.failed(fail);
     let Some(mut held) = slot.take() else {
-        return Finished::Settle { settlement, already };
+        return Finished::Settle { settlement, skipped };
     };
     point!("before-failure");
     match DB::back(env.rowlock.store(), &mut held).await {
-        Ok(true) => write::<DB>(env, held, settlement, already, job).await,
+        Ok(true) => write::<DB>(env, held, settlement, skipped, job).await,
         Ok(false) => {
             drop(held);
             settle(
@@ -231,7 +235,7 @@ async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, jo
             )
         }
         // The connection is gone or stuck; its transaction rolls back by itself.
-        Err(_) => Finished::Settle { settlement, already },
+        Err(_) => Finished::Settle { settlement, skipped },
     }
 }
 
@@ -244,10 +248,10 @@ async fn succeeded<DB: Backend>(env: &Env<DB>, done: Done<DB>, job: &InHand) -> 
     match done.held {
         None => Ok(Finished::Settle {
             settlement,
-            already: false,
+            skipped: None,
         }),
         Some(handed) => match handed.arrive() {
-            Some(held) => Ok(write::<DB>(env, held, settlement, false, job).await),
+            Some(held) => Ok(write::<DB>(env, held, settlement, None, job).await),
             None => Err(Fail::retry("the handler's connection is gone")),
         },
     }
@@ -258,7 +262,7 @@ async fn write<DB: Backend>(
     env: &Env<DB>,
     mut held: DB::Held,
     settlement: Settlement,
-    already: bool,
+    skipped: Option<Skipped>,
     job: &InHand,
 ) -> Finished {
     let store = env.rowlock.store();
@@ -286,16 +290,16 @@ async fn write<DB: Backend>(
             store.wake(&woken);
             Finished::Settled {
                 ended: settlement.ended,
-                already,
+                skipped,
                 error: settlement.error,
             }
         }
-        Err(error) => resolve(env, error, already, job).await,
+        Err(error) => resolve(env, error, skipped, job).await,
     }
 }
 
 /// The reply to a commit was an error or none: look what happened, never guess.
-async fn resolve<DB: Backend>(env: &Env<DB>, error: Error, already: bool, job: &InHand) -> Finished {
+async fn resolve<DB: Backend>(env: &Env<DB>, error: Error, skipped: Option<Skipped>, job: &InHand) -> Finished {
     let mut wait = Duration::from_millis(20);
     loop {
         match env.rowlock.store().resolve(job.token).await {
@@ -308,7 +312,7 @@ async fn resolve<DB: Backend>(env: &Env<DB>, error: Error, already: bool, job: &
                 (env.resolved)(job.token, true);
                 return Finished::Settled {
                     ended,
-                    already,
+                    skipped,
                     error: None,
                 };
             }

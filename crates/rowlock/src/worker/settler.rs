@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::hand::{InHand, Shared};
 use crate::{
-    event::Event,
+    event::{Event, Skipped},
     fault::point,
     state::Ended,
     store::{Resolved, Settlement, Store},
@@ -25,7 +25,7 @@ const REFUSED_MAX: u32 = 2;
 /// One attempt's end, to be written.
 pub(crate) struct ToSettle {
     pub(crate) settlement: Settlement,
-    pub(crate) already: bool,
+    pub(crate) skipped: Option<Skipped>,
     pub(crate) job: Arc<InHand>,
 }
 
@@ -113,7 +113,7 @@ fn report(shared: &Shared, entry: &ToSettle, applied: bool) {
             shared,
             job,
             entry.settlement.ended,
-            entry.already,
+            entry.skipped,
             entry.settlement.error.clone(),
         );
     } else {
@@ -122,14 +122,14 @@ fn report(shared: &Shared, entry: &ToSettle, applied: bool) {
 }
 
 /// The outcome committed.
-pub(crate) fn settled(shared: &Shared, job: &InHand, ended: Ended, already: bool, error: Option<String>) {
+pub(crate) fn settled(shared: &Shared, job: &InHand, ended: Ended, skipped: Option<Skipped>, error: Option<String>) {
     shared.drop_job(job.token);
     shared.emit(Event::Settled {
         id: job.token.id,
         kind: job.kind.clone(),
         attempt: job.ending.attempt,
         ended,
-        already,
+        skipped,
         took: job.took(),
         error,
     });

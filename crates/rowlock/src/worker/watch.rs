@@ -143,7 +143,7 @@ async fn end_hung(shared: Arc<Shared>, store: Arc<dyn Store>, job: Arc<InHand>, 
                 let applied = applied.first() == Some(&true)
                     || (sent_before && settler::committed_earlier(&*store, &settlement, &shared.gone).await);
                 return match applied {
-                    true => settler::settled(&shared, &job, settlement.ended, false, settlement.error),
+                    true => settler::settled(&shared, &job, settlement.ended, None, settlement.error),
                     false => settler::lost(&shared, &job),
                 };
             }

@@ -1,0 +1,3 @@
+-- How often what this key protects has been changed.
+-- Index: rowlock_guard_version by key.
+select version from rowlock_guard_version where key = ?1
