@@ -8,8 +8,10 @@
 //! The scenes share the crew of worker processes, the provider, the run with its kills and its progress bar, and the
 //! show around it.
 
+mod charges;
 mod crew;
 mod desk;
+mod incidents;
 mod orders;
 mod provider;
 mod report;
@@ -44,6 +46,10 @@ pub(crate) struct Args {
 enum Scene {
     /// Orders through workers that are killed all the time (what `rowlock demo` alone runs)
     Orders(orders::Args),
+    /// Charges by workers that are killed, at a provider that loses replies, with and without idempotency keys
+    Charges(charges::Args),
+    /// Many slow evaluations of the same entities at once, over a few connections: never two open incidents
+    Incidents(incidents::Args),
 }
 
 pub(crate) async fn run(database: Option<&str>, args: Args) -> Result<ExitCode> {
@@ -56,6 +62,8 @@ pub(crate) async fn run(database: Option<&str>, args: Args) -> Result<ExitCode> 
     match args.scene {
         None => show::run(database, &args.orders, &args.manners).await,
         Some(Scene::Orders(scene)) => show::run(database, &scene, &args.manners).await,
+        Some(Scene::Charges(scene)) => show::run(database, &scene, &args.manners).await,
+        Some(Scene::Incidents(scene)) => show::run(database, &scene, &args.manners).await,
     }
 }
 
@@ -74,6 +82,11 @@ enum Role {
         #[arg(long)]
         provider: SocketAddr,
     },
+    Charges {
+        #[arg(long)]
+        provider: SocketAddr,
+    },
+    Incidents(incidents::Role),
 }
 
 /// The hidden command: one worker process, until its stdin ends.
@@ -95,9 +108,13 @@ async fn work_on<DB: Tables>(url: &str, schema: &str, prefix: String, args: Work
     match args.role {
         Role::Orders { provider } => {
             let shop = orders::Shop { prefix, provider };
-            let worker = orders::worker(&rowlock, shop).name(name);
-            worker.run_until(told).await?;
+            orders::worker(&rowlock, shop).name(name).run_until(told).await?;
         }
+        Role::Charges { provider } => {
+            let shop = charges::Shop { prefix, provider };
+            charges::worker(&rowlock, shop).name(name).run_until(told).await?;
+        }
+        Role::Incidents(role) => incidents::work(&rowlock, prefix, (role, args.number), told).await?,
     }
     Ok(())
 }

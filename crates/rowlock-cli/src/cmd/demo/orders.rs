@@ -127,10 +127,10 @@ impl<DB: Tables> Act<DB> for Orders {
     }
 
     /// How many jobs have left their mark in the shop's tables.
-    async fn progress(&self, ground: &mut Ground<DB>) -> Result<(i64, String)> {
+    async fn progress(&self, ground: &mut Ground<DB>, kills: usize) -> Result<(i64, String)> {
         let sql = "select (select count(*) from demo_reservation) + (select count(*) from demo_receipt),
                           (select count(*) from demo_payment)";
         let (others, paid) = ground.pair(sql).await?;
-        Ok((others + paid, format!("{paid} paid")))
+        Ok((others + paid, format!("{paid} paid · {kills} workers killed")))
     }
 }

@@ -1,6 +1,6 @@
 //! Lines of the tables at the end. They fit a narrow terminal: two blanks, a name, a number, a remark.
 
-use crate::output::{BOLD, DIM, GREEN, PLAIN, RED};
+use crate::output::{BOLD, CYAN, DIM, GREEN, PLAIN, RED};
 
 /// The head of a table, with what it takes to run the same again.
 pub(crate) fn title(text: &str, seed: u64) -> String {
@@ -9,6 +9,11 @@ pub(crate) fn title(text: &str, seed: u64) -> String {
 
 pub(crate) fn row(name: &str, value: i64, says: &str) -> String {
     line("", name, value, says)
+}
+
+/// What the rows below are about.
+pub(crate) fn heading(text: &str) -> String {
+    format!("  {CYAN}{text}{PLAIN}\n")
 }
 
 /// A promise: green when nothing broke it.

@@ -36,8 +36,8 @@ pub(crate) trait Act<DB: Tables> {
     /// Puts work in, in the caller's transaction.
     async fn place(&self, ground: &mut Ground<DB>, work: RangeInclusive<i64>) -> Result<()>;
 
-    /// How far the scene is, in units of the bar, and a word about it.
-    async fn progress(&self, ground: &mut Ground<DB>) -> Result<(i64, String)>;
+    /// How far the scene is, in steps of the bar, and a word about it.
+    async fn progress(&self, ground: &mut Ground<DB>, kills: usize) -> Result<(i64, String)>;
 }
 
 /// The application's side of the database.
@@ -272,11 +272,8 @@ impl<'a, DB: Tables, A: Act<DB>> Run<'a, DB, A> {
 
     /// Moves the bar; answers how far the scene is.
     async fn show(&mut self) -> Result<i64> {
-        let (done, says) = self.act.progress(self.ground).await?;
-        self.bar.set_message(match self.size.kills {
-            0 => says,
-            _ => format!("{says} · {} workers killed", self.crew.kills),
-        });
+        let (done, says) = self.act.progress(self.ground, self.crew.kills).await?;
+        self.bar.set_message(says);
         self.bar.set_position(u64::try_from(done).unwrap_or_default());
         Ok(done)
     }

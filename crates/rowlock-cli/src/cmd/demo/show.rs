@@ -67,6 +67,11 @@ pub(crate) trait Verdict {
 
     /// For someone who has never seen this before.
     fn table(&self, show: &Show) -> String;
+
+    /// The commands that show most of what was kept.
+    fn looks(&self) -> &'static [&'static str] {
+        &["status", "jobs"]
+    }
 }
 
 pub(crate) async fn run<S: Scene>(database: Option<&str>, scene: &S, manners: &Manners) -> Result<ExitCode> {
@@ -96,7 +101,7 @@ pub(crate) async fn run<S: Scene>(database: Option<&str>, scene: &S, manners: &M
         Ok(ended) => ended,
         Err(error) => {
             // What went wrong first is what to tell, whether or not it can be cleaned up.
-            let _ = leave(show.site, manners.keep).await;
+            let _ = leave(show.site, manners.keep, &["status"]).await;
             return Err(error);
         }
     };
@@ -106,7 +111,7 @@ pub(crate) async fn run<S: Scene>(database: Option<&str>, scene: &S, manners: &M
         output::print(&ended.table(&show))
     };
     // What went wrong can be looked into.
-    leave(show.site, manners.keep || !ended.is_clean()).await?;
+    leave(show.site, manners.keep || !ended.is_clean(), ended.looks()).await?;
     told?;
     Ok(if ended.is_clean() {
         ExitCode::SUCCESS
@@ -122,7 +127,7 @@ async fn play<S: Scene>(scene: &S, show: &Show, crew: &mut Option<Crew>) -> Resu
     scene.play::<sqlx::Sqlite>(show, crew).await
 }
 
-async fn leave(site: Site, keep: bool) -> Result<()> {
+async fn leave(site: Site, keep: bool, looks: &[&str]) -> Result<()> {
     if !keep {
         return site.clear().await;
     }
@@ -135,8 +140,7 @@ async fn leave(site: Site, keep: bool) -> Result<()> {
             "kept: the schema {schema}; `drop schema {schema} cascade` removes it"
         ));
     }
-    output::note(&format!(
-        "look:  rowlock status {options}\n       rowlock jobs {options}"
-    ));
+    let looks: Vec<String> = looks.iter().map(|look| format!("rowlock {look} {options}")).collect();
+    output::note(&format!("look:  {}", looks.join("\n       ")));
     Ok(())
 }
