@@ -103,6 +103,14 @@ impl Error {
         }
     }
 
+    /// The same refusal, of another field.
+    pub(crate) fn about(self, field: &str) -> Error {
+        match self {
+            Error::Invalid { problem, .. } => Error::invalid(field, problem),
+            other => other,
+        }
+    }
+
     /// The SQLSTATE or SQLite code, if a database gave one.
     pub fn code(&self) -> Option<String> {
         match self {
@@ -114,6 +122,31 @@ impl Error {
     /// Whether the whole transaction may simply be run again.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::TryAgain { .. })
+    }
+
+    /// Whether the same may be answered otherwise in a moment: the database is away, starting, busy or another's turn.
+    pub(crate) fn passes(&self) -> bool {
+        let source = match self {
+            Error::TryAgain { .. } => return true,
+            Error::Database { source, .. } => source,
+            _ => return false,
+        };
+        match sqlstate(source) {
+            // Connection, rollback, resources, object in use, operator intervention; a primary that became a standby.
+            Some(code) if code.len() == 5 => {
+                matches!(code.get(..2), Some("08" | "40" | "53" | "55" | "57")) || code == "25006"
+            }
+            Some(_) => in_the_way(source),
+            None => matches!(
+                source,
+                sqlx::Error::Io(_)
+                    | sqlx::Error::Tls(_)
+                    | sqlx::Error::Protocol(_)
+                    | sqlx::Error::Configuration(_)
+                    | sqlx::Error::PoolTimedOut
+                    | sqlx::Error::WorkerCrashed
+            ),
+        }
     }
 
     /// The answer of a verb that runs in the caller's transaction: what only asks for another try is told apart.
@@ -157,3 +190,34 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("already handled: no row matched")]
 pub struct AlreadyHandled;
+
+/// An outside call's error that says that the effect did not happen and will not: the request never left, or the other
+/// side refused it. Only this closes an intent so that the next attempt may call again whatever the policy.
+///
+/// It is found anywhere in an error's chain of sources, also behind `anyhow::Context`. A [`Fail`](crate::Fail) says the
+/// same with `Fail::retire("card declined").not_done()`.
+///
+/// ```
+/// use rowlock::NotDone;
+///
+/// let error = NotDone::because("connection refused");
+/// assert_eq!(error.to_string(), "the effect did not happen");
+/// ```
+#[derive(Debug, Error)]
+#[error("{DID_NOT_HAPPEN}")]
+pub struct NotDone(#[source] Undone);
+
+impl NotDone {
+    /// The effect did not happen, for this reason.
+    pub fn because(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> NotDone {
+        NotDone(Undone(reason.into()))
+    }
+}
+
+const DID_NOT_HAPPEN: &str = "the effect did not happen";
+
+/// What is looked for in a chain of sources. A wrapper such as `anyhow::Error` hides the type of the outermost error,
+/// and of that one alone.
+#[derive(Debug, Error)]
+#[error("{DID_NOT_HAPPEN}")]
+pub(crate) struct Undone(#[source] Box<dyn std::error::Error + Send + Sync>);

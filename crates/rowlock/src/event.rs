@@ -79,6 +79,24 @@ pub enum Event {
         /// How many.
         jobs: usize,
     },
+    /// A handler got the stored reply of an effect instead of calling outside again.
+    EffectReplayed {
+        /// The job.
+        id: i64,
+        /// The effect's number.
+        no: i64,
+        /// The effect's name.
+        name: String,
+    },
+    /// Nobody knows whether an effect happened: its call ended without a reply, or its attempt did.
+    EffectUncertain {
+        /// The job.
+        id: i64,
+        /// The effect's number.
+        no: i64,
+        /// The effect's name.
+        name: String,
+    },
     /// This worker could not renew in time and stopped its handlers.
     CutOff,
     /// This worker was declared dead by another and goes on under a new id.
@@ -99,6 +117,8 @@ pub struct Counters {
     commits_resolved: AtomicU64,
     expired: AtomicU64,
     claim_replies_lost: AtomicU64,
+    effects_replayed: AtomicU64,
+    effects_uncertain: AtomicU64,
     cut_off: AtomicU64,
     declared_dead: AtomicU64,
     by_kind: Mutex<HashMap<(String, Ended), u64>>,
@@ -139,6 +159,12 @@ impl Counters {
             }
             Event::ClaimReplyLost { jobs } => {
                 self.claim_replies_lost.fetch_add(*jobs as u64, Ordering::Relaxed);
+            }
+            Event::EffectReplayed { .. } => {
+                one(&self.effects_replayed);
+            }
+            Event::EffectUncertain { .. } => {
+                one(&self.effects_uncertain);
             }
             Event::CutOff => {
                 one(&self.cut_off);
@@ -194,6 +220,16 @@ impl Counters {
     /// Jobs handed back, because the reply of the claim that took them was lost.
     pub fn claim_replies_lost(&self) -> u64 {
         self.claim_replies_lost.load(Ordering::Relaxed)
+    }
+
+    /// Outside calls saved, because the effect's reply was stored already.
+    pub fn effects_replayed(&self) -> u64 {
+        self.effects_replayed.load(Ordering::Relaxed)
+    }
+
+    /// Doubts: calls that ended without a reply, here or in an attempt that was lost.
+    pub fn effects_uncertain(&self) -> u64 {
+        self.effects_uncertain.load(Ordering::Relaxed)
     }
 
     /// How often this worker could not renew in time and stopped its handlers.

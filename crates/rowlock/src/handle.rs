@@ -9,6 +9,7 @@ pub(crate) mod atomic;
 mod effect;
 mod fail;
 mod guard;
+mod journal;
 pub(crate) mod staged;
 
 use std::{
@@ -21,12 +22,15 @@ use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-pub(crate) use self::fail::{How, clean};
 pub use self::{
-    effect::EffectKey,
+    effect::{Effect, EffectKey},
     fail::Fail,
     guard::{Guard, Guards},
     staged::{Prepare, Staged},
+};
+pub(crate) use self::{
+    fail::{How, clean},
+    journal::Emit,
 };
 use crate::{
     enqueue::JobOptions,

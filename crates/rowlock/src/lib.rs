@@ -2,7 +2,7 @@
 //!
 //! A job is a row beside your data; "done" is part of your commit. The map of this crate, in the order a job travels:
 //!
-//! - nouns, plain data: `job`, `key`, `lease`, `case`, `event`, `state` (which alone decides), `backoff`, `error`
+//! - nouns, plain data: `job`, `key`, `lease`, `case`, `effect`, `event`, `state` (which alone decides), `backoff`, `error`
 //! - `store`: the storage contract, and one room per database behind it
 //! - verbs: `enqueue` → `claim` → `handle` → `settle` → `recover` → `observe` → `operate`
 //! - `worker`: the loop that composes them
@@ -17,6 +17,7 @@ mod admin;
 mod backoff;
 mod case;
 mod claim;
+mod effect;
 mod enqueue;
 mod error;
 mod event;
@@ -47,10 +48,11 @@ pub use crate::{
     admin::{Admin, NamedJob},
     backoff::Backoff,
     case::CaseView,
+    effect::{EffectFilter, EffectState, EffectView, OnUnknown, Resolution, Verdict},
     enqueue::{Enqueue, EnqueueAll, Enqueued, JobOptions},
-    error::{AlreadyHandled, Error, Result},
+    error::{AlreadyHandled, Error, NotDone, Result},
     event::{Counters, Event, Skipped},
-    handle::{Applied, Attempt, Ctx, Done, EffectKey, Fail, Guard, Guards, Outcome, Prepare, Staged, Tx},
+    handle::{Applied, Attempt, Ctx, Done, Effect, EffectKey, Fail, Guard, Guards, Outcome, Prepare, Staged, Tx},
     job::{Job, Limits},
     key::Hold,
     lease::{Token, WorkerId},

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use crate::{
     case::CaseView,
+    effect::{EffectFilter, EffectView},
     error::Result,
     state::{Ended, State},
     store::Store,
@@ -222,6 +223,22 @@ impl Observe {
     /// The database could not be read. Cancel-safe.
     pub async fn case(&self, id: i64) -> Result<Option<CaseView>> {
         self.store.case(id).await
+    }
+
+    /// Effects of staged handlers: of one job, or all; newest first, or those in doubt alone, the oldest doubt first.
+    ///
+    /// # Errors
+    /// The database could not be read. Cancel-safe.
+    pub async fn effects(&self, filter: &EffectFilter) -> Result<Vec<EffectView>> {
+        self.store.effects(filter).await
+    }
+
+    /// One effect by its number.
+    ///
+    /// # Errors
+    /// The database could not be read. Cancel-safe.
+    pub async fn effect(&self, no: i64) -> Result<Option<EffectView>> {
+        self.store.effect(no).await
     }
 
     /// Every link of the chain that this job belongs to, first link first; a job without links is a chain of one.

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use crate::{
+    effect::{EffectState, Resolution},
     error::{Error, Result},
+    job::{Limits, check_payload},
     store::Store,
 };
 
@@ -27,6 +29,38 @@ impl Operate {
         Err(Error::NotFound(match state {
             Some(state) => format!("job {id} is {state}, not a case; only cases can be reopened"),
             None => format!("no job {id}; `rowlock cases` lists what can be reopened"),
+        }))
+    }
+
+    /// Records what somebody found out about an effect in doubt, and returns its job. If it happened, later attempts get
+    /// this reply without a call; if it did not, the next attempt calls. It does not reopen the job's case.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when there is no such effect, its call is under way, or it is not in doubt;
+    /// [`Error::Invalid`] when the reply is too large or cannot be stored. Cancel-safe: it either happened or did not.
+    pub async fn resolve_effect(&self, no: i64, resolution: Resolution, actor: &str) -> Result<i64> {
+        if let Resolution::Happened(reply) = &resolution {
+            check_payload(&reply.to_string(), &Limits::default()).map_err(|error| error.about("reply"))?;
+        }
+        if let Some(job) = self.store.effect_resolve(no, &resolution, actor).await? {
+            return Ok(job);
+        }
+        let Some(effect) = self.store.effect(no).await? else {
+            let problem = format!("no effect {no}; `rowlock effects` lists those in doubt");
+            return Err(Error::NotFound(problem));
+        };
+        Err(Error::NotFound(match effect.state {
+            EffectState::InFlight => format!(
+                "effect {no} {:?} of job {} is in flight; it can be resolved when its attempt is over",
+                effect.name, effect.id
+            ),
+            EffectState::Uncertain => format!("effect {no} changed a moment ago; look at it and try again"),
+            state => format!(
+                "effect {no} {:?} of job {} is {}, not in doubt",
+                effect.name,
+                effect.id,
+                state.as_str()
+            ),
         }))
     }
 }

@@ -284,6 +284,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
             rowlock: self.rowlock.clone(),
             timing: Timing::of_lease(LEASE),
             resolved: Box::new(|_, _| {}),
+            emit: Arc::new(|_| {}),
         }
     }
 

@@ -52,7 +52,8 @@ impl Ending {
         let text = Some(fail.text);
         let again = state::failed(self.attempt, self.attempts_max);
         match fail.how {
-            How::Retry => self.settlement(again, self.backoff.jittered(self.attempt), text),
+            // A lost lease is told before it comes to this; its settlement would be refused.
+            How::Retry | How::LeaseLost => self.settlement(again, self.backoff.jittered(self.attempt), text),
             How::RetryAfter(delay) => self.settlement(again, delay, text),
             How::RetrySoon => self.settlement(again, SOON.mul_f64(0.5 + fastrand::f64()), text),
             How::Retire => self.settlement(Ended::Retired, Duration::ZERO, text),

@@ -32,6 +32,7 @@ use crate::{
 };
 
 pub mod guard;
+pub mod journal;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "sqlite")]
@@ -172,7 +173,7 @@ pub enum SchemaFound {
 }
 
 /// The engine's verbs, on connections of the store's own.
-pub trait Store: Send + Sync + 'static {
+pub trait Store: journal::Journal + Send + Sync + 'static {
     /// The clock that tests may set; shared by every copy of the store.
     fn clock(&self) -> &Clock;
 

@@ -4,8 +4,8 @@ use crate::{assert_none, read, tree};
 
 const SRC: &str = "crates/rowlock/src/";
 
-const NOUNS: [&str; 9] = [
-    "backoff", "case", "error", "event", "fault", "job", "key", "lease", "state",
+const NOUNS: [&str; 10] = [
+    "backoff", "case", "effect", "error", "event", "fault", "job", "key", "lease", "state",
 ];
 /// A verb may use earlier ones.
 const VERBS: [&str; 7] = ["enqueue", "claim", "handle", "settle", "recover", "observe", "operate"];

@@ -1,8 +1,34 @@
-//! The key of an outside call: the same on every attempt, by construction.
+//! Outside calls of staged handlers: the intent is committed before the call, the reply after it, and a later attempt
+//! gets the stored reply without a call.
+//!
+//! Whatever ends a call without a reply (an error, a time-out, a panic, a crash, a lost lease) leaves a doubt, unless the
+//! error says that the effect did not happen. What follows a doubt is said per effect. The key that the outside system
+//! gets is the same on every attempt, by construction.
 
-use std::fmt;
+use std::{
+    fmt,
+    future::{Future, IntoFuture},
+    pin::Pin,
+    time::Duration,
+};
 
+use jiff::Timestamp;
+use serde::{Serialize, de::DeserializeOwned};
 use uuid::Uuid;
+
+use super::{Fail, journal::Effects};
+use crate::{
+    effect::{Begun, CallEnd, EffectState, Intent, Known, Noted, OnUnknown, Policy, Verdict},
+    error::Result,
+    fault::point,
+    key::Fingerprint,
+};
+
+/// No deadline is later: it must stay a time that every database can store.
+const LIMIT_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+
+/// How often an effect that changes under our hands is looked at anew.
+const LOOKS_MAX: usize = 5;
 
 /// The name of one effect of one job for the system outside; hand it over as its idempotency key.
 ///
@@ -32,6 +58,341 @@ impl From<EffectKey> for String {
     fn from(key: EffectKey) -> String {
         key.0
     }
+}
+
+type Calling<'a, T> = Pin<Box<dyn Future<Output = std::result::Result<T, Fail>> + Send + 'a>>;
+type Call<'a, T> = Box<dyn FnOnce(EffectKey) -> Calling<'a, T> + Send + 'a>;
+
+/// An outside call in the making; await it. See [`Staged::effect`](crate::Staged::effect).
+#[must_use = "an effect does nothing until it is awaited"]
+pub struct Effect<'a, T> {
+    effects: &'a Effects,
+    name: String,
+    call: Call<'a, T>,
+    ask: Option<Call<'a, Verdict<T>>>,
+    policy: Policy,
+    fingerprint: Result<Option<Fingerprint>>,
+    limit: Option<Duration>,
+}
+
+fn boxed<'a, T, F, Fut, E>(f: F) -> Call<'a, T>
+where
+    F: FnOnce(EffectKey) -> Fut + Send + 'a,
+    Fut: Future<Output = std::result::Result<T, E>> + Send + 'a,
+    T: 'a,
+    E: Into<Fail> + 'a,
+{
+    Box::new(|key| {
+        let called = f(key);
+        Box::pin(async { called.await.map_err(Into::into) })
+    })
+}
+
+impl<'a, T> Effect<'a, T> {
+    pub(crate) fn new<F, Fut, E>(effects: &'a Effects, name: &str, f: F) -> Effect<'a, T>
+    where
+        F: FnOnce(EffectKey) -> Fut + Send + 'a,
+        Fut: Future<Output = std::result::Result<T, E>> + Send + 'a,
+        T: 'a,
+        E: Into<Fail> + 'a,
+    {
+        Effect {
+            effects,
+            name: name.to_owned(),
+            call: boxed(f),
+            ask: None,
+            policy: Policy::Retry,
+            fingerprint: Ok(None),
+            limit: None,
+        }
+    }
+
+    /// What follows when nobody knows whether it happened.
+    pub fn on_unknown(mut self, on_unknown: OnUnknown) -> Self {
+        self.policy = on_unknown.into();
+        self
+    }
+
+    /// Never calls again while nobody knows whether it happened: the job becomes a case that shows the open intent, and
+    /// a person resolves it. For outside systems that do not honour keys.
+    pub fn park(self) -> Self {
+        self.on_unknown(OnUnknown::Park)
+    }
+
+    /// Asks the outside system whether it happened, before a later attempt does anything about a doubt. What the
+    /// reconciler says is final; while it does not know, attempts fail and later ones ask again.
+    pub fn ask<F, Fut, E>(mut self, reconciler: F) -> Self
+    where
+        F: FnOnce(EffectKey) -> Fut + Send + 'a,
+        Fut: Future<Output = std::result::Result<Verdict<T>, E>> + Send + 'a,
+        T: 'a,
+        E: Into<Fail> + 'a,
+    {
+        self.policy = Policy::Ask;
+        self.ask = Some(boxed(reconciler));
+        self
+    }
+
+    /// What is asked of the outside system. An attempt that asks for something else under the same name becomes a case,
+    /// instead of getting the reply to another request.
+    pub fn request<Q: Serialize + ?Sized>(mut self, request: &Q) -> Self {
+        self.fingerprint = Fingerprint::of(&self.name, request).map(Some);
+        self
+    }
+
+    /// How long the call may take; past it the call is dropped and its effect is in doubt. Without it the handler's own
+    /// time limit ends the call, and the attempt with it.
+    pub fn limit(mut self, limit: Duration) -> Self {
+        self.limit = Some(limit);
+        self
+    }
+}
+
+impl<'a, T: Serialize + DeserializeOwned + Send + 'a> IntoFuture for Effect<'a, T> {
+    type Output = std::result::Result<T, Fail>;
+    type IntoFuture = Pin<Box<dyn Future<Output = std::result::Result<T, Fail>> + Send + 'a>>;
+
+    fn into_future(mut self) -> Self::IntoFuture {
+        Box::pin(async move {
+            let mut intent = self.intent()?;
+            point!("before-effect");
+            let open = match self.begin(&mut intent).await? {
+                Start::Reply(reply) => return Ok(reply),
+                Start::Call(open) => open,
+            };
+            point!("after-intent");
+            let answered = limited(self.limit, &intent.name, (self.call)(intent.effect_key())).await;
+            point!("before-reply");
+            match answered {
+                Ok(reply) => happened(self.effects, &intent, open, reply).await,
+                Err(fail) => Err(failed(self.effects, &intent, open, fail).await),
+            }
+        })
+    }
+}
+
+/// An effect whose call has no end yet.
+#[derive(Clone, Copy)]
+struct Open {
+    no: i64,
+    since: Timestamp,
+}
+
+enum Start<T> {
+    Call(Open),
+    Reply(T),
+}
+
+impl<T: Serialize + DeserializeOwned> Effect<'_, T> {
+    /// Refuses what would be wrong on every attempt.
+    fn intent(&mut self) -> std::result::Result<Intent, Fail> {
+        self.effects.claim_name(&self.name)?;
+        let fingerprint = std::mem::replace(&mut self.fingerprint, Ok(None));
+        Ok(Intent {
+            token: self.effects.attempt.token,
+            name: self.name.clone(),
+            key: EffectKey::new(self.effects.attempt.uid, &self.name).into(),
+            policy: self.policy,
+            fingerprint: fingerprint.map_err(|error| Fail::retire(format!("effect {:?}: {error}", self.name)))?,
+            limit: self.limit.unwrap_or(self.effects.time_limit).min(LIMIT_MAX),
+            again: self.policy == Policy::Retry,
+        })
+    }
+
+    /// Commits the intent, or finds out why there is nothing to call.
+    async fn begin(&mut self, intent: &mut Intent) -> std::result::Result<Start<T>, Fail> {
+        for _ in 0..LOOKS_MAX {
+            let known = match self.effects.begin(intent.clone()).await? {
+                Begun::LeaseLost => return Err(Fail::lease_lost()),
+                Begun::Go { no, since, doubted } => {
+                    if doubted {
+                        self.effects.tell_doubt(no, &intent.name);
+                    }
+                    return Ok(Start::Call(Open { no, since }));
+                }
+                Begun::Known(known) => known,
+            };
+            let step = step(&known, intent);
+            if matches!(step, Step::Park | Step::Ask) && known.state == "open" {
+                self.effects.tell_doubt(known.no, &intent.name);
+            }
+            match step {
+                Step::LookAgain => {}
+                Step::Replay => return replay(self.effects, &intent.name, &known).map(Start::Reply),
+                Step::Conflict => return Err(conflict(&known, intent)),
+                Step::Park => {
+                    let why = known.error.as_deref();
+                    let why = why.unwrap_or("the attempt that called ended without a reply");
+                    return Err(Fail::retire(in_doubt(intent, Open::from(&known), why)));
+                }
+                Step::Ask => match self.verdict(intent, Open::from(&known)).await? {
+                    Some(reply) => {
+                        let reply = happened(self.effects, intent, Open::from(&known), reply).await?;
+                        return Ok(Start::Reply(reply));
+                    }
+                    None => intent.again = true,
+                },
+            }
+        }
+        Err(Fail::retry(format!("effect {:?} keeps changing", intent.name)))
+    }
+
+    /// Asks the reconciler; `None` when the effect did not happen.
+    async fn verdict(&mut self, intent: &Intent, open: Open) -> std::result::Result<Option<T>, Fail> {
+        let Some(ask) = self.ask.take() else {
+            return Err(Fail::retire(format!(
+                "effect {:?} has no reconciler to ask",
+                intent.name
+            )));
+        };
+        match limited(self.limit, &intent.name, ask(intent.effect_key())).await? {
+            Verdict::Happened(reply) => Ok(Some(reply)),
+            Verdict::NotHappened => Ok(None),
+            Verdict::Unknown => {
+                let why = "the reconciler does not know whether it happened";
+                Err(Fail::retry(in_doubt(intent, open, why)))
+            }
+        }
+    }
+}
+
+impl From<&Known> for Open {
+    fn from(known: &Known) -> Open {
+        Open {
+            no: known.no,
+            since: known.since,
+        }
+    }
+}
+
+impl Intent {
+    fn effect_key(&self) -> EffectKey {
+        EffectKey(self.key.clone())
+    }
+
+    fn end(&self, state: EffectState, reply: Option<String>, error: Option<String>) -> CallEnd {
+        CallEnd {
+            token: self.token,
+            name: self.name.clone(),
+            state,
+            reply,
+            error,
+        }
+    }
+}
+
+/// What to do about an effect that is known from before.
+#[derive(Debug, PartialEq, Eq)]
+enum Step {
+    Replay,
+    Conflict,
+    Park,
+    Ask,
+    /// It changed between two looks.
+    LookAgain,
+}
+
+fn step(known: &Known, intent: &Intent) -> Step {
+    let other = |held: Fingerprint| intent.fingerprint.is_some_and(|given| given != held);
+    match known.state.as_str() {
+        "undone" => Step::LookAgain,
+        _ if known.fingerprint.is_some_and(other) => Step::Conflict,
+        "replied" => Step::Replay,
+        _ if intent.again => Step::LookAgain,
+        _ if intent.policy == Policy::Ask => Step::Ask,
+        _ => Step::Park,
+    }
+}
+
+async fn limited<R>(limit: Option<Duration>, name: &str, calling: Calling<'_, R>) -> std::result::Result<R, Fail> {
+    let Some(limit) = limit else {
+        return calling.await;
+    };
+    let answered = tokio::time::timeout(limit, calling).await;
+    answered.unwrap_or_else(|_| Err(Fail::retry(format!("effect {name:?} had no answer within {limit:?}"))))
+}
+
+fn replay<T: DeserializeOwned>(effects: &Effects, name: &str, known: &Known) -> std::result::Result<T, Fail> {
+    let reply = serde_json::from_str(known.reply.as_deref().unwrap_or("null")).map_err(|error| {
+        Fail::retire(format!(
+            "the stored reply of effect {} {name:?} cannot be read: {error}; deploy code that reads it, then reopen",
+            known.no
+        ))
+    })?;
+    effects.tell_replay(known.no, name);
+    Ok(reply)
+}
+
+/// Stores the reply. Once it is here it is stored even when nobody waits for it any more.
+async fn happened<T: Serialize + DeserializeOwned>(
+    effects: &Effects,
+    intent: &Intent,
+    open: Open,
+    reply: T,
+) -> std::result::Result<T, Fail> {
+    let json = match effects.written(&reply) {
+        Ok(json) => json,
+        Err(problem) => {
+            let why = format!("it was answered, but the reply cannot be stored: {problem}");
+            let fail = Fail::retire(in_doubt(intent, open, &why));
+            return Err(uncertain(effects, intent, open, why, fail).await);
+        }
+    };
+    match effects.end(intent.end(EffectState::Replied, Some(json), None)).await? {
+        Noted::Yes => {
+            point!("after-reply");
+            Ok(reply)
+        }
+        Noted::LeaseLost => Err(Fail::lease_lost()),
+        // A person was faster than the reconciler.
+        Noted::Otherwise(known) if known.state == "replied" => replay(effects, &intent.name, &known),
+        Noted::Otherwise(known) => Err(Fail::retry(format!(
+            "effect {} {:?} was found to be {} meanwhile",
+            known.no, intent.name, known.state
+        ))),
+    }
+}
+
+/// Records that the call failed; what the attempt fails with.
+async fn failed(effects: &Effects, intent: &Intent, open: Open, fail: Fail) -> Fail {
+    if fail.not_done {
+        let end = intent.end(EffectState::Undone, None, Some(fail.text.clone()));
+        return effects.recorded(end, fail).await;
+    }
+    let why = fail.text.clone();
+    let fail = match intent.policy {
+        Policy::Park => Fail::retire(in_doubt(intent, open, &why)),
+        Policy::Retry | Policy::Ask => fail,
+    };
+    uncertain(effects, intent, open, why, fail).await
+}
+
+async fn uncertain(effects: &Effects, intent: &Intent, open: Open, why: String, fail: Fail) -> Fail {
+    effects.tell_doubt(open.no, &intent.name);
+    let end = intent.end(EffectState::Uncertain, None, Some(super::clean(why)));
+    effects.recorded(end, fail).await
+}
+
+/// What a case says, so that whoever opens it can go on.
+fn in_doubt(intent: &Intent, open: Open, why: &str) -> String {
+    let Open { no, since } = open;
+    format!(
+        "effect {no} {:?} is in doubt since {since:.0}: {why}; its key is {}; find out whether it happened, then run \
+         `rowlock effect resolve {no} --happened JSON` or `rowlock effect resolve {no} --not-happened`",
+        intent.name, intent.key
+    )
+}
+
+fn conflict(known: &Known, intent: &Intent) -> Fail {
+    let shown = |print: Option<Fingerprint>| print.map(|p| p.to_string()).unwrap_or_default();
+    Fail::retire(format!(
+        "effect {} {:?} was begun with another request: {} is stored, {} was given; an effect's request must not \
+         change between attempts",
+        known.no,
+        intent.name,
+        shown(known.fingerprint),
+        shown(intent.fingerprint)
+    ))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::{error::Error as StdError, time::Duration};
 
 use crate::{
-    error::{AlreadyHandled, Error, sqlstate},
+    error::{AlreadyHandled, Error, Undone, sqlstate},
     event::Skipped,
 };
 
@@ -18,6 +18,8 @@ const TEXT_MAX: usize = 8 * 1024;
 pub struct Fail {
     pub(crate) how: How,
     pub(crate) text: String,
+    /// An outside call failed with this, and its effect did not happen.
+    pub(crate) not_done: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +36,8 @@ pub(crate) enum How {
     Already,
     /// What a guard protects changed meanwhile: done without its effect, quietly.
     Changed,
+    /// The token no longer held: nothing of this attempt is recorded.
+    LeaseLost,
 }
 
 impl Fail {
@@ -62,10 +66,22 @@ impl Fail {
         Fail::new(How::Cancel, reason)
     }
 
+    /// The effect of the outside call that fails with this did not happen and will not, like [`NotDone`](crate::NotDone)
+    /// in an error's chain: `Fail::retire("card declined").not_done()`.
+    pub fn not_done(mut self) -> Fail {
+        self.not_done = true;
+        self
+    }
+
+    pub(crate) fn lease_lost() -> Fail {
+        Fail::new(How::LeaseLost, "lease lost")
+    }
+
     pub(crate) fn new(how: How, reason: impl Into<String>) -> Fail {
         Fail {
             how,
             text: clean(reason.into()),
+            not_done: false,
         }
     }
 }
@@ -86,6 +102,7 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for Fail {
         let error: Box<dyn StdError + Send + Sync> = error.into();
         let mut texts: Vec<String> = Vec::new();
         let mut how = How::Retry;
+        let mut not_done = false;
         let mut next: Option<&(dyn StdError + 'static)> = Some(&*error);
         while let Some(link) = next {
             let mut text = link.to_string();
@@ -102,9 +119,13 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for Fail {
             if wrote_in_prepare(link) {
                 texts.push("prepare is read-only; write after `settle`".into());
             }
+            not_done |= link.is::<Undone>();
             next = link.source();
         }
-        Fail::new(how, texts.join(": "))
+        Fail {
+            not_done,
+            ..Fail::new(how, texts.join(": "))
+        }
     }
 }
 

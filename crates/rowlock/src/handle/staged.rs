@@ -4,23 +4,24 @@
 //! an effect inside a transaction. `settle` consumes the context, so no effect can follow it.
 
 use std::{
-    collections::HashSet,
     future::Future,
     marker::PhantomData,
     ops::{Deref, DerefMut},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex,
         atomic::{AtomicI64, Ordering},
     },
+    time::Duration,
 };
 
 use serde::{Serialize, de::DeserializeOwned};
 
-use super::{Attempt, Done, EffectKey, Fail, Link, Slot, Tx};
+use super::{
+    Attempt, Done, Effect, EffectKey, Fail, Link, Slot, Tx,
+    journal::{Effects, Emit},
+};
 use crate::{
     error::{Doing, Error, Result},
-    fault::point,
-    job::check_name,
     root::{Backend, Rowlock},
     store::Timing,
 };
@@ -31,6 +32,9 @@ pub(crate) struct Outside<DB: Backend> {
     pub(crate) timing: Timing,
     /// What `Store::cut` needs, once there is a connection.
     pub(crate) holder: Arc<AtomicI64>,
+    /// How long the whole handler may run.
+    pub(crate) time_limit: Duration,
+    pub(crate) emit: Emit,
 }
 
 /// The context of a staged handler.
@@ -39,7 +43,7 @@ pub struct Staged<A, DB: Backend> {
     rowlock: Rowlock<DB>,
     attempt: Attempt,
     outside: Outside<DB>,
-    effects: Mutex<HashSet<String>>,
+    effects: Effects,
 }
 
 impl<A, DB: Backend> Deref for Staged<A, DB> {
@@ -52,12 +56,21 @@ impl<A, DB: Backend> Deref for Staged<A, DB> {
 
 impl<A, DB: Backend> Staged<A, DB> {
     pub(crate) fn new(state: Arc<A>, rowlock: Rowlock<DB>, attempt: Attempt, outside: Outside<DB>) -> Self {
+        let effects = Effects {
+            store: Arc::new(rowlock.store().clone()),
+            attempt: attempt.clone(),
+            limits: *rowlock.limits(),
+            lease: outside.timing.lease,
+            time_limit: outside.time_limit,
+            emit: outside.emit.clone(),
+            used: Mutex::default(),
+        };
         Staged {
             state,
             rowlock,
             attempt,
             outside,
-            effects: Mutex::default(),
+            effects,
         }
     }
 
@@ -87,39 +100,33 @@ impl<A, DB: Backend> Staged<A, DB> {
         })
     }
 
-    /// Goes outside under a key that is the same on every attempt of this job. The outside system must honour the key;
-    /// then the effect happens once, however often the call is repeated.
+    /// Goes outside under a key that is the same on every attempt of this job. Await what it returns, after saying more
+    /// where the defaults do not fit: what is asked for, how long it may take, and what follows when nobody knows
+    /// whether it happened.
     ///
-    /// Effects may run in parallel. A name may be used once per attempt; in a loop, name each by its index or item.
+    /// The intent is committed before `f` runs and the reply after it. A later attempt gets the stored reply without a
+    /// call. A call that ended in any other way leaves a doubt, unless its error says that the effect did not happen
+    /// ([`NotDone`](crate::NotDone)); then the next attempt calls again with the same key, or does what
+    /// [`Effect::park`] or [`Effect::ask`] say.
+    ///
+    /// Effects may run in parallel. A name may be used once per attempt; in a loop, name each by its index or item:
+    /// `format!("mail-{i}")`.
     ///
     /// # Errors
-    /// Whatever `f` returns, as a [`Fail`]; a case when the name is used twice or is no plain name.
+    /// Whatever `f` returns, as a [`Fail`]; a case when the name is used twice or is no plain name, when the request is
+    /// another one than before, when a reply cannot be stored or read back, and when a parked effect is in doubt; the
+    /// end of the attempt when its lease is lost.
     ///
-    /// Cancel safety: dropped half-way, the call may have happened; the next attempt repeats it under the same key.
-    pub async fn effect<T, F, Fut, E>(&self, name: &str, f: F) -> std::result::Result<T, Fail>
+    /// Cancel safety: dropped half-way, the call may have happened: its effect is in doubt. A reply that has come is
+    /// stored all the same.
+    pub fn effect<'a, T, F, Fut, E>(&'a self, name: &str, f: F) -> Effect<'a, T>
     where
-        T: Serialize + DeserializeOwned,
-        F: FnOnce(EffectKey) -> Fut,
-        Fut: Future<Output = std::result::Result<T, E>> + Send,
-        E: Into<Fail>,
+        T: Serialize + DeserializeOwned + Send + 'a,
+        F: FnOnce(EffectKey) -> Fut + Send + 'a,
+        Fut: Future<Output = std::result::Result<T, E>> + Send + 'a,
+        E: Into<Fail> + 'a,
     {
-        if let Err(error) = check_name("effect", name) {
-            return Err(Fail::retire(error.to_string()));
-        }
-        let fresh = self
-            .effects
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(name.to_owned());
-        if !fresh {
-            return Err(Fail::retire(format!(
-                "effect {name:?} was used twice in one attempt; name each by its index or item"
-            )));
-        }
-        point!("before-effect");
-        let reply = f(EffectKey::new(self.attempt.uid, name)).await.map_err(Into::into)?;
-        point!("after-effect");
-        Ok(reply)
+        Effect::new(&self.effects, name, f)
     }
 
     /// Opens the transaction in which the reply, the outcome and the next link commit together.
@@ -149,7 +156,7 @@ impl<A, DB: Backend> Staged<A, DB> {
 
 /// Runs on a task of its own, so that a caller dropped half-way cannot leave a transaction half-opened; the connection
 /// that nobody waits for any more is closed.
-async fn detached<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
+pub(super) async fn detached<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     match tokio::spawn(work).await {
         Ok(result) => result,
         Err(_) => Err(sqlx::Error::WorkerCrashed).doing("begin"),

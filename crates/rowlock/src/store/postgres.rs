@@ -7,6 +7,7 @@
 mod conns;
 mod flow;
 mod guard;
+mod journal;
 mod migrate;
 mod recover;
 mod rows;

@@ -10,6 +10,7 @@
 mod conns;
 mod flow;
 mod guard;
+mod journal;
 mod migrate;
 mod recover;
 mod refused;

@@ -53,6 +53,7 @@ impl<DB: Backend> Crew<DB> {
             }
         }
         let events = shared.clone();
+        let told = shared.clone();
         Crew {
             shared: shared.clone(),
             env: Arc::new(Env {
@@ -64,6 +65,7 @@ impl<DB: Backend> Crew<DB> {
                         committed,
                     });
                 }),
+                emit: Arc::new(move |event| told.emit(event)),
             }),
             handlers: by_kind,
             lines: places.iter().map(|p| (p.queue_no, Line::new(p.concurrency))).collect(),

@@ -19,7 +19,7 @@ use crate::{
     event::Skipped,
     fault::point,
     handle::{
-        Attempt, Done, Fail, Outcome, Slot, Tx,
+        Attempt, Done, Emit, Fail, How, Outcome, Slot, Tx,
         atomic::{Decoded, Handler, Running, Shape, open},
         staged::Outside,
     },
@@ -57,6 +57,8 @@ pub(crate) struct Env<DB: Backend> {
     pub(crate) rowlock: Rowlock<DB>,
     pub(crate) timing: Timing,
     pub(crate) resolved: Box<dyn Fn(Token, bool) + Send + Sync>,
+    /// Tells of what happens in the middle of an attempt.
+    pub(crate) emit: Emit,
 }
 
 pub(crate) async fn run<DB: Backend>(
@@ -94,6 +96,8 @@ pub(crate) async fn run<DB: Backend>(
                     slot: slot.clone(),
                     timing: env.timing,
                     holder: job.holder.clone(),
+                    time_limit: handler.time_limit,
+                    emit: env.emit.clone(),
                 };
                 let outcome = guarded(Box::pin(async move { decoded(outside).await }), job).await;
                 conclude(env, outcome, slot, job).await
@@ -129,6 +133,8 @@ pub(crate) async fn run_for_nothing<DB: Backend>(
                 slot: slot.clone(),
                 timing: env.timing,
                 holder: job.holder.clone(),
+                time_limit: handler.time_limit,
+                emit: env.emit.clone(),
             };
             Box::pin(async move { decoded(outside).await })
         }
@@ -219,6 +225,10 @@ async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, jo
         Body::Returned(Err(fail)) => fail,
         Body::Panicked(text) => Fail::retry(format!("handler panicked: {text}")),
     };
+    if fail.how == How::LeaseLost {
+        drop(slot.take());
+        return Finished::LeaseLost;
+    }
     let skipped = fail.skipped();
     let settlement = job.ending.failed(fail);
     let Some(mut held) = slot.take() else {

@@ -15,17 +15,17 @@ pub fn at(row: &PgRow, column: &str) -> sqlx::Result<Timestamp> {
     row.try_get::<jiff_sqlx::Timestamp, _>(column).map(|t| t.to_jiff())
 }
 
-fn maybe_at(row: &PgRow, column: &str) -> sqlx::Result<Option<Timestamp>> {
+pub fn maybe_at(row: &PgRow, column: &str) -> sqlx::Result<Option<Timestamp>> {
     let time: Option<jiff_sqlx::Timestamp> = row.try_get(column)?;
     Ok(time.map(|t| t.to_jiff()))
 }
 
-fn json(text: Option<String>) -> sqlx::Result<Option<serde_json::Value>> {
+pub fn json(text: Option<String>) -> sqlx::Result<Option<serde_json::Value>> {
     let parsed = text.map(|t| serde_json::from_str(&t)).transpose();
     parsed.map_err(|e| sqlx::Error::Decode(e.into()))
 }
 
-fn word<T>(text: &str, parsed: Option<T>) -> sqlx::Result<T> {
+pub fn word<T>(text: &str, parsed: Option<T>) -> sqlx::Result<T> {
     parsed.ok_or_else(|| sqlx::Error::Decode(format!("unknown word {text:?}; a newer schema?").into()))
 }
 

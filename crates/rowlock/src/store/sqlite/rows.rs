@@ -157,11 +157,11 @@ pub fn time(us: i64) -> sqlx::Result<Timestamp> {
     Timestamp::from_microsecond(us).map_err(|e| sqlx::Error::Decode(e.into()))
 }
 
-fn at(row: &SqliteRow, column: &str) -> sqlx::Result<Timestamp> {
+pub fn at(row: &SqliteRow, column: &str) -> sqlx::Result<Timestamp> {
     time(row.try_get(column)?)
 }
 
-fn maybe_at(row: &SqliteRow, column: &str) -> sqlx::Result<Option<Timestamp>> {
+pub fn maybe_at(row: &SqliteRow, column: &str) -> sqlx::Result<Option<Timestamp>> {
     row.try_get::<Option<i64>, _>(column)?.map(time).transpose()
 }
 
@@ -170,12 +170,12 @@ fn uid(row: &SqliteRow) -> sqlx::Result<Uuid> {
     Uuid::try_parse(text).map_err(|e| sqlx::Error::Decode(e.into()))
 }
 
-fn json(text: Option<String>) -> sqlx::Result<Option<serde_json::Value>> {
+pub fn json(text: Option<String>) -> sqlx::Result<Option<serde_json::Value>> {
     let parsed = text.map(|t| serde_json::from_str(&t)).transpose();
     parsed.map_err(|e| sqlx::Error::Decode(e.into()))
 }
 
-fn word<T>(text: &str, parsed: Option<T>) -> sqlx::Result<T> {
+pub fn word<T>(text: &str, parsed: Option<T>) -> sqlx::Result<T> {
     parsed.ok_or_else(|| sqlx::Error::Decode(format!("unknown word {text:?}; a newer schema?").into()))
 }
 

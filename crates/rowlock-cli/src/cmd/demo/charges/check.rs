@@ -126,7 +126,7 @@ pub(crate) async fn check<DB: Tables>(ground: &mut Ground<DB>, tally: &Tally) ->
         .effects(&doubtful)
         .await?
         .iter()
-        .map(|effect| effect.job)
+        .map(|effect| effect.id)
         .collect();
     let mut standings: HashMap<i64, Standing> = HashMap::new();
     for job in &jobs {

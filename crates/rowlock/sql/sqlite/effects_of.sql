@@ -1,0 +1,7 @@
+-- One job's effects in the order of their first intents; those in doubt only, when asked.
+-- Index: rowlock_effect (id, name), rowlock_lease by id, rowlock_job by id.
+select
+  v.no, v.id, v.kind, v.queue, v.name, v.key, v.state, v.policy, v.tries, v.begun_at, v.deadline_at, v.ended_at,
+  v.reply, v.error, v.resolved_by
+from rowlock_effects v where v.id = ?1 and (v.state = 'uncertain' or not ?2)
+order by v.no limit ?3

@@ -1,0 +1,268 @@
+//! An effect: an outside call of a staged handler, with its intent stored before it and its reply after it.
+//!
+//! Between the two nobody knows whether it happened; the intent that has no reply and no attempt behind it is *in
+//! doubt*, and stays so until a later attempt, a reconciler or a person finds out.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::{key::Fingerprint, lease::Token};
+
+/// What follows when nobody knows whether an effect happened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnUnknown {
+    /// Call again under the same key; the outside system must honour it.
+    #[default]
+    RetryWithKey,
+    /// Never call again: the job becomes a case that shows the open intent, and a person decides.
+    Park,
+}
+
+/// What a reconciler found out about an effect in doubt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict<T> {
+    /// It happened, with this reply.
+    Happened(T),
+    /// It did not happen and cannot happen any more: it may be called again.
+    NotHappened,
+    /// Not known yet; the attempt fails and a later one asks again.
+    Unknown,
+}
+
+/// What a person found out about an effect in doubt.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Resolution {
+    /// It happened; this is its reply, as the handler would have got it.
+    Happened(serde_json::Value),
+    /// It did not happen and cannot happen any more: the next attempt calls again.
+    NotHappened,
+}
+
+impl Resolution {
+    /// The word stored for it.
+    pub(crate) fn state(&self) -> EffectState {
+        match self {
+            Resolution::Happened(_) => EffectState::Replied,
+            Resolution::NotHappened => EffectState::Undone,
+        }
+    }
+}
+
+/// Where an effect stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EffectState {
+    /// Its intent is stored and the attempt that stored it still holds its lease.
+    InFlight,
+    /// Nobody knows whether it happened.
+    Uncertain,
+    /// It happened; its reply is stored.
+    Replied,
+    /// It did not happen; the next attempt calls.
+    Undone,
+}
+
+impl EffectState {
+    const ALL: [EffectState; 4] = [
+        EffectState::InFlight,
+        EffectState::Uncertain,
+        EffectState::Replied,
+        EffectState::Undone,
+    ];
+
+    /// The word shown by the `effects` view and the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EffectState::InFlight => "in flight",
+            EffectState::Uncertain => "uncertain",
+            EffectState::Replied => "replied",
+            EffectState::Undone => "undone",
+        }
+    }
+
+    /// Reads the word shown by the `effects` view.
+    pub fn parse(word: &str) -> Option<EffectState> {
+        EffectState::ALL.into_iter().find(|s| s.as_str() == word)
+    }
+}
+
+/// One effect as the `effects` view shows it.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct EffectView {
+    /// Its number in this database; `rowlock effect resolve` takes it.
+    pub no: i64,
+    /// The job.
+    pub id: i64,
+    /// The job's kind; `None` when its body is gone.
+    pub kind: Option<String>,
+    /// The job's queue; `None` when its body is gone.
+    pub queue: Option<String>,
+    /// The effect's name within the job.
+    pub name: String,
+    /// The key that the outside system was given, the same on every attempt.
+    pub key: String,
+    /// Where it stands.
+    #[serde(serialize_with = "state_word")]
+    pub state: EffectState,
+    /// What follows a doubt: `retry`, `park` or `ask`.
+    pub policy: String,
+    /// How often it was called, or was about to be.
+    pub tries: i32,
+    /// When the last call's intent was stored.
+    pub begun_at: Timestamp,
+    /// When the last call was to be over.
+    pub deadline_at: Timestamp,
+    /// When its end was recorded.
+    pub ended_at: Option<Timestamp>,
+    /// What the outside system answered.
+    pub reply: Option<serde_json::Value>,
+    /// What went wrong with the last call.
+    pub error: Option<String>,
+    /// Who resolved the doubt, if somebody did.
+    pub resolved_by: Option<String>,
+}
+
+fn state_word<S: serde::Serializer>(state: &EffectState, s: S) -> std::result::Result<S::Ok, S::Error> {
+    s.serialize_str(state.as_str())
+}
+
+/// Which effects to list; every set field narrows.
+#[derive(Clone, Debug, Default)]
+pub struct EffectFilter {
+    /// Only this job's.
+    pub job: Option<i64>,
+    /// Only those in doubt, the longest in doubt first.
+    pub doubtful: bool,
+    /// At most this many; 0 means 100.
+    pub max: i64,
+}
+
+impl EffectFilter {
+    pub(crate) fn limit(&self) -> i64 {
+        if self.max <= 0 { 100 } else { self.max }
+    }
+}
+
+/// What follows a doubt, as it is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    Retry,
+    Park,
+    Ask,
+}
+
+impl Policy {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Policy::Retry => "retry",
+            Policy::Park => "park",
+            Policy::Ask => "ask",
+        }
+    }
+}
+
+impl From<OnUnknown> for Policy {
+    fn from(on_unknown: OnUnknown) -> Policy {
+        match on_unknown {
+            OnUnknown::RetryWithKey => Policy::Retry,
+            OnUnknown::Park => Policy::Park,
+        }
+    }
+}
+
+/// What is stored before an outside call.
+#[derive(Clone, Debug)]
+pub struct Intent {
+    pub token: Token,
+    pub name: String,
+    pub key: String,
+    pub policy: Policy,
+    pub fingerprint: Option<Fingerprint>,
+    /// From the intent to the deadline.
+    pub limit: Duration,
+    /// Calls although an earlier call may have happened.
+    pub again: bool,
+}
+
+/// The answer to an intent.
+#[derive(Clone, Debug)]
+pub enum Begun {
+    /// It is stored: call.
+    Go {
+        no: i64,
+        since: Timestamp,
+        /// An earlier attempt's call was left without an end.
+        doubted: bool,
+    },
+    /// Nothing was written, because of what is known.
+    Known(Known),
+    /// The token matched nothing.
+    LeaseLost,
+}
+
+/// An effect as an earlier attempt, or a person, left it.
+#[derive(Clone, Debug)]
+pub struct Known {
+    pub no: i64,
+    /// The stored word.
+    pub state: String,
+    /// The attempt that asks wrote it itself.
+    pub own: bool,
+    pub fingerprint: Option<Fingerprint>,
+    pub since: Timestamp,
+    /// JSON.
+    pub reply: Option<String>,
+    pub error: Option<String>,
+}
+
+/// How an outside call ended.
+#[derive(Clone, Debug)]
+pub struct CallEnd {
+    pub token: Token,
+    pub name: String,
+    pub state: EffectState,
+    /// JSON.
+    pub reply: Option<String>,
+    /// Free of NUL and bounded in length.
+    pub error: Option<String>,
+}
+
+/// The answer to the end of a call.
+#[derive(Clone, Debug)]
+pub enum Noted {
+    /// It is recorded.
+    Yes,
+    /// Somebody recorded another end before.
+    Otherwise(Known),
+    /// The token matched nothing.
+    LeaseLost,
+}
+
+impl Noted {
+    /// What a write that found no row met.
+    pub(crate) fn instead(known: Begun, wanted: EffectState) -> Noted {
+        match known {
+            // The first try of a write that was sent again.
+            Begun::Known(known) if known.own && known.state == wanted.as_str() => Noted::Yes,
+            Begun::Known(known) => Noted::Otherwise(known),
+            Begun::Go { .. } | Begun::LeaseLost => Noted::LeaseLost,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_reads_back() {
+        for state in EffectState::ALL {
+            assert_eq!(EffectState::parse(state.as_str()), Some(state));
+        }
+        assert_eq!(EffectState::parse("open"), None);
+    }
+}
