@@ -104,7 +104,7 @@ impl<DB: Tables> Act<DB> for Charges {
     }
 
     async fn progress(&self, ground: &mut Ground<DB>, kills: usize) -> Result<(i64, String)> {
-        let (paid, _) = ground.pair("select count(*), 0 from demo_payment").await?;
+        let (paid, _) = ground.pair("select count(*), count(*) from demo_payment").await?;
         let status = ground.observe.status().await?;
         let doubts: i64 = status.lanes.iter().map(|lane| lane.cases).sum();
         Ok((

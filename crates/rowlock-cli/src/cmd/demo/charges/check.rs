@@ -102,7 +102,7 @@ enum Standing {
 
 /// Looks at everything, once no worker runs any more.
 pub(crate) async fn check<DB: Tables>(ground: &mut Ground<DB>, tally: &Tally) -> Result<Findings> {
-    let orders = ground.pairs("select order_id, 0 from demo_order").await?;
+    let orders = ground.pairs("select order_id, order_id from demo_order").await?;
     let payments = ground
         .pairs("select order_id, count(*) from demo_payment group by order_id")
         .await?;

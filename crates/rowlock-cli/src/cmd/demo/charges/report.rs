@@ -50,7 +50,7 @@ impl Verdict for Ended {
             "lost",
             lost.len() as i64,
             lost.is_empty(),
-            "orders neither charged nor before a person",
+            "orders neither charged nor left to a person",
         );
         text += &report::promise(
             "doubled",
@@ -76,7 +76,7 @@ impl Ended {
             keyless.uncertain - charged
         );
         [
-            report::heading("an account that honours keys: in doubt, call again under the same key"),
+            report::heading("the account that honours keys: in doubt, call again under the same key"),
             report::row("orders", keyed.orders, "each in one commit with its job"),
             report::row("charged once", keyed.settled, "one line each in the provider's own log"),
             report::row(
@@ -84,7 +84,8 @@ impl Ended {
                 self.found.repeats,
                 "same key again: the provider did nothing",
             ),
-            report::heading("an account that ignores keys: in doubt, leave it to a person"),
+            "\n".to_owned(),
+            report::heading("the account that ignores keys: in doubt, leave it to a person"),
             report::row("orders", keyless.orders, "each in one commit with its job"),
             report::row(
                 "charged once",
@@ -92,7 +93,8 @@ impl Ended {
                 "one line each in the provider's own log",
             ),
             report::row("in doubt, a case each", keyless.uncertain, &doubts),
-            report::heading("what went wrong meanwhile"),
+            "\n".to_owned(),
+            report::heading("meanwhile"),
         ]
         .concat()
     }
