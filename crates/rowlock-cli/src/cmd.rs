@@ -3,6 +3,8 @@
 pub(crate) mod bench;
 pub(crate) mod cases;
 pub(crate) mod demo;
+pub(crate) mod effect;
+pub(crate) mod effects;
 pub(crate) mod enqueue;
 pub(crate) mod inspect;
 pub(crate) mod jobs;
@@ -70,6 +72,10 @@ pub(crate) enum Command {
     Cases(cases::Args),
     /// Puts a case back to ready, with all its attempts
     Reopen(reopen::Args),
+    /// Lists outside calls of which nobody knows whether they happened
+    Effects(effects::Args),
+    /// Resolves such a doubt
+    Effect(effect::Args),
     /// Enqueues a job by its kind and JSON payload
     Enqueue(enqueue::Args),
     /// Measures roughly how many jobs a second this machine enqueues and runs

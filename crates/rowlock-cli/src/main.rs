@@ -70,6 +70,8 @@ async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
         Command::Inspect(args) => cmd::inspect::run(&place, args).await?,
         Command::Cases(args) => cmd::cases::run(&place, args).await?,
         Command::Reopen(args) => cmd::reopen::run(&place, args).await?,
+        Command::Effects(args) => cmd::effects::run(&place, args).await?,
+        Command::Effect(args) => cmd::effect::run(&place, args).await?,
         Command::Enqueue(args) => cmd::enqueue::run(&place, args).await?,
     }
     Ok(ExitCode::SUCCESS)

@@ -245,7 +245,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
     }
 
     /// Runs the next due job's handler to its end and loses the worker right before the commit: what the handler did
-    /// outside has happened, nothing of it is in the database. The clock moves past the lease. Run the job again to see
+    /// outside has happened and its effects' replies are stored, nothing else of it is in the database. The clock moves past the lease. Run the job again to see
     /// that a repeat is safe.
     ///
     /// # Errors

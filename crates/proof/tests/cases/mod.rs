@@ -3,6 +3,8 @@
 
 mod chain;
 mod claim;
+mod doubt;
+mod effect;
 mod engine;
 mod enqueue;
 mod guard;

@@ -1,16 +1,19 @@
 //! `rowlock inspect`: everything about one job.
 
 use anyhow::Result;
-use rowlock::{CaseView, JobView};
+use rowlock::{CaseView, EffectFilter, JobView};
 
 use super::{Place, tables};
 use crate::output::{self, Advice, BOLD, DIM, PLAIN, RED, when};
+
+/// No more of a job's effects are shown.
+const EFFECTS_MAX: i64 = 1000;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The job's id
     id: i64,
-    /// Print one JSON object: job, attempts, chain, case
+    /// Print one JSON object: job, attempts, effects, chain, case
     #[arg(long)]
     json: bool,
 }
@@ -24,10 +27,17 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         ));
     };
     let attempts = observe.attempts(args.id).await?;
+    let effects = EffectFilter {
+        job: Some(args.id),
+        max: EFFECTS_MAX,
+        ..EffectFilter::default()
+    };
+    let effects = observe.effects(&effects).await?;
     let chain = observe.chain(args.id).await?;
     let case = observe.case(args.id).await?;
     if args.json {
-        let all = serde_json::json!({ "job": job, "attempts": attempts, "chain": chain, "case": case });
+        let all =
+            serde_json::json!({ "job": job, "attempts": attempts, "effects": effects, "chain": chain, "case": case });
         return output::print_json(&all);
     }
     let mut text = facts(&job);
@@ -46,6 +56,10 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     } else {
         tables::attempts(&attempts)
     };
+    if !effects.is_empty() {
+        text += &heading("effects");
+        text += &tables::effects(&effects);
+    }
     if chain.len() > 1 {
         text += &heading("chain");
         text += &tables::jobs(&chain);

@@ -1,7 +1,7 @@
 //! Tables that more than one command shows.
 
 use comfy_table::{Cell, Color};
-use rowlock::{AttemptView, Ended, JobView, State};
+use rowlock::{AttemptView, EffectState, EffectView, Ended, JobView, State};
 
 use crate::output::{right, short, span_ms, table, text, when};
 
@@ -57,6 +57,33 @@ pub(crate) fn attempts(attempts: &[AttemptView]) -> String {
             Cell::new(when(attempt.ended_at)),
             right(attempt.worker),
             Cell::new(attempt.error.as_deref().map(|e| short(e, 200)).unwrap_or_default()),
+        ]);
+    }
+    text(&rows)
+}
+
+pub(crate) fn effects(effects: &[EffectView]) -> String {
+    let mut rows = table([
+        "no", "job", "name", "state", "policy", "tries", "begun", "key", "answer",
+    ]);
+    for effect in effects {
+        let state = Cell::new(effect.state.as_str());
+        let reply = effect.reply.as_ref().map(ToString::to_string);
+        let answer = reply.or_else(|| effect.error.clone()).unwrap_or_default();
+        rows.add_row([
+            right(effect.no),
+            right(effect.id),
+            Cell::new(&effect.name),
+            match effect.state {
+                EffectState::Replied => state.fg(Color::Green),
+                EffectState::Uncertain => state.fg(Color::Red),
+                _ => state,
+            },
+            Cell::new(&effect.policy),
+            right(effect.tries),
+            Cell::new(when(effect.begun_at)),
+            Cell::new(&effect.key),
+            Cell::new(short(&answer, 60)),
         ]);
     }
     text(&rows)

@@ -1,0 +1,78 @@
+//! `rowlock effect resolve`: records what somebody found out about an effect in doubt.
+
+use anyhow::Result;
+use rowlock::{Admin, EffectFilter, Resolution};
+
+use super::Place;
+use crate::output;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(clap::Subcommand)]
+enum Verb {
+    /// Records whether an effect in doubt happened, and reopens the case that it parked
+    Resolve(Resolve),
+}
+
+#[derive(clap::Args)]
+struct Resolve {
+    /// The effect's number, as `rowlock effects` shows it
+    no: i64,
+    /// It happened; later attempts get this reply without a call
+    #[arg(long, value_name = "JSON", value_parser = json, required_unless_present = "not_happened")]
+    happened: Option<serde_json::Value>,
+    /// It did not happen and cannot happen any more; the next attempt calls
+    #[arg(long, conflicts_with = "happened")]
+    not_happened: bool,
+    /// Leave the case as it is
+    #[arg(long)]
+    no_reopen: bool,
+    /// Who decided it; kept in the audit
+    #[arg(long, env = "USER", default_value = "operator")]
+    actor: String,
+}
+
+fn json(text: &str) -> Result<serde_json::Value, String> {
+    serde_json::from_str(text).map_err(|error| format!("not json: {error}"))
+}
+
+pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
+    let Verb::Resolve(args) = args.verb;
+    let admin = place.checked().await?;
+    let (resolution, word) = match args.happened {
+        Some(reply) => (Resolution::Happened(reply), "happened"),
+        None => (Resolution::NotHappened, "did not happen"),
+    };
+    let job = admin.operate().resolve_effect(args.no, resolution, &args.actor).await?;
+    let mut text = format!("effect {} of job {job} {word}\n", args.no);
+    if !args.no_reopen {
+        text += &reopen(&admin, job, &args.actor).await?;
+    }
+    output::print(&text)
+}
+
+/// Reopens the job's case, unless another effect would park it again at once.
+async fn reopen(admin: &Admin, job: i64, actor: &str) -> Result<String> {
+    let observe = admin.observe();
+    if observe.case(job).await?.is_none() {
+        return Ok(format!("job {job} is no case; nothing to reopen\n"));
+    }
+    let doubts = EffectFilter {
+        job: Some(job),
+        doubtful: true,
+        max: 100,
+    };
+    let doubts = observe.effects(&doubts).await?;
+    if let Some(other) = doubts.iter().find(|effect| effect.policy == "park") {
+        return Ok(format!(
+            "not reopened: effect {} {:?} of job {job} is in doubt too\n",
+            other.no, other.name
+        ));
+    }
+    admin.operate().reopen(job, actor).await?;
+    Ok(format!("reopened {job}\n"))
+}
