@@ -8,4 +8,5 @@ pub mod bed;
 pub mod cluster;
 pub mod provider;
 pub mod scene;
+pub mod till;
 pub mod victim;

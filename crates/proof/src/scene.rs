@@ -3,13 +3,13 @@
 use std::{
     collections::HashMap,
     future::Future,
-    path::PathBuf,
+    path::{Path, PathBuf},
     rc::Rc,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result, ensure};
-use rowlock::{Admin, AttemptView, Ended, Job, NamedJob, Observe, State};
+use rowlock::{Admin, AttemptView, Ended, Job, NamedJob, Observe, Operate, State};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use tokio::task::{JoinSet, LocalSet};
 
@@ -181,6 +181,16 @@ impl Scene {
         self.admin.observe()
     }
 
+    /// The library's own verbs for people.
+    pub fn operate(&self) -> Operate {
+        self.admin.operate()
+    }
+
+    /// A folder that goes with the scene.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
     /// Runs a statement on a connection of its own. Tables of the library are written as on PostgreSQL.
     ///
     /// # Errors
@@ -215,6 +225,25 @@ impl Scene {
             let number = sqlx::query_scalar(sql).fetch_one(&mut conn).await?;
             conn.close().await?;
             number
+        })
+    }
+
+    /// Every row of the ledger: the job, and its note.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn ledger(&self) -> Result<Vec<(i64, String)>> {
+        let sql = "select job, note from ledger";
+        Ok(if self.database.is_sqlite() {
+            let mut conn = SqliteConnection::connect(&self.database.url).await?;
+            let rows = sqlx::query_as(sql).fetch_all(&mut conn).await?;
+            conn.close().await?;
+            rows
+        } else {
+            let mut conn = PgConnection::connect(&self.database.url).await?;
+            let rows = sqlx::query_as(sql).fetch_all(&mut conn).await?;
+            conn.close().await?;
+            rows
         })
     }
 

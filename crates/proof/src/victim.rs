@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::jobs::{Abort, Atomic, Batched, Failing, Follow, Hold, Plain, Quick, Slow, Staged};
+pub use self::jobs::{Abort, Atomic, Batched, Charge, Failing, Follow, Hold, Plain, Quick, Slow, Staged};
 use crate::bed::until;
 
 /// The lease of a victim unless its orders say otherwise.
@@ -42,6 +42,8 @@ pub struct Orders {
     pub url: String,
     /// Where the fake provider listens.
     pub provider: Option<SocketAddr>,
+    /// Where the till listens.
+    pub till: Option<SocketAddr>,
     /// A file to which handlers append a line when they start.
     pub starts: Option<PathBuf>,
     /// The lease.
@@ -68,6 +70,7 @@ impl Orders {
         Orders {
             url: url.to_owned(),
             provider: None,
+            till: None,
             starts: None,
             lease_ms: LEASE.as_millis() as u64,
             workers: 1,

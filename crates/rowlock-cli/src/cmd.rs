@@ -60,6 +60,8 @@ pub(crate) enum Command {
     Demo(demo::Args),
     #[command(hide = true)]
     DemoWorker(demo::WorkerArgs),
+    #[command(hide = true)]
+    DemoProvider(demo::ProviderArgs),
     /// Creates or updates the tables
     Migrate(migrate::Args),
     /// Shows how many jobs wait, run or were retired, and the workers

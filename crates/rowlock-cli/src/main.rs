@@ -53,12 +53,16 @@ fn parse() -> Result<(Cli, bool), ExitCode> {
 
 async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
     let place = cli.place;
-    if !matches!(cli.command, Command::Demo(_) | Command::DemoWorker(_)) {
+    if !matches!(
+        cli.command,
+        Command::Demo(_) | Command::DemoWorker(_) | Command::DemoProvider(_)
+    ) {
         output::pass_on_warnings();
     }
     match cli.command {
         Command::Demo(args) => return cmd::demo::run(place.url_if(named), args).await,
         Command::DemoWorker(args) => cmd::demo::work(place.url()?, &place.schema, args).await?,
+        Command::DemoProvider(args) => cmd::demo::provide(args).await?,
         Command::Bench(args) => return cmd::bench::run(place.url_if(named), args).await,
         Command::Migrate(args) => cmd::migrate::run(&place, args).await?,
         Command::Status(args) => cmd::status::run(&place, args).await?,

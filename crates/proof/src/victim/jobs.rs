@@ -27,6 +27,16 @@ pub struct Staged {}
 #[job(kind = "batched", attempts = 25)]
 pub struct Batched {}
 
+/// Staged: charges an order at the till, and writes its receipt to the ledger.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "charge", attempts = 25)]
+pub struct Charge {
+    /// The order.
+    pub order: i64,
+    /// Never call again while it is not known whether the order was charged.
+    pub park: bool,
+}
+
 /// The next link: atomic, writes the ledger.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(kind = "follow", attempts = 25)]

@@ -7,6 +7,9 @@ use crate::output::Advice;
 
 /// The few statements that they need. Numbers only, so that one signature does for both databases.
 pub(crate) trait Tables: Backend {
+    /// How a column is declared that numbers its rows.
+    const SERIAL: &str;
+
     /// Runs statements without arguments or answer.
     fn script(conn: &mut Self::Connection, sql: String) -> impl Future<Output = sqlx::Result<()>> + Send;
     /// Runs one statement; answers how many rows it touched.
@@ -20,8 +23,10 @@ pub(crate) trait Tables: Backend {
 }
 
 macro_rules! tables {
-    ($($db:ty),*) => {$(
+    ($($db:ty, $serial:literal;)*) => {$(
         impl Tables for $db {
+            const SERIAL: &str = $serial;
+
             async fn script(conn: &mut Self::Connection, sql: String) -> sqlx::Result<()> {
                 sqlx::raw_sql(AssertSqlSafe(sql)).execute(conn).await?;
                 Ok(())
@@ -40,7 +45,10 @@ macro_rules! tables {
     )*};
 }
 
-tables!(sqlx::Postgres, sqlx::Sqlite);
+tables! {
+    sqlx::Postgres, "bigserial primary key";
+    sqlx::Sqlite, "integer primary key autoincrement";
+}
 
 /// A place that is thrown away afterwards: a folder for files, and a database of one's own or a schema in one.
 pub(crate) struct Site {

@@ -17,7 +17,7 @@ use std::{
 
 use anyhow::{Context, Result};
 use proof::victim::Orders;
-use rowlock::{Attempt, Event};
+use rowlock::{Attempt, Event, Fail};
 use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug)]
 pub(crate) struct Tools {
     provider: Option<SocketAddr>,
+    till: Option<SocketAddr>,
     starts: Option<File>,
 }
 
@@ -34,6 +35,7 @@ impl Tools {
         let open = |path| OpenOptions::new().create(true).append(true).open(path);
         Ok(Tools {
             provider: orders.provider,
+            till: orders.till,
             starts: orders
                 .starts
                 .as_ref()
@@ -55,6 +57,12 @@ impl Tools {
     pub(crate) async fn call(&self, key: &str, job: i64) -> Result<String> {
         let provider = self.provider.context("this victim was given no provider")?;
         proof::provider::call(provider, key, job).await
+    }
+
+    /// Charges an order.
+    pub(crate) async fn charge(&self, key: &str, order: i64) -> Result<i64, Fail> {
+        let till = self.till.ok_or_else(|| Fail::retire("this victim was given no till"))?;
+        proof::till::charge(till, key, order).await
     }
 }
 

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use proof::victim::{Abort, Atomic, Batched, Failing, Follow, Hold, Orders, Plain, Quick, Slow, Staged as StagedJob};
+use proof::victim::{
+    Abort, Atomic, Batched, Charge, Failing, Follow, Hold, Orders, Plain, Quick, Slow, Staged as StagedJob,
+};
 use rowlock::{Backoff, Fail};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +28,10 @@ pub(crate) async fn run(orders: &Orders, stop: &CancellationToken) -> Result<()>
 
 fn worker(orders: &Orders) -> Result<Worker<Tools>> {
     let quiet = orders.quiet;
+    let quickly = Backoff {
+        base: Duration::from_millis(20),
+        max: Duration::from_millis(200),
+    };
     let mut worker = Worker::new(&Rowlock::open(&orders.url)?)
         .state(Tools::new(orders)?)
         .queue(&orders.queue, orders.concurrency)
@@ -36,12 +42,11 @@ fn worker(orders: &Orders) -> Result<Worker<Tools>> {
         .atomic(failing)
         .atomic(follow)
         .atomic(plain)
-        .backoff(Backoff {
-            base: Duration::from_millis(20),
-            max: Duration::from_millis(200),
-        })
+        .backoff(quickly)
         .staged(staged)
         .staged(batched)
+        .staged(pay)
+        .backoff(quickly)
         .staged(quick)
         .staged(slow)
         .staged(abort)
@@ -117,6 +122,20 @@ async fn charge(cx: &Staged<Tools>) -> Result<String, Fail> {
         receipt
     })
     .await
+}
+
+async fn pay(cx: Staged<Tools>, job: Charge) -> Outcome {
+    let tools = cx.state();
+    let call = cx
+        .effect(
+            "charge",
+            |key| async move { tools.charge(key.as_str(), job.order).await },
+        )
+        .request(&job);
+    let receipt: i64 = if job.park { call.park().await? } else { call.await? };
+    let (id, mut tx) = (cx.id(), cx.settle().await?);
+    ledger(&mut tx, id, &receipt.to_string()).await?;
+    tx.done().ok()
 }
 
 async fn quick(cx: Staged<Tools>, _job: Quick) -> Outcome {

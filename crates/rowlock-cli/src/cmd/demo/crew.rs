@@ -5,7 +5,6 @@
 
 use std::{
     fs::OpenOptions,
-    net::SocketAddr,
     path::PathBuf,
     process::Stdio,
     time::{Duration, Instant},
@@ -24,20 +23,21 @@ pub(crate) struct Crew {
     url: String,
     schema: String,
     folder: PathBuf,
-    provider: SocketAddr,
+    /// What each is told to be, and with what.
+    role: Vec<String>,
     workers: Vec<Child>,
     pub(crate) kills: usize,
     own_deaths: usize,
 }
 
 impl Crew {
-    pub(crate) fn new(site: &Site, provider: SocketAddr) -> Result<Crew> {
+    pub(crate) fn new(site: &Site, role: Vec<String>) -> Result<Crew> {
         Ok(Crew {
             program: std::env::current_exe().context("this program cannot find itself")?,
             url: site.url.clone(),
             schema: site.schema.clone(),
             folder: site.folder().to_owned(),
-            provider,
+            role,
             workers: Vec::new(),
             kills: 0,
             own_deaths: 0,
@@ -60,14 +60,9 @@ impl Crew {
         let log = OpenOptions::new().create(true).append(true).open(self.log(number))?;
         let mut command = Command::new(&self.program);
         command
-            .args([
-                "demo-worker",
-                "--schema",
-                &self.schema,
-                "--provider",
-                &self.provider.to_string(),
-            ])
+            .args(["demo-worker", "--schema", &self.schema])
             .args(["--number", &(number + 1).to_string()])
+            .args(&self.role)
             // Not as an argument: everybody on this machine can read those, and a URL may hold a password.
             .env("ROWLOCK_DATABASE", &self.url)
             .stdin(Stdio::piped())

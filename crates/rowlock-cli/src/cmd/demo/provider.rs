@@ -1,98 +1,133 @@
-//! The world outside the database: a payment and mail provider that knows nothing of jobs. It honours idempotency keys,
-//! as real ones do: the first call with a key acts, every later one gets the same answer.
-//!
-//! It is a bad day for it: some answers are slow, some are lost after the deed. And when the demo has taken aim, it
-//! sees to it that the caller dies between the deed and the answer, the moment at which other queues charge twice.
-//! Its log is a file of its own, and the final count is made from that.
+//! The demo's hold on the provider process, and what its log says.
 
 use std::{
     collections::HashMap,
-    fs::File,
-    io::Write,
     net::SocketAddr,
     path::{Path, PathBuf},
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, Ordering},
-    },
-    time::Duration,
+    process::Stdio,
 };
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use tokio::{
-    io::{AsyncBufReadExt, AsyncWriteExt, BufReader},
-    net::{TcpListener, TcpStream},
-    sync::{mpsc, oneshot},
+    io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines},
+    process::{Child, ChildStdin, ChildStdout, Command},
 };
 
-use super::shop::Request;
+use super::show::Show;
 
-/// The caller to kill now; answer when it is dead.
-pub(crate) struct Strike {
-    pub(crate) pid: u32,
-    pub(crate) dead: oneshot::Sender<()>,
+/// How the provider fails, in percent of its calls.
+#[derive(Clone, Copy)]
+pub(crate) struct Moods {
+    /// Acts, and hangs up before the answer.
+    pub(crate) drops: u32,
+    /// Hangs up before it acts.
+    pub(crate) misses: u32,
+    /// Says that it will not act now.
+    pub(crate) refuses: u32,
+    /// Acts, and takes its time to answer.
+    pub(crate) slow: u32,
 }
 
-/// The provider at work; dropped, it hangs up.
+/// The provider at work; dropped, it is killed.
 pub(crate) struct Provider {
     pub(crate) address: SocketAddr,
-    desk: Arc<Desk>,
+    child: Child,
+    stdin: ChildStdin,
+    stdout: Lines<BufReader<ChildStdout>>,
     log: PathBuf,
-    task: tokio::task::JoinHandle<()>,
-}
-
-struct Desk {
-    books: Mutex<Books>,
-    aim: AtomicBool,
-    strikes: mpsc::Sender<Strike>,
-}
-
-struct Books {
-    answers: HashMap<String, i64>,
-    log: File,
-    rng: fastrand::Rng,
 }
 
 impl Provider {
-    pub(crate) async fn start(folder: &Path, seed: u64) -> Result<(Provider, mpsc::Receiver<Strike>)> {
-        let listener = TcpListener::bind(("127.0.0.1", 0))
-            .await
-            .context("the provider found no free port")?;
-        let address = listener.local_addr()?;
-        let log = folder.join("provider.log");
-        let (strikes, received) = mpsc::channel(16);
-        let desk = Arc::new(Desk {
-            books: Mutex::new(Books {
-                answers: HashMap::new(),
-                log: File::create(&log).with_context(|| format!("could not write {}", log.display()))?,
-                rng: fastrand::Rng::with_seed(seed),
-            }),
-            aim: AtomicBool::new(false),
-            strikes,
-        });
-        let task = tokio::spawn(serve(listener, desk.clone()));
-        let provider = Provider {
-            address,
-            desk,
-            log,
-            task,
+    pub(crate) async fn start(show: &Show, moods: Moods) -> Result<Provider> {
+        let log = show.site.folder().join("provider.log");
+        let mut command = Command::new(std::env::current_exe().context("this program cannot find itself")?);
+        command.arg("demo-provider").arg("--log").arg(&log);
+        for (option, value) in [
+            ("--seed", show.seed),
+            ("--drops", moods.drops.into()),
+            ("--misses", moods.misses.into()),
+            ("--refuses", moods.refuses.into()),
+            ("--slow", moods.slow.into()),
+        ] {
+            command.args([option, &value.to_string()]);
+        }
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(std::fs::File::create(show.site.folder().join("provider-errors.log"))?)
+            .kill_on_drop(true);
+        #[cfg(unix)]
+        command.process_group(0);
+        let mut child = command.spawn().context("the provider could not be started")?;
+        let (Some(stdin), Some(stdout)) = (child.stdin.take(), child.stdout.take()) else {
+            bail!("the provider cannot be talked to");
         };
-        Ok((provider, received))
+        let mut stdout = BufReader::new(stdout).lines();
+        let first = stdout.next_line().await?.unwrap_or_default();
+        let address = first
+            .strip_prefix("listening ")
+            .and_then(|address| address.parse().ok())
+            .with_context(|| format!("the provider does not listen: {}", errors(show.site.folder())))?;
+        Ok(Provider {
+            address,
+            child,
+            stdin,
+            stdout,
+            log,
+        })
     }
 
     /// The next caller whose deed is done dies before it hears of it.
-    pub(crate) fn aim(&self, on: bool) {
-        self.desk.aim.store(on, Ordering::Relaxed);
+    pub(crate) async fn aim(&mut self, on: bool) -> Result<()> {
+        self.tell(if on { "aim" } else { "rest" }).await
     }
 
-    /// What really happened, from the log.
-    pub(crate) fn tally(&self) -> Result<Tally> {
+    /// The caller that is to die now. Cancel-safe.
+    pub(crate) async fn strike(&mut self) -> Option<u32> {
+        let line = self.stdout.next_line().await.ok().flatten()?;
+        line.strip_prefix("strike ")?.parse().ok()
+    }
+
+    /// What became of it.
+    pub(crate) async fn go_on(&mut self, dead: bool) -> Result<()> {
+        self.tell(if dead { "dead" } else { "spared" }).await
+    }
+
+    async fn tell(&mut self, what: &str) -> Result<()> {
+        let told = self.stdin.write_all(format!("{what}\n").as_bytes()).await;
+        told.context("the provider has gone away")
+    }
+
+    /// What really happened, from the log. Nobody calls any more.
+    pub(crate) async fn tally(mut self) -> Result<Tally> {
+        self.child.kill().await?;
         let text = std::fs::read_to_string(&self.log).context("the provider's log cannot be read")?;
+        Tally::read(&text)
+    }
+}
+
+fn errors(folder: &Path) -> String {
+    std::fs::read_to_string(folder.join("provider-errors.log")).unwrap_or_default()
+}
+
+/// Deeds per order, and calls that went another way.
+#[derive(Default)]
+pub(crate) struct Tally {
+    pub(crate) charges: HashMap<i64, i64>,
+    pub(crate) mails: HashMap<i64, i64>,
+    /// Calls that found their key known.
+    pub(crate) repeats: i64,
+    /// Answers lost after the deed.
+    pub(crate) dropped: i64,
+}
+
+impl Tally {
+    fn read(text: &str) -> Result<Tally> {
         let mut tally = Tally::default();
         for line in text.lines() {
             let mut words = line.split(' ');
             let (Some(what), Some(order), Some(deed)) = (words.next(), words.next(), words.next()) else {
-                anyhow::bail!("the provider's log has a broken line: {line}");
+                bail!("the provider's log has a broken line: {line}");
             };
             let order: i64 = order.parse()?;
             let done = if what == "charge" {
@@ -102,84 +137,28 @@ impl Provider {
             };
             match deed {
                 "did" => *done.entry(order).or_default() += 1,
-                _ => tally.repeats += 1,
+                "repeat" => tally.repeats += 1,
+                _ => tally.dropped += 1,
             }
         }
         Ok(tally)
     }
 }
 
-impl Drop for Provider {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-/// Deeds per order, and calls that found theirs done.
-#[derive(Default)]
-pub(crate) struct Tally {
-    pub(crate) charges: HashMap<i64, i64>,
-    pub(crate) mails: HashMap<i64, i64>,
-    pub(crate) repeats: i64,
-}
-
-async fn serve(listener: TcpListener, desk: Arc<Desk>) {
-    loop {
-        if let Ok((stream, _)) = listener.accept().await {
-            let desk = desk.clone();
-            // A caller that dies half-way is its own problem.
-            tokio::spawn(async move { desk.serve(stream).await.ok() });
-        }
-    }
-}
-
-/// How this call goes after the deed.
-enum Mood {
-    Answer,
-    Slow(Duration),
-    HangUp,
-}
-
-impl Desk {
-    async fn serve(&self, mut stream: TcpStream) -> Result<()> {
-        let mut line = String::new();
-        BufReader::new(&mut stream).read_line(&mut line).await?;
-        let request: Request = serde_json::from_str(&line)?;
-        let thinking = self.books().rng.u64(2..15);
-        tokio::time::sleep(Duration::from_millis(thinking)).await;
-        let (answer, first, mood) = self.act(&request)?;
-        if first && self.aim.swap(false, Ordering::Relaxed) {
-            let (dead, is_dead) = oneshot::channel();
-            self.strikes.send(Strike { pid: request.pid, dead }).await?;
-            is_dead.await?;
-            return Ok(());
-        }
-        match mood {
-            Mood::HangUp => return Ok(()),
-            Mood::Slow(delay) => tokio::time::sleep(delay).await,
-            Mood::Answer => {}
-        }
-        stream.write_all(format!("{answer}\n").as_bytes()).await?;
-        Ok(())
-    }
-
-    /// The deed, unless its key has been seen: then only the answer of the first time.
-    fn act(&self, request: &Request) -> Result<(i64, bool, Mood)> {
-        let mut books = self.books();
-        let known = books.answers.get(&request.key).copied();
-        let deed = if known.is_some() { "repeat" } else { "did" };
-        writeln!(books.log, "{} {} {deed} {}", request.what, request.order, request.key)?;
-        let answer = known.unwrap_or(1000 + books.answers.len() as i64);
-        books.answers.insert(request.key.clone(), answer);
-        let mood = match books.rng.u32(..100) {
-            0..3 => Mood::HangUp,
-            3..6 => Mood::Slow(Duration::from_millis(books.rng.u64(150..500))),
-            _ => Mood::Answer,
-        };
-        Ok((answer, known.is_none(), mood))
-    }
-
-    fn books(&self) -> std::sync::MutexGuard<'_, Books> {
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    #[test]
+    fn the_log_says_what_happened_how_often() {
+        let tally = Tally::read(
+            "charge 7 did k\ncharge 7 dropped k\ncharge 7 repeat k\nmail 7 did m\ncharge 8 did l\ncharge 8 did l\n",
+        )
+        .unwrap();
+        assert_eq!(tally.charges, HashMap::from([(7, 1), (8, 2)]));
+        assert_eq!(tally.mails, HashMap::from([(7, 1)]));
+        assert_eq!((tally.repeats, tally.dropped), (1, 1));
+        assert!(Tally::read("charge").is_err());
+        assert!(Tally::read("charge x did k").is_err());
     }
 }

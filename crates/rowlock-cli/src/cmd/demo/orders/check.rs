@@ -3,10 +3,10 @@
 use std::collections::{BTreeSet, HashMap};
 
 use anyhow::Result;
-use rowlock::{Ended, JobFilter, Observe, State};
+use rowlock::{Ended, State};
 use serde::Serialize;
 
-use super::{super::own::Tables, provider::Tally};
+use super::super::{super::own::Tables, provider::Tally, run::Ground};
 
 /// What was found.
 #[derive(Default)]
@@ -64,21 +64,15 @@ pub(crate) struct Summary {
 }
 
 /// Looks at everything, once no worker runs any more.
-pub(crate) async fn check<DB: Tables>(
-    conn: &mut DB::Connection,
-    prefix: &str,
-    observe: &Observe,
-    tally: &Tally,
-) -> Result<Findings> {
+pub(crate) async fn check<DB: Tables>(ground: &mut Ground<DB>, tally: &Tally) -> Result<Findings> {
     let mut found = Findings::default();
-    let sql = |text: &str| text.replace("demo_", prefix);
-    let orders = DB::pairs(conn, sql("select order_id, item from demo_order")).await?;
+    let orders = ground.pairs("select order_id, item from demo_order").await?;
     let orders: BTreeSet<i64> = orders.into_iter().map(|(order, _)| order).collect();
     found.orders = orders.len() as i64;
     let mut counts: Vec<HashMap<i64, i64>> = vec![tally.charges.clone(), tally.mails.clone()];
     for table in ["demo_reservation", "demo_payment", "demo_receipt"] {
         let rows = format!("select order_id, count(*) from {table} group by order_id");
-        counts.push(DB::pairs(conn, sql(&rows)).await?.into_iter().collect());
+        counts.push(ground.pairs(&rows).await?.into_iter().collect());
     }
     for effects in &counts {
         let times = |order: &i64| effects.get(order).copied().unwrap_or(0);
@@ -95,39 +89,23 @@ pub(crate) async fn check<DB: Tables>(
     found.repeats = tally.repeats;
     found.reserved = counts[2].values().sum();
     found.paid = counts[3].values().sum();
-    for (at_start, left) in DB::pairs(conn, sql("select at_start, remaining from demo_stock")).await? {
+    for (at_start, left) in ground.pairs("select at_start, remaining from demo_stock").await? {
         found.stock_at_start += at_start;
         found.stock_left += left;
     }
-    count_jobs(observe, &mut found).await?;
+    let jobs = ground.jobs().await?;
+    let done = jobs
+        .iter()
+        .filter(|job| job.state == State::Finished && job.last_outcome == Some(Ended::Done));
+    found.done = done.count() as i64;
+    found.jobs = jobs.len() as i64;
+    found.cut_short = ground.cut_short(&jobs).await?;
     Ok(found)
-}
-
-async fn count_jobs(observe: &Observe, found: &mut Findings) -> Result<()> {
-    let mut filter = JobFilter {
-        max: 1000,
-        ..JobFilter::default()
-    };
-    loop {
-        let page = observe.jobs(&filter).await?;
-        let Some(last) = page.last() else { return Ok(()) };
-        filter.below = Some(last.id);
-        for job in &page {
-            found.jobs += 1;
-            if job.state == State::Finished && job.last_outcome == Some(Ended::Done) {
-                found.done += 1;
-            }
-            if job.epoch > 1 || job.state != State::Finished {
-                let attempts = observe.attempts(job.id).await?;
-                found.cut_short += attempts.iter().filter(|a| a.outcome == Ended::Lost).count() as i64;
-            }
-        }
-    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use super::{super::super::super::own::Site, *};
 
     #[test]
     fn stock_that_does_not_add_up_is_lost_or_doubled() {
@@ -150,29 +128,21 @@ mod tests {
         Tally {
             charges: once.clone(),
             mails: once,
-            repeats: 0,
+            ..Tally::default()
         }
     }
 
     /// What the audit says of three good orders and whatever `sql` did to them.
     async fn audit(sql: &str, tally: &Tally) -> (Vec<i64>, Vec<i64>) {
-        let folder = tempfile::tempdir().unwrap();
-        let url = format!("sqlite:{}", folder.path().join("audit.db").display());
-        let rowlock = rowlock::sqlite::Rowlock::open(&url).unwrap();
-        rowlock.migrate().await.unwrap();
-        let mut conn = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url)
-            .await
-            .unwrap();
+        let site = Site::new(None, "demo").unwrap();
         let good = "insert into demo_stock values (0, 10, 7);
             insert into demo_order values (1, 0), (2, 0), (3, 0);
             insert into demo_reservation values (1, 0), (2, 0), (3, 0);
             insert into demo_payment values (1, 1), (2, 2), (3, 3);
             insert into demo_receipt values (1, 1), (2, 2), (3, 3);";
-        let all = format!("{}{good}{sql}", super::super::shop::schema("demo_"));
-        sqlx::Sqlite::script(&mut conn, all).await.unwrap();
-        let found = check::<sqlx::Sqlite>(&mut conn, "demo_", &rowlock.observe(), tally)
-            .await
-            .unwrap();
+        let all = format!("{}{good}{sql}", super::super::shop::SCHEMA);
+        let mut ground = Ground::<sqlx::Sqlite>::open(&site, &all).await.unwrap();
+        let found = check(&mut ground, tally).await.unwrap();
         (found.lost.into_iter().collect(), found.doubled.into_iter().collect())
     }
 

@@ -1,0 +1,189 @@
+//! The third scene: many evaluations of the same entity at once, each looking first, thinking for a while with nothing
+//! held, and then acting on what it saw. Of those that saw the same, one may act; a guard tells the others.
+
+mod check;
+mod report;
+mod watch;
+
+use std::{ops::RangeInclusive, path::PathBuf, time::Duration};
+
+use anyhow::Result;
+
+use self::watch::Evaluate;
+pub(crate) use self::watch::work;
+use super::{
+    super::own::Tables,
+    crew::Crew,
+    run::{Act, Ground, Run, Size},
+    show::{Scene, Show},
+};
+
+/// Several, so that those who race are not always neighbours in one process.
+const PROCESSES: u32 = 2;
+/// How long an evaluation takes, in milliseconds.
+const EVALUATION_MS: std::ops::Range<u64> = 100..600;
+
+#[derive(clap::Args)]
+#[command(
+    after_help = "--json prints: entities, evaluations, open_incidents_max, changed, stale, lost, pool, workers, at_once, seconds"
+)]
+pub(crate) struct Args {
+    /// How many entities to watch
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    entities: u32,
+    /// How many evaluations of each entity, one job each
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=1000))]
+    evaluations: u32,
+    /// How many evaluations run at once, over two worker processes
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=2000))]
+    workers: u32,
+    /// How many connections they have between them
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=200))]
+    pool: u32,
+}
+
+/// What a worker process of this scene is told.
+#[derive(clap::Args)]
+pub(crate) struct Role {
+    #[arg(long)]
+    workers: u32,
+    #[arg(long)]
+    pool: u32,
+    /// The folder for its notes.
+    #[arg(long)]
+    notes: PathBuf,
+}
+
+impl Scene for Args {
+    type Ended = report::Ended;
+
+    fn intro(&self, show: &Show) -> String {
+        let Args {
+            entities,
+            evaluations,
+            workers,
+            pool,
+        } = self;
+        format!(
+            "{entities} entities, {evaluations} evaluations of each, {workers} at once over {pool} connections on {} …",
+            show.database()
+        )
+    }
+
+    async fn play<DB: Tables>(&self, show: &Show, crew: &mut Option<Crew>) -> Result<report::Ended> {
+        let mut ground = Ground::<DB>::open(&show.site, &watch::schema::<DB>()).await?;
+        let mut role = vec!["incidents".to_owned()];
+        for (option, value) in [("--workers", self.workers), ("--pool", self.pool)] {
+            role.extend([option.to_owned(), value.to_string()]);
+        }
+        role.extend(["--notes".to_owned(), show.site.folder().display().to_string()]);
+        let crew = crew.insert(Crew::new(&show.site, role)?);
+        crew.hire(PROCESSES as usize)?;
+        let size = Size {
+            work: i64::from(self.entities) * i64::from(self.evaluations),
+            steps: 1,
+            unit: "evaluations",
+            kills: 0,
+        };
+        let act = Incidents {
+            entities: self.entities.into(),
+            evaluations: self.evaluations.into(),
+            workers: self.workers.into(),
+            seed: show.seed,
+        };
+        let ran = Run::new(show, &mut ground, crew, None, (act, size))
+            .to_the_end()
+            .await?;
+        let found = check::check(&mut ground, show.site.folder(), PROCESSES).await?;
+        Ok(report::Ended {
+            found,
+            ran,
+            entities: self.entities,
+            evaluations: self.evaluations,
+            workers: self.workers,
+            pool: self.pool,
+        })
+    }
+}
+
+struct Incidents {
+    entities: i64,
+    evaluations: i64,
+    workers: i64,
+    seed: u64,
+}
+
+impl Incidents {
+    /// Which entity this evaluation, from 0, is about. They take turns within blocks so small that several evaluations
+    /// of each are under way at any time, and some begin when others have acted.
+    fn entity(&self, number: i64) -> i64 {
+        let block = (2 * self.workers / self.evaluations).clamp(1, self.entities);
+        let first = number / (block * self.evaluations) * block;
+        let here = block.min(self.entities - first);
+        first + number % (block * self.evaluations) % here
+    }
+}
+
+impl<DB: Tables> Act<DB> for Incidents {
+    async fn place(&self, ground: &mut Ground<DB>, numbers: RangeInclusive<i64>) -> Result<()> {
+        let mut rng = fastrand::Rng::with_seed(self.seed);
+        let jobs = numbers.map(|number| Evaluate {
+            entity: self.entity(number - 1),
+            ms: rng.u64(EVALUATION_MS),
+        });
+        ground.rowlock.enqueue_all_now(jobs).await?;
+        Ok(())
+    }
+
+    async fn progress(&self, ground: &mut Ground<DB>, _kills: usize) -> Result<(i64, String)> {
+        let sql = "select count(*), cast(coalesce(sum(step), 0) as bigint) from demo_change";
+        let (acted, open) = ground.pair(sql).await?;
+        let status = ground.observe.status().await?;
+        let left: i64 = status
+            .lanes
+            .iter()
+            .map(|lane| lane.due + lane.scheduled + lane.leased)
+            .sum();
+        let done = self.entities * self.evaluations - left;
+        Ok((done, format!("{acted} acted · {open} incidents open")))
+    }
+}
+
+/// This process's share of a number that all share.
+fn share(whole: u32, number: u32) -> usize {
+    let more = u32::from(number <= whole % PROCESSES);
+    (whole / PROCESSES + more) as usize
+}
+
+/// No kills here, so no hurry to call anybody dead.
+const LEASE: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_entity_gets_all_its_evaluations() {
+        for (entities, evaluations, workers) in [(60, 20, 100), (7, 20, 100), (3, 2, 100), (25, 30, 4), (1, 2, 2)] {
+            let act = Incidents {
+                entities,
+                evaluations,
+                workers,
+                seed: 0,
+            };
+            let mut counts = vec![0; entities as usize];
+            for number in 0..entities * evaluations {
+                counts[act.entity(number) as usize] += 1;
+            }
+            assert!(counts.iter().all(|count| *count == evaluations), "{counts:?}");
+        }
+    }
+
+    #[test]
+    fn shares_add_up_to_the_whole() {
+        for whole in 2..20 {
+            let sum: usize = (1..=PROCESSES).map(|number| share(whole, number)).sum();
+            assert_eq!(sum, whole as usize);
+        }
+    }
+}
