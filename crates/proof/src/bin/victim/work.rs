@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use proof::victim::{Abort, Atomic, Batched, Failing, Follow, Hold, Orders, Plain, Quick, Slow, Staged as StagedJob};
-use rowlock::{Backoff, Fail};
+use proof::victim::{
+    Abort, Atomic, Batched, Failing, Follow, Hold, Orders, Parked, Plain, Quick, Slow, Staged as StagedJob,
+};
+use rowlock::{Backoff, Effect, Fail};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -42,6 +44,7 @@ fn worker(orders: &Orders) -> Result<Worker<Tools>> {
         })
         .staged(staged)
         .staged(batched)
+        .staged(parked)
         .staged(quick)
         .staged(slow)
         .staged(abort)
@@ -109,14 +112,20 @@ async fn batched(cx: Staged<Tools>, _job: Batched) -> Outcome {
     cx.done().then(Follow {}).ok()
 }
 
-async fn charge(cx: &Staged<Tools>) -> Result<String, Fail> {
+async fn parked(cx: Staged<Tools>, _job: Parked) -> Outcome {
+    let receipt = charge(&cx).park().await?;
+    let (id, mut tx) = (cx.id(), cx.settle().await?);
+    ledger(&mut tx, id, &receipt).await?;
+    tx.done().then(Follow {}).ok()
+}
+
+fn charge(cx: &Staged<Tools>) -> Effect<'_, String> {
     let (tools, id) = (cx.state(), cx.id());
-    cx.effect("charge", |key| async move {
+    cx.effect("charge", move |key| async move {
         let receipt = tools.call(&key.to_string(), id).await;
         point::stand("outside");
         receipt
     })
-    .await
 }
 
 async fn quick(cx: Staged<Tools>, _job: Quick) -> Outcome {
