@@ -7,6 +7,7 @@ mod engine;
 mod enqueue;
 mod guard;
 mod handle;
+mod incidents;
 mod isolation;
 mod migrate;
 mod observe;
