@@ -24,6 +24,7 @@ mod races {
     mod claim;
     mod commit;
     mod guard;
+    mod isolation;
     mod library;
     mod partitions;
     mod recover;

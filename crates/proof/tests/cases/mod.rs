@@ -5,7 +5,7 @@ mod chain;
 mod claim;
 mod engine;
 mod enqueue;
-mod guard;
+pub(crate) mod guard;
 mod handle;
 mod incidents;
 mod isolation;
