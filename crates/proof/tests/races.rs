@@ -25,6 +25,7 @@ mod races {
     mod commit;
     mod effect;
     mod guard;
+    mod isolation;
     mod keys;
     mod library;
     mod once;

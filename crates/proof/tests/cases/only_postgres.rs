@@ -427,6 +427,56 @@ async fn a_server_without_connections_left_is_asked_seldom_and_costs_no_attempt(
     bed.run_as_it_is(&format!("drop role {login}")).await;
 }
 
+async fn a_transition_moves_an_enum_or_a_domain_like_any_text(bed: &Bed) {
+    bed.run(
+        "create type order_status as enum ('pending', 'paid');
+         create domain short as varchar(10);
+         create schema shop;
+         create table shop.orders (id uuid primary key, status order_status not null, other short not null);
+         insert into shop.orders values ('00000000-0000-0000-0000-000000000001', 'pending', 'a')",
+    )
+    .await;
+    let mut conn = bed.conn().await;
+    // Whatever an old setting makes of backslashes, none is let in.
+    for strings in ["on", "off"] {
+        let mut tx = conn.begin().await.unwrap();
+        let set = format!("set local standard_conforming_strings = {strings}");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(set)).execute(&mut *tx).await.unwrap();
+        let id = uuid::Uuid::from_u128(1);
+        bed.rowlock
+            .transition(&mut tx, "shop.orders", id, "pending", "paid")
+            .await
+            .unwrap();
+        let step = bed
+            .rowlock
+            .transition(&mut tx, "shop.orders", id.to_string(), "a", "it's");
+        step.column("other").await.unwrap();
+        let refused = bed
+            .rowlock
+            .transition(&mut tx, "shop.orders", id, "paid", "\\'; --")
+            .await
+            .unwrap_err();
+        assert!(matches!(refused, Error::Invalid { .. }), "{refused:?}");
+        let again = bed
+            .rowlock
+            .transition(&mut tx, "shop.orders", id, "pending", "paid")
+            .await
+            .unwrap_err();
+        assert!(matches!(again, Error::AlreadyHandled { .. }), "{again:?}");
+        tx.rollback().await.unwrap();
+    }
+    let mut tx = conn.begin().await.unwrap();
+    let no_such = bed
+        .rowlock
+        .transition(&mut tx, "shop.orders", 1, "pending", "lost")
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(no_such, Error::Database { .. }),
+        "no status of this name is no handled row: {no_such:?}"
+    );
+}
+
 mod tests {
     crate::cases::cases!(
         a_rolled_back_enqueue_leaves_not_even_a_wake,
@@ -444,6 +494,7 @@ mod tests {
         old_history_is_dropped_by_whole_partitions_and_new_ones_are_made_ahead,
         rows_in_the_default_partition_do_not_stop_upkeep_for_good,
         the_body_of_a_job_that_ended_lately_is_kept_however_old_it_is,
+        a_transition_moves_an_enum_or_a_domain_like_any_text,
     );
     crate::cases::cases!(bare: another_schema_name_works_from_end_to_end);
 }

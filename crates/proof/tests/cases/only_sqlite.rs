@@ -2,11 +2,15 @@
 
 use std::{future::pending, time::Duration};
 
-use rowlock::{Ended, Once, State};
+use rowlock::{Ended, Guard, Once, State};
 use sqlx::Connection;
 
 use crate::{
-    cases::{AT_ONCE, Bed, LEASE, Note, Running, note, until, write},
+    cases::{
+        AT_ONCE, Bed, LEASE, Note, Running,
+        guard::{OpenIncidents, incidents, open},
+        note, until, write,
+    },
     db::{Ctx, Tx},
 };
 
@@ -68,10 +72,78 @@ async fn a_transaction_that_read_too_early_is_told_to_try_once_again(bed: &Bed) 
     tx.commit().await.unwrap();
 }
 
+/// It read before somebody else wrote, so what it saw is old and it can never write: it must begin again.
+async fn a_transaction_that_read_first_and_cannot_write_any_more_is_told_to_try_again(bed: &Bed) {
+    incidents(bed).await;
+    let (mut mine, mut theirs) = (bed.conn().await, bed.conn().await);
+    for asked in 0..5 {
+        let mut tx = mine.begin().await.unwrap();
+        let seen = OpenIncidents(1).look(&mut tx).await.unwrap();
+        open(&mut theirs, 1).await.unwrap();
+        let told = match asked {
+            0 => bed
+                .rowlock
+                .unchanged(&mut tx, &OpenIncidents(1), &seen)
+                .await
+                .unwrap_err(),
+            1 => bed.rowlock.unchanged_version(&mut tx, "k", 0).await.unwrap_err(),
+            2 => bed.rowlock.raise_version(&mut tx, "k").await.unwrap_err(),
+            3 => {
+                let step = bed.rowlock.transition(&mut tx, "incident", 1, "1", "0");
+                step.column("open").await.unwrap_err()
+            }
+            _ => bed.rowlock.enqueue(&mut *tx, Note::new("x")).await.unwrap_err(),
+        };
+        assert!(told.is_retryable(), "{asked}: {told:?}");
+        let source = std::error::Error::source(&told).unwrap().to_string();
+        assert!(
+            source.contains("before another connection wrote to it; roll back and try again"),
+            "{source}"
+        );
+        tx.rollback().await.unwrap();
+
+        // From the beginning it goes through, with what is there now.
+        let mut tx = mine.begin_with("begin immediate").await.unwrap();
+        let seen = OpenIncidents(1).look(&mut tx).await.unwrap();
+        assert_eq!(seen.len(), asked + 1);
+        bed.rowlock.unchanged(&mut tx, &OpenIncidents(1), &seen).await.unwrap();
+        tx.commit().await.unwrap();
+    }
+}
+
+/// The write lock is taken before the second look, so nobody writes between the two.
+async fn a_guard_holds_the_write_lock_from_its_look_to_the_commit(bed: &Bed) {
+    incidents(bed).await;
+    let (mut mine, mut theirs) = (bed.conn().await, bed.conn().await);
+    sqlx::raw_sql("pragma busy_timeout = 50")
+        .execute(&mut theirs)
+        .await
+        .unwrap();
+    let mut tx = mine.begin().await.unwrap();
+    bed.rowlock
+        .unchanged(&mut tx, &OpenIncidents(1), &vec![])
+        .await
+        .unwrap();
+    let refused = open(&mut theirs, 1).await.unwrap_err();
+    assert!(refused.to_string().contains("locked"), "{refused}");
+    let mut late = theirs.begin().await.unwrap();
+    let told = bed
+        .rowlock
+        .unchanged(&mut late, &OpenIncidents(2), &vec![])
+        .await
+        .unwrap_err();
+    assert!(told.is_retryable(), "one lock serves every guard: {told:?}");
+    late.rollback().await.unwrap();
+    tx.commit().await.unwrap();
+    open(&mut theirs, 1).await.unwrap();
+}
+
 mod tests {
     crate::cases::cases!(
         a_handler_that_keeps_its_transaction_for_a_third_of_the_lease_is_cut,
         history_is_a_plain_table,
         a_transaction_that_read_too_early_is_told_to_try_once_again,
+        a_transaction_that_read_first_and_cannot_write_any_more_is_told_to_try_again,
+        a_guard_holds_the_write_lock_from_its_look_to_the_commit,
     );
 }

@@ -233,6 +233,35 @@ async fn guards_named_in_opposite_orders_are_locked_in_one_order(mut bed: Bed) {
     );
 }
 
+/// Asked one after the other instead of together, guards can meet in a deadlock; one of the two is asked to try again.
+async fn guards_asked_one_by_one_in_opposite_orders_answer_try_again(mut bed: Bed) {
+    incidents(&mut bed).await;
+    let (mut w1, w2) = (bed.session().await, bed.session().await);
+    w1.run("set deadlock_timeout = '50ms'").await;
+    let mut tx = w1.pg.begin().await.unwrap();
+    bed.rowlock.unchanged(&mut tx, &Open(1), &vec![]).await.unwrap();
+    let (rowlock, pid) = (bed.rowlock.clone(), w2.pid);
+    let other = w2.start(async move |pg| {
+        sqlx::raw_sql("set deadlock_timeout = '60s'")
+            .execute(&mut *pg)
+            .await
+            .unwrap();
+        let mut tx = pg.begin().await.unwrap();
+        rowlock.unchanged(&mut tx, &Open(2), &vec![]).await.unwrap();
+        rowlock.unchanged(&mut tx, &Open(1), &vec![]).await.unwrap();
+        tx.commit().await.unwrap();
+    });
+    bed.blocked(pid).await;
+    let told = bed.rowlock.unchanged(&mut tx, &Open(2), &vec![]).await.unwrap_err();
+    assert_eq!(
+        (told.is_retryable(), told.code().as_deref()),
+        (true, Some("40P01")),
+        "{told:?}"
+    );
+    tx.rollback().await.unwrap();
+    other.await.unwrap();
+}
+
 async fn a_lock_that_does_not_come_in_time_is_an_answer_to_try_again(mut bed: Bed) {
     incidents(&mut bed).await;
     let (mut holder, mut waiter) = (bed.session().await, bed.session().await);
@@ -266,6 +295,7 @@ races!(
     one_statement_for_lock_and_look_would_be_fooled_and_two_are_not,
     a_stricter_level_is_refused_without_a_lock_and_the_transaction_stays_usable,
     guards_named_in_opposite_orders_are_locked_in_one_order,
+    guards_asked_one_by_one_in_opposite_orders_answer_try_again,
     a_lock_that_does_not_come_in_time_is_an_answer_to_try_again,
     a_lock_goes_with_the_savepoint_it_was_taken_in,
 );

@@ -87,6 +87,43 @@ async fn if_the_first_rolls_back_the_second_goes_on_at_every_level(mut bed: Bed)
     assert_eq!(version(&bed.rowlock, &mut bed.eye).await, 3);
 }
 
+/// Two who ask one after the other, in opposite orders, do meet in a deadlock; one of them is asked to try again.
+async fn counters_raised_in_opposite_orders_answer_try_again_at_every_level(mut bed: Bed) {
+    for level in LEVELS {
+        let (mut w1, w2) = (bed.session().await, bed.session().await);
+        // The first is to be the one that notices and gives way.
+        w1.run("set deadlock_timeout = '50ms'").await;
+        let mut tx = w1.pg.begin_with(begin(level)).await.unwrap();
+        bed.rowlock.raise_version(&mut tx, "a").await.unwrap();
+        let (rowlock, begin, pid) = (bed.rowlock.clone(), begin(level), w2.pid);
+        let other = w2.start(async move |pg| {
+            sqlx::raw_sql("set deadlock_timeout = '60s'")
+                .execute(&mut *pg)
+                .await
+                .unwrap();
+            let mut tx = pg.begin_with(begin).await.unwrap();
+            rowlock.raise_version(&mut tx, "b").await.unwrap();
+            let raised = rowlock.raise_version(&mut tx, "a").await;
+            tx.commit().await.unwrap();
+            raised
+        });
+        bed.blocked(pid).await;
+        let told = bed.rowlock.raise_version(&mut tx, "b").await.unwrap_err();
+        assert_eq!(
+            (told.is_retryable(), told.code().as_deref()),
+            (true, Some("40P01")),
+            "{level}: {told:?}"
+        );
+        tx.rollback().await.unwrap();
+        other.await.unwrap().1.unwrap();
+    }
+    assert_eq!(
+        bed.count("select sum(version)::bigint from rowlock.guard_version")
+            .await,
+        6
+    );
+}
+
 /// A writer that only raises the counter holds up whoever guards the same key, by look or by counter.
 async fn whoever_raises_is_waited_for_by_every_guard_of_the_key(mut bed: Bed) {
     struct Thing;
@@ -131,5 +168,6 @@ async fn whoever_raises_is_waited_for_by_every_guard_of_the_key(mut bed: Bed) {
 races!(
     of_two_that_saw_the_same_version_one_goes_on_at_every_level,
     if_the_first_rolls_back_the_second_goes_on_at_every_level,
+    counters_raised_in_opposite_orders_answer_try_again_at_every_level,
     whoever_raises_is_waited_for_by_every_guard_of_the_key,
 );

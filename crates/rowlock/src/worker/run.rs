@@ -296,7 +296,7 @@ async fn write<DB: Backend>(
         Err(error) => {
             // No commit was sent, so the transaction is over or will be; the engine's write waits for its locks.
             drop(held);
-            return not_committed(error, job);
+            return not_committed(error, settlement, job);
         }
     };
     point!("before-commit");
@@ -311,12 +311,18 @@ async fn write<DB: Backend>(
                 error: settlement.error,
             }
         }
-        Err(error) => resolve(env, error, skipped, job).await,
+        Err(error) => resolve(env, error, settlement, skipped, job).await,
     }
 }
 
 /// The reply to a commit was an error or none: look what happened, never guess.
-async fn resolve<DB: Backend>(env: &Env<DB>, error: Error, skipped: Option<Skipped>, job: &InHand) -> Finished {
+async fn resolve<DB: Backend>(
+    env: &Env<DB>,
+    error: Error,
+    settlement: Settlement,
+    skipped: Option<Skipped>,
+    job: &InHand,
+) -> Finished {
     let mut wait = Duration::from_millis(20);
     loop {
         match env.rowlock.store().resolve(job.token).await {
@@ -335,7 +341,7 @@ async fn resolve<DB: Backend>(env: &Env<DB>, error: Error, skipped: Option<Skipp
             }
             Ok(Resolved::StillLeased) => {
                 (env.resolved)(job.token, false);
-                return not_committed(error, job);
+                return not_committed(error, settlement, job);
             }
             Err(again) => {
                 tracing::debug!(job = job.token.id, error = %again, "what became of a commit is not known yet; asking again");
@@ -351,10 +357,14 @@ async fn resolve<DB: Backend>(env: &Env<DB>, error: Error, skipped: Option<Skipp
 }
 
 /// The handler's transaction rolled back although the handler was content: a deferred constraint, a deadlock, a broken
-/// connection. The attempt failed with what the database said.
-fn not_committed(error: Error, job: &InHand) -> Finished {
+/// connection. The attempt failed with what the database said. A handler that had failed by itself stays so, with its own
+/// words: only the record of it did not commit.
+fn not_committed(error: Error, settlement: Settlement, job: &InHand) -> Finished {
     drop(job.take_hooks());
-    settle(job.ending.failed(Fail::from(error)))
+    match settlement.ended {
+        Ended::Retried | Ended::Deferred => settle(settlement),
+        _ => settle(job.ending.failed(Fail::from(error))),
+    }
 }
 
 /// Whether user code had ended the transaction of a handler that was cut off. Where the database gives no answer at once
