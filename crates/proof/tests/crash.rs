@@ -7,7 +7,7 @@ use anyhow::{Context, Result, ensure};
 use proof::{
     bed::postgres_servers,
     scene::{Scene, all_servers, on_each},
-    victim::{Atomic, Batched, Failing, Orders, PATIENCE, Staged, Victim},
+    victim::{Atomic, Batched, Failing, Hooked, Orders, PATIENCE, Staged, Victim},
 };
 use rowlock::Ended::{self, Done, Lost, Retried};
 
@@ -149,6 +149,35 @@ killed! {
     a_batched_job_killed_after_its_call_repeats_it_under_the_same_key: Batched at "after-effect" ends [Lost, Done], calls 2;
     a_batched_job_killed_before_its_batch_is_written_happens_once: Batched at "before-batch" ends [Lost, Done], calls 2;
     a_batched_job_killed_after_its_batch_is_written_is_not_run_again: Batched at "after-batch" ends [Done], calls 1;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn hooks_of_a_job_killed_between_its_commit_and_them_are_dropped() -> Result<()> {
+    let case = "crash::hooks_of_a_job_killed_between_its_commit_and_them_are_dropped";
+    on_each(all_servers(), VICTIM, case, |scene| async move {
+        let killed = scene.enqueue(Hooked {}).await?;
+        let mut first = scene.victim(&scene.orders(), Some("after-commit"))?;
+        first.stands_at("after-commit").await?;
+        first.kill()?;
+
+        let mut second = scene.victim(&scene.orders(), None)?;
+        let lives = scene.enqueue(Hooked {}).await?;
+        scene.until_finished(lives).await;
+        second.stop().await?;
+        for id in [killed, lives] {
+            let rows = scene
+                .number(&format!("select count(*) from ledger where job = {id}"))
+                .await?;
+            ensure!(
+                (rows, scene.outcomes(id).await?) == (1, vec![Done]),
+                "job {id} happened {rows} times"
+            );
+        }
+        let hooks = [killed, lives].map(|id| scene.provider.calls(id));
+        ensure!(hooks == [0, 1], "hooks ran {hooks:?} times");
+        scene.at_rest().await
+    })
+    .await
 }
 
 /// Makes COMMIT itself take a while on the server: a deferred trigger that sleeps, for the first row only.

@@ -21,10 +21,13 @@ macro_rules! races {
 }
 
 mod races {
+    mod body_lock;
     mod claim;
     mod commit;
+    mod hooks;
     mod library;
     mod partitions;
     mod recover;
     mod settle;
+    mod waits;
 }

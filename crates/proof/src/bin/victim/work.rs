@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use proof::victim::{Abort, Atomic, Batched, Failing, Follow, Hold, Orders, Plain, Quick, Slow, Staged as StagedJob};
+use proof::victim::{
+    Abort, Atomic, Batched, Failing, Follow, Hold, Hooked, Orders, Plain, Quick, Slow, Staged as StagedJob,
+};
 use rowlock::{Backoff, Fail};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -35,6 +37,7 @@ fn worker(orders: &Orders) -> Result<Worker<Tools>> {
         .atomic(atomic)
         .atomic(failing)
         .atomic(follow)
+        .atomic(hooked)
         .atomic(plain)
         .backoff(Backoff {
             base: Duration::from_millis(20),
@@ -83,6 +86,15 @@ async fn failing(cx: Ctx<Tools>, _job: Failing, mut tx: Tx) -> Outcome {
 
 async fn follow(cx: Ctx<Tools>, _job: Follow, mut tx: Tx) -> Outcome {
     ledger(&mut tx, cx.id(), "follow").await?;
+    tx.done().ok()
+}
+
+async fn hooked(cx: Ctx<Tools>, _job: Hooked, mut tx: Tx) -> Outcome {
+    let (id, provider) = (cx.id(), cx.state().provider);
+    ledger(&mut tx, id, "hooked").await?;
+    if let Some(provider) = provider {
+        tx.after_commit(async move { proof::provider::call(provider, "hook", id).await.map(|_| ()) });
+    }
     tx.done().ok()
 }
 
