@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use proof::{
     bed::postgres_servers,
     scene::{Scene, all_servers, on_each},
-    victim::{Atomic, Batched, Failing, Orders, PATIENCE, Parked, Staged, Victim},
+    victim::{Atomic, Batched, Failing, Hooked, Orders, PATIENCE, Parked, Staged, Victim},
 };
 use rowlock::{
     Admin, EffectFilter,
@@ -226,6 +226,35 @@ parked! {
     a_parked_job_killed_after_its_intent_is_a_case_until_resolved: "after-intent", calls 0;
     a_parked_job_killed_during_its_call_is_a_case_until_resolved: "outside", calls 1;
     a_parked_job_killed_before_its_reply_is_stored_is_a_case_until_resolved: "before-reply", calls 1;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn hooks_of_a_job_killed_between_its_commit_and_them_are_dropped() -> Result<()> {
+    let case = "crash::hooks_of_a_job_killed_between_its_commit_and_them_are_dropped";
+    on_each(all_servers(), VICTIM, case, |scene| async move {
+        let killed = scene.enqueue(Hooked {}).await?;
+        let mut first = scene.victim(&scene.orders(), Some("after-commit"))?;
+        first.stands_at("after-commit").await?;
+        first.kill()?;
+
+        let mut second = scene.victim(&scene.orders(), None)?;
+        let lives = scene.enqueue(Hooked {}).await?;
+        scene.until_finished(lives).await;
+        second.stop().await?;
+        for id in [killed, lives] {
+            let rows = scene
+                .number(&format!("select count(*) from ledger where job = {id}"))
+                .await?;
+            ensure!(
+                (rows, scene.outcomes(id).await?) == (1, vec![Done]),
+                "job {id} happened {rows} times"
+            );
+        }
+        let hooks = [killed, lives].map(|id| scene.provider.calls(id));
+        ensure!(hooks == [0, 1], "hooks ran {hooks:?} times");
+        scene.at_rest().await
+    })
+    .await
 }
 
 /// Makes COMMIT itself take a while on the server: a deferred trigger that sleeps, for the first row only.

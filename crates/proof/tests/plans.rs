@@ -245,3 +245,40 @@ async fn settle_and_expire_find_leases_by_their_key() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_sweep_of_waits_costs_next_to_nothing_while_nobody_waits() {
+    on_each_server(
+        "a_sweep_of_waits_costs_next_to_nothing_while_nobody_waits",
+        async |mut bed| {
+            let done = "insert into rowlock.completion
+                select 'approval:' || n, null, clock_timestamp() from generate_series(1, 10000) n; analyze";
+            script(&mut bed.eye, done).await.unwrap();
+            let idle = explain(&mut bed.eye, sql!("waits_due"), "null", true).await;
+            assert_no_walk(&idle);
+            assert!(
+                idle.buffers() < 10,
+                "with nobody waiting it costs {} buffers: {}",
+                idle.buffers(),
+                idle.shown()
+            );
+
+            backlog(&mut bed.eye, 2_000).await;
+            let wait = "insert into rowlock.waiting
+                select id, 'order:' || id % 1000, queue_no, kind_no, priority, due_at, 0, 0, 3,
+                  clock_timestamp() + interval '1 day', 'retired', clock_timestamp()
+                from rowlock.ready; delete from rowlock.ready; vacuum analyze";
+            for part in wait.split(';') {
+                script(&mut bed.eye, part).await.unwrap();
+            }
+            let over = explain(&mut bed.eye, sql!("waits_over"), "500, null, 'a', 'b'", true).await;
+            assert_no_walk(&over);
+            assert!(over.buffers() < 20, "nothing is over: {} buffers", over.buffers());
+            let complete = explain(&mut bed.eye, sql!("complete"), "'order:7', null, null, null", true).await;
+            let by_name = complete.nodes().iter().any(|n| n.index() == "waiting_name");
+            let walks = complete.nodes().iter().any(|n| n.kind() == "Seq Scan");
+            assert!(by_name && !walks, "{}", complete.shown());
+        },
+    )
+    .await;
+}

@@ -21,10 +21,12 @@ macro_rules! races {
 }
 
 mod races {
+    mod body_lock;
     mod claim;
     mod commit;
     mod effect;
     mod guard;
+    mod hooks;
     mod isolation;
     mod keys;
     mod library;
@@ -33,4 +35,5 @@ mod races {
     mod recover;
     mod settle;
     mod version;
+    mod waits;
 }

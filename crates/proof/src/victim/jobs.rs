@@ -77,3 +77,8 @@ pub struct Abort {
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(kind = "hold", queue = "held", attempts = 25)]
 pub struct Hold {}
+
+/// Atomic: writes the ledger, and calls the provider in an after-commit hook.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "hooked", attempts = 25)]
+pub struct Hooked {}

@@ -26,6 +26,7 @@ use crate::{
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often waiting jobs are swept, unless a sweep costs more than a twentieth of the time; and how many in one commit.
 const SWEEP_EVERY: Duration = Duration::from_millis(800);
+const SWEEP_SPREAD: f64 = 1.2;
 const SWEEP_COST_SHARE: u32 = 20;
 const SWEEP_MAX: i32 = 500;
 const UPKEEP_EVERY: Duration = Duration::from_secs(600);
@@ -187,7 +188,7 @@ async fn recover_always(shared: &Shared, store: &dyn Store) {
 async fn sweep_waits(shared: &Shared, store: &dyn Store) {
     let mut wait = SWEEP_EVERY;
     loop {
-        tokio::time::sleep(wait.mul_f64(0.8 + 0.4 * fastrand::f64())).await;
+        tokio::time::sleep(wait.mul_f64(0.8 + (SWEEP_SPREAD - 0.8) * fastrand::f64())).await;
         let start = Instant::now();
         let swept = match store.sweep_waits(SWEEP_MAX).await {
             Ok(swept) => swept,
@@ -252,6 +253,11 @@ pub(crate) fn check_timing(timing: Timing) -> crate::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn waiting_jobs_are_swept_every_second_at_least() {
+        assert!(SWEEP_EVERY.mul_f64(SWEEP_SPREAD) < Duration::from_secs(1));
+    }
 
     #[test]
     fn the_timing_inequalities_are_checked() {

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use proof::victim::{
-    Abort, Atomic, Batched, Charge, Failing, Follow, Hold, Orders, Parked, Plain, Quick, Slow, Staged as StagedJob,
+    Abort, Atomic, Batched, Charge, Failing, Follow, Hold, Hooked, Orders, Parked, Plain, Quick, Slow,
+    Staged as StagedJob,
 };
 use rowlock::{Backoff, Effect, Fail};
 use tokio::task::JoinSet;
@@ -41,6 +42,7 @@ fn worker(orders: &Orders) -> Result<Worker<Tools>> {
         .atomic(atomic)
         .atomic(failing)
         .atomic(follow)
+        .atomic(hooked)
         .atomic(plain)
         .backoff(quickly)
         .staged(staged)
@@ -89,6 +91,15 @@ async fn failing(cx: Ctx<Tools>, _job: Failing, mut tx: Tx) -> Outcome {
 
 async fn follow(cx: Ctx<Tools>, _job: Follow, mut tx: Tx) -> Outcome {
     ledger(&mut tx, cx.id(), "follow").await?;
+    tx.done().ok()
+}
+
+async fn hooked(cx: Ctx<Tools>, _job: Hooked, mut tx: Tx) -> Outcome {
+    let (id, provider) = (cx.id(), cx.state().provider);
+    ledger(&mut tx, id, "hooked").await?;
+    if let Some(provider) = provider {
+        tx.after_commit(async move { proof::provider::call(provider, "hook", id).await.map(|_| ()) });
+    }
     tx.done().ok()
 }
 

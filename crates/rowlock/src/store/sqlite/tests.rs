@@ -5,6 +5,7 @@ mod flow;
 mod handlers;
 mod recovery;
 mod schema;
+mod waits;
 mod waking;
 
 use std::time::Duration;

@@ -148,6 +148,14 @@ async fn hot_statements_use_their_index() {
         chain.contains("USING COVERING INDEX rowlock_job_chain (chain=?)"),
         "{chain}"
     );
+    let due = plan("waits_due").await;
+    assert!(due.contains("USING COVERING INDEX rowlock_waiting_limit"), "{due}");
+    for file in ["complete_ready", "complete_gone"] {
+        let moves = plan(file).await;
+        assert!(moves.contains("rowlock_waiting_name (name=?)"), "{moves}");
+    }
+    let lock = plan("body_lock_take").await;
+    assert!(!lock.contains("SCAN b") && !lock.contains("SCAN l"), "{lock}");
     let alone = plan("alone_due").await;
     assert!(alone.contains("priority=? AND due_at<?"), "{alone}");
 }
