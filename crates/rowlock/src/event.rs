@@ -69,6 +69,11 @@ pub enum Event {
         /// How many.
         jobs: usize,
     },
+    /// Upkeep removed cases that nobody decided on in time ([`Retention::cases`](crate::Retention::cases)).
+    CasesRemoved {
+        /// How many.
+        cases: u64,
+    },
     /// This worker could not renew in time and stopped its handlers.
     CutOff,
     /// This worker was declared dead by another and goes on under a new id.
@@ -88,6 +93,7 @@ pub struct Counters {
     commits_resolved: AtomicU64,
     expired: AtomicU64,
     claim_replies_lost: AtomicU64,
+    cases_removed: AtomicU64,
     cut_off: AtomicU64,
     declared_dead: AtomicU64,
     by_kind: Mutex<HashMap<(String, Ended), u64>>,
@@ -126,6 +132,9 @@ impl Counters {
             }
             Event::ClaimReplyLost { jobs } => {
                 self.claim_replies_lost.fetch_add(*jobs as u64, Ordering::Relaxed);
+            }
+            Event::CasesRemoved { cases } => {
+                self.cases_removed.fetch_add(*cases, Ordering::Relaxed);
             }
             Event::CutOff => {
                 one(&self.cut_off);
@@ -175,6 +184,11 @@ impl Counters {
     /// Jobs handed back, because the reply of the claim that took them was lost.
     pub fn claim_replies_lost(&self) -> u64 {
         self.claim_replies_lost.load(Ordering::Relaxed)
+    }
+
+    /// Cases that nobody decided on in time and that this worker's upkeep removed.
+    pub fn cases_removed(&self) -> u64 {
+        self.cases_removed.load(Ordering::Relaxed)
     }
 
     /// How often this worker could not renew in time and stopped its handlers.

@@ -1,5 +1,5 @@
 -- Removes the bodies of jobs whose last row in the log was just pruned and that are in no place any more.
--- Index: rowlock_job, rowlock_ready, rowlock_lease and rowlock_case_file by id, rowlock_outcome_id.
+-- Index: rowlock_job, rowlock_ready, rowlock_lease, rowlock_case_file and rowlock_waiting by id, rowlock_outcome_id.
 -- no twin: postgresql drops whole partitions of the log, so prune.sql looks for bodies alone.
 delete from rowlock_job where id in (
   select p.value
@@ -8,4 +8,5 @@ delete from rowlock_job where id in (
     and not exists (select 1 from rowlock_ready r where r.id = p.value)
     and not exists (select 1 from rowlock_lease l where l.id = p.value)
     and not exists (select 1 from rowlock_case_file c where c.id = p.value)
+    and not exists (select 1 from rowlock_waiting w where w.id = p.value)
 )

@@ -28,6 +28,7 @@ pub(crate) struct Handler<DB: Backend> {
     /// Where its jobs go unless told otherwise.
     pub(crate) queue: &'static str,
     pub(crate) version: i32,
+    pub(crate) attempts_max: i32,
     pub(crate) time_limit: Duration,
     pub(crate) backoff: Backoff,
     pub(crate) shape: Shape<DB>,
@@ -83,6 +84,7 @@ impl<DB: Backend> Handler<DB> {
             kind: J::KIND,
             queue: J::QUEUE,
             version: J::VERSION,
+            attempts_max: J::ATTEMPTS_MAX,
             time_limit: J::TIME_LIMIT,
             backoff: Backoff::DEFAULT,
             shape,

@@ -11,6 +11,7 @@ mod migrate;
 mod recover;
 mod rows;
 mod sql;
+mod sweep;
 mod views;
 mod wake;
 
@@ -36,9 +37,10 @@ use crate::{
     key::Enqueued,
     lease::{Token, WorkerId},
     observe::{AttemptView, JobFilter, JobView, Status},
+    retention::Retention,
     store::{
         ClaimAsk, ClaimReply, Clock, Expired, Fut, Probe, Resolved, Room, SchemaFound, SettledIn, Settlement, Store,
-        Timing, Wakes,
+        Swept, Timing, Wakes,
     },
 };
 
@@ -280,11 +282,11 @@ impl Store for PgStore {
         })
     }
 
-    fn maintain(&self, retention: Duration) -> Fut<'_, ()> {
+    fn maintain<'a>(&'a self, retention: &'a Retention) -> Fut<'a, Swept> {
         self.within(
-            Duration::from_secs(60),
+            Duration::from_secs(300),
             "maintain",
-            recover::maintain(&self.0, retention),
+            sweep::maintain(&self.0, retention),
         )
     }
 

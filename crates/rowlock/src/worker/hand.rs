@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     event::{Counters, Event, Listener},
     lease::{Claimed, Token, WorkerId},
+    retention::Retention,
     settle::Ending,
     store::{Store, Timing},
 };
@@ -163,7 +164,7 @@ pub(crate) struct Shared {
     pub(crate) timing: Timing,
     pub(crate) name: String,
     pub(crate) tx_cap: Option<Duration>,
-    pub(crate) retention: Duration,
+    pub(crate) retention: Retention,
     pub(crate) stopping: CancellationToken,
     /// The worker is over; nobody waits for anything any more.
     pub(crate) gone: CancellationToken,
@@ -191,7 +192,7 @@ impl Shared {
         timing: Timing,
         name: String,
         tx_cap: Option<Duration>,
-        retention: Duration,
+        retention: Retention,
         counters: Arc<Counters>,
         listeners: Vec<Listener>,
         worker: WorkerId,
