@@ -97,6 +97,11 @@ pub enum Event {
         /// The effect's name.
         name: String,
     },
+    /// Upkeep removed cases that nobody decided on in time ([`Retention::cases`](crate::Retention::cases)).
+    CasesRemoved {
+        /// How many.
+        cases: u64,
+    },
     /// This worker could not renew in time and stopped its handlers.
     CutOff,
     /// This worker was declared dead by another and goes on under a new id.
@@ -139,6 +144,7 @@ pub struct Counters {
     claim_replies_lost: AtomicU64,
     effects_replayed: AtomicU64,
     effects_uncertain: AtomicU64,
+    cases_removed: AtomicU64,
     cut_off: AtomicU64,
     declared_dead: AtomicU64,
     hooks_failed: AtomicU64,
@@ -187,6 +193,9 @@ impl Counters {
             }
             Event::EffectUncertain { .. } => {
                 one(&self.effects_uncertain);
+            }
+            Event::CasesRemoved { cases } => {
+                self.cases_removed.fetch_add(*cases, Ordering::Relaxed);
             }
             Event::CutOff => {
                 one(&self.cut_off);
@@ -258,6 +267,11 @@ impl Counters {
     /// Doubts: calls that ended without a reply, here or in an attempt that was lost.
     pub fn effects_uncertain(&self) -> u64 {
         self.effects_uncertain.load(Ordering::Relaxed)
+    }
+
+    /// Cases that nobody decided on in time and that this worker's upkeep removed.
+    pub fn cases_removed(&self) -> u64 {
+        self.cases_removed.load(Ordering::Relaxed)
     }
 
     /// How often this worker could not renew in time and stopped its handlers.

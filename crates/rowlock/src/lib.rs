@@ -2,7 +2,8 @@
 //!
 //! A job is a row beside your data; "done" is part of your commit. The map of this crate, in the order a job travels:
 //!
-//! - nouns, plain data: `job`, `key`, `lease`, `case`, `effect`, `event`, `state` (which alone decides), `backoff`, `error`
+//! - nouns, plain data: `job`, `key`, `lease`, `case`, `effect`, `event`, `state` (which alone decides), `backoff`,
+//!   `retention`, `error`
 //! - `store`: the storage contract, and one room per database behind it
 //! - verbs: `enqueue` → `complete` → `claim` → `handle` → `settle` → `recover` → `observe` → `operate`
 //! - `worker`: the loop that composes them
@@ -30,6 +31,7 @@ mod lease;
 mod observe;
 mod operate;
 mod recover;
+mod retention;
 pub mod rig;
 mod root;
 mod settle;
@@ -65,6 +67,7 @@ pub use crate::{
     lease::{Token, WorkerId},
     observe::{AttemptView, Awaited, JobFilter, JobView, LaneStatus, Observe, RolloutView, Status, Wait, WorkerStatus},
     operate::Operate,
+    retention::Retention,
     root::{Backend, InTransaction, Rowlock},
     state::{Ended, State},
     store::{Isolation, transition::RowId},

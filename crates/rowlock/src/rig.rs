@@ -37,6 +37,7 @@ use crate::{
     key::Enqueued,
     lease::{Claimed, WorkerId},
     observe::JobView,
+    retention::Retention,
     root::{Backend, Rowlock},
     settle::Ending,
     state::Ended,
@@ -262,6 +263,14 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         let id = self.lose(&claimed).await?;
         ran.map_err(|fail| Error::Config(format!("the handler failed before its end: {}", fail.text)))?;
         Ok(id)
+    }
+
+    /// One round of upkeep at the rig's time: what is over by this retention goes.
+    ///
+    /// # Errors
+    /// The database could not be reached.
+    pub async fn upkeep(&self, retention: &Retention) -> Result<()> {
+        self.rowlock.store().maintain(retention).await.map(drop)
     }
 
     /// Removes the rig's file. A schema in PostgreSQL stays until its database is dropped, for you to look at.

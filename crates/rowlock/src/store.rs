@@ -29,6 +29,7 @@ use crate::{
     key::Enqueued,
     lease::{Claimed, Token, WorkerId},
     observe::{AttemptView, JobFilter, JobView, Status},
+    retention::Retention,
     state::{Ended, State},
 };
 
@@ -197,6 +198,17 @@ pub struct Expired {
     pub queue_no: i64,
 }
 
+/// What a round of upkeep removed, beside history.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Swept {
+    /// Cases that nobody decided on in time, with their bodies.
+    pub cases: u64,
+    /// Enqueue keys whose hold was over.
+    pub keys: u64,
+    /// Entries of the ledger whose hold was over.
+    pub ledger: u64,
+}
+
 /// What a schema check found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchemaFound {
@@ -256,8 +268,8 @@ pub trait Store:
     /// Starts to hear hints.
     fn wakes(&self) -> Fut<'_, Box<dyn Wakes>>;
 
-    /// Makes partitions ahead, drops history older than `retention`, removes bodies of jobs finished before it.
-    fn maintain(&self, retention: Duration) -> Fut<'_, ()>;
+    /// Makes partitions ahead, and removes what is over by this retention, in small batches.
+    fn maintain<'a>(&'a self, retention: &'a Retention) -> Fut<'a, Swept>;
 
     fn status(&self) -> Fut<'_, Status>;
     fn jobs<'a>(&'a self, filter: &'a JobFilter) -> Fut<'a, Vec<JobView>>;

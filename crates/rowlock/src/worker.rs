@@ -22,6 +22,7 @@ use crate::{
     handle::{Ctx, Outcome, Staged, Tx, atomic::Handler},
     job::{Job, check_name},
     lease::WorkerId,
+    retention::{Horizon, Retention},
     root::{Backend, Rowlock},
     store::{Isolation, Store, Timing},
 };
@@ -38,7 +39,7 @@ pub struct Worker<A, DB: Backend> {
     name: String,
     lease: Duration,
     grace: Duration,
-    retention: Duration,
+    retention: Retention,
     prefetch: Option<usize>,
     connections: Option<usize>,
     listen: bool,
@@ -57,7 +58,7 @@ impl<DB: Backend> Worker<(), DB> {
             name: format!("pid {}", std::process::id()),
             lease: Duration::from_secs(15),
             grace: Duration::from_secs(30),
-            retention: Duration::from_secs(14 * 24 * 3600),
+            retention: Retention::default(),
             prefetch: None,
             connections: None,
             listen: true,
@@ -152,8 +153,15 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         self
     }
 
-    /// How long the history of finished jobs is kept (14 days unless set; at least an hour).
-    pub fn retention(mut self, retention: Duration) -> Self {
+    /// How long the history of finished jobs is kept (14 days unless set; at least an hour): [`Retention::history`].
+    pub fn retention(mut self, history: Duration) -> Self {
+        self.retention.history = history;
+        self
+    }
+
+    /// How long history, cases and keys are kept. A worker whose keys would go before their operations are over refuses
+    /// to start; see [`Retention`].
+    pub fn keep(mut self, retention: Retention) -> Self {
         self.retention = retention;
         self
     }
@@ -227,11 +235,8 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
 
     fn check(&self, timing: Timing) -> Result<()> {
         watch::check_timing(timing)?;
-        if self.retention < Duration::from_secs(3600) {
-            return Err(Error::Config(
-                "retention: history must be kept for an hour at least".into(),
-            ));
-        }
+        let horizon = |h: &Handler<DB>| Horizon::of(h.kind, h.attempts_max, h.backoff, h.time_limit);
+        self.retention.check(self.handlers.iter().map(horizon))?;
         if self.queues.is_empty() || self.handlers.is_empty() {
             return Err(Error::Config(
                 "a worker needs a queue and a handler; add .queue(…) and .atomic(…) or .staged(…)".into(),

@@ -1,5 +1,5 @@
--- Removes the bodies of jobs that were enqueued before the given time and are in no place any more and have no outcome since, a bounded number at a time.
--- Index: job_created; ready_id, lease_pkey, case_file_pkey, waiting_pkey, outcome_id.
+-- Removes the bodies, and the effects, of jobs that were enqueued before the given time, are in no place any more, have no outcome since and no effect in doubt; a bounded number at a time.
+-- Index: job_created; ready_id, lease_pkey, case_file_pkey, waiting_pkey, outcome_id, effect_id_name_key.
 with old as materialized (
   select j.id from rowlock.job j
   where j.created_at < $1
@@ -8,6 +8,12 @@ with old as materialized (
     and not exists (select from rowlock.case_file c where c.id = j.id)
     and not exists (select from rowlock.waiting w where w.id = j.id)
     and not exists (select from rowlock.outcome o where o.id = j.id and o.ended_at >= $1)
+    and not exists (select from rowlock.effect e where e.id = j.id and e.state in ('open', 'uncertain'))
   limit $2
+), gone as (
+  delete from rowlock.job where id in (select id from old)
+  returning id
+), effects as (
+  delete from rowlock.effect e using gone g where e.id = g.id
 )
-delete from rowlock.job where id in (select id from old)
+select count(*) from gone

@@ -1,8 +1,8 @@
--- Removes the oldest rows of the outcome log that ended before the given time, a bounded number at a time.
--- Index: rowlock_outcome by row number, which rises with time; the walk never looks further than its bound.
-delete from rowlock_outcome where rowid in (
-  select o.rowid
-  from (select rowid, ended_at from rowlock_outcome order by rowid limit ?2) o
-  where o.ended_at < ?1
-)
+-- Removes the rows of the outcome log between two numbers that ended before the given time, unless their job has an effect in doubt.
+-- Index: rowlock_outcome by row number; the unique index of rowlock_effect.
+delete from rowlock_outcome
+where rowid > ?2 and rowid <= ?3 and ended_at < ?1
+  and not exists (
+    select 1 from rowlock_effect e where e.id = rowlock_outcome.id and e.state in ('open', 'uncertain')
+  )
 returning id

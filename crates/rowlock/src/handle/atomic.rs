@@ -29,6 +29,7 @@ pub(crate) struct Handler<DB: Backend> {
     /// Where its jobs go unless told otherwise.
     pub(crate) queue: &'static str,
     pub(crate) version: i32,
+    pub(crate) attempts_max: i32,
     pub(crate) time_limit: Duration,
     pub(crate) backoff: Backoff,
     /// Of the transaction that its outcome commits in.
@@ -86,6 +87,7 @@ impl<DB: Backend> Handler<DB> {
             kind: J::KIND,
             queue: J::QUEUE,
             version: J::VERSION,
+            attempts_max: J::ATTEMPTS_MAX,
             time_limit: J::TIME_LIMIT,
             backoff: Backoff::DEFAULT,
             level: Isolation::default(),

@@ -16,6 +16,7 @@ mod recover;
 mod rows;
 mod setting;
 mod sql;
+mod sweep;
 mod views;
 mod waits;
 mod wake;
@@ -42,9 +43,10 @@ use crate::{
     key::Enqueued,
     lease::{Token, WorkerId},
     observe::{AttemptView, JobFilter, JobView, Status},
+    retention::Retention,
     store::{
         ClaimAsk, ClaimReply, Clock, Expired, Fut, Isolation, Probe, Resolved, Room, SchemaFound, SettledIn,
-        Settlement, Store, Timing, Wakes,
+        Settlement, Store, Swept, Timing, Wakes,
     },
 };
 
@@ -291,11 +293,11 @@ impl Store for PgStore {
         })
     }
 
-    fn maintain(&self, retention: Duration) -> Fut<'_, ()> {
+    fn maintain<'a>(&'a self, retention: &'a Retention) -> Fut<'a, Swept> {
         self.within(
-            Duration::from_secs(60),
+            Duration::from_secs(300),
             "maintain",
-            recover::maintain(&self.0, retention),
+            sweep::maintain(&self.0, retention),
         )
     }
 

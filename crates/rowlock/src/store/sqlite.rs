@@ -21,6 +21,7 @@ mod room;
 mod rows;
 mod setting;
 mod sql;
+mod sweep;
 mod views;
 mod waits;
 mod wake;
@@ -50,16 +51,15 @@ use crate::{
     key::Enqueued,
     lease::{Token, WorkerId},
     observe::{AttemptView, JobFilter, JobView, Status},
+    retention::Retention,
     store::{
-        ClaimAsk, ClaimReply, Clock, Expired, Fut, Probe, Resolved, SchemaFound, Settlement, Store, Timing, Wakes,
+        ClaimAsk, ClaimReply, Clock, Expired, Fut, Probe, Resolved, SchemaFound, Settlement, Store, Swept, Timing,
+        Wakes,
     },
 };
 
 /// How long a migration may wait for its turn.
 const MIGRATE_LIMIT: Duration = Duration::from_secs(600);
-
-/// Transactions of pruning in one call of `maintain`; between two of them others get their turn.
-const PRUNE_ROUNDS: usize = 50;
 
 /// A store on one SQLite file.
 #[derive(Clone)]
@@ -278,18 +278,8 @@ impl Store for SqliteStore {
         })
     }
 
-    fn maintain(&self, retention: Duration) -> Fut<'_, ()> {
-        Box::pin(async move {
-            for _ in 0..PRUNE_ROUNDS {
-                let write = self.write("maintain", micros(retention), |db, now, retention| {
-                    Box::pin(recover::prune(db, now.saturating_sub(*retention)))
-                });
-                if !write.await? {
-                    break;
-                }
-            }
-            Ok(())
-        })
+    fn maintain<'a>(&'a self, retention: &'a Retention) -> Fut<'a, Swept> {
+        Box::pin(sweep::maintain(self, retention))
     }
 
     fn status(&self) -> Fut<'_, Status> {

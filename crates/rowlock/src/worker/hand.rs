@@ -20,6 +20,7 @@ use crate::{
     event::{Counters, Event, Listener},
     handle::Hook,
     lease::{Claimed, Token, WorkerId},
+    retention::Retention,
     settle::Ending,
     store::{Store, Timing},
 };
@@ -175,7 +176,7 @@ pub(crate) struct Shared {
     pub(crate) timing: Timing,
     pub(crate) name: String,
     pub(crate) tx_cap: Option<Duration>,
-    pub(crate) retention: Duration,
+    pub(crate) retention: Retention,
     pub(crate) stopping: CancellationToken,
     /// The worker is over; nobody waits for anything any more.
     pub(crate) gone: CancellationToken,
@@ -207,7 +208,7 @@ impl Shared {
         timing: Timing,
         name: String,
         tx_cap: Option<Duration>,
-        retention: Duration,
+        retention: Retention,
         counters: Arc<Counters>,
         listeners: Vec<Listener>,
         worker: WorkerId,

@@ -225,8 +225,18 @@ async fn upkeep(shared: &Shared, store: &dyn Store) {
     let mut wait = UPKEEP_EVERY.mul_f64(0.05 + 0.1 * fastrand::f64());
     loop {
         tokio::time::sleep(wait).await;
-        if let Err(error) = store.maintain(shared.retention).await {
-            tracing::warn!(%error, "upkeep failed; trying again later");
+        match store.maintain(&shared.retention).await {
+            Ok(swept) => {
+                tracing::debug!(?swept, "upkeep done");
+                if swept.cases > 0 {
+                    tracing::warn!(
+                        cases = swept.cases,
+                        "cases that nobody decided on were removed: they were older than cases are kept"
+                    );
+                    shared.emit(Event::CasesRemoved { cases: swept.cases });
+                }
+            }
+            Err(error) => tracing::warn!(%error, "upkeep failed; trying again later"),
         }
         wait = UPKEEP_EVERY.mul_f64(0.75 + 0.5 * fastrand::f64());
     }

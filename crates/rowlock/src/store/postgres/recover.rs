@@ -1,14 +1,13 @@
-//! Beats, recovery and upkeep. Recovery is three separate transactions, because a single statement's snapshot is
+//! Beats and recovery. Recovery is three separate transactions, because a single statement's snapshot is
 //! older than the locks it waits for.
 
 use std::time::Duration;
 
-use jiff_sqlx::ToSqlx;
 use sqlx::{Connection, PgConnection, Row};
 
 use super::{Inner, flow, rows};
 use crate::{
-    error::{Doing, Error, Result},
+    error::{Doing, Result},
     lease::{Token, WorkerId},
     store::{Expired, Probe},
 };
@@ -19,10 +18,6 @@ pub const WORKER_LOST: &str = "worker lost: it stopped renewing its lease";
 /// How many days and ids ahead partitions are made.
 const DAYS_AHEAD: i32 = 7;
 const IDS_AHEAD: i64 = 10_000_000;
-
-/// Bodies removed in one commit, and commits in one go.
-const PRUNE_MAX: i64 = 5000;
-const PRUNE_ROUNDS: usize = 100;
 
 pub async fn register(inner: &Inner, worker: WorkerId, name: &str, lease: Duration) -> Result<()> {
     let mut lent = inner.engine.acquire().await.doing("register")?;
@@ -179,41 +174,5 @@ pub async fn make_partitions(inner: &Inner, pg: &mut PgConnection) -> Result<()>
         .execute(pg)
         .await
         .doing("make partitions")?;
-    Ok(())
-}
-
-pub async fn maintain(inner: &Inner, retention: Duration) -> Result<()> {
-    let mut lent = inner.engine.acquire().await.doing("maintain")?;
-    let now = match inner.clock.now() {
-        Some(now) => now,
-        None => {
-            let now: jiff_sqlx::Timestamp = sqlx::query_scalar("select clock_timestamp()")
-                .fetch_one(lent.pg())
-                .await
-                .doing("maintain")?;
-            now.to_jiff()
-        }
-    };
-    let before = now
-        .checked_sub(retention)
-        .map_err(|e| Error::Config(format!("retention: {e}")))?;
-    make_partitions(inner, lent.pg()).await?;
-    sqlx::query(inner.sql.drop_history.clone())
-        .bind(before.to_sqlx())
-        .execute(lent.pg())
-        .await
-        .doing("drop history")?;
-    for _ in 0..PRUNE_ROUNDS {
-        let pruned = sqlx::query(inner.sql.prune.clone())
-            .bind(before.to_sqlx())
-            .bind(PRUNE_MAX)
-            .execute(lent.pg())
-            .await
-            .doing("prune")?;
-        if pruned.rows_affected() < PRUNE_MAX as u64 {
-            break;
-        }
-    }
-    lent.give_back();
     Ok(())
 }

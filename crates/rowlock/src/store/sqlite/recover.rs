@@ -1,4 +1,4 @@
-//! Beats, recovery and upkeep, each in a transaction that holds the write lock.
+//! Beats and recovery, each in a transaction that holds the write lock.
 
 use std::time::Duration;
 
@@ -13,9 +13,6 @@ use crate::{
 
 /// What a lost attempt's row says.
 pub const WORKER_LOST: &str = "worker lost: it stopped renewing its lease";
-
-/// Rows of the outcome log removed in one transaction.
-const PRUNE_MAX: i64 = 1000;
 
 pub async fn register(
     db: &mut SqliteConnection,
@@ -102,25 +99,4 @@ pub async fn own_leases(db: &mut SqliteConnection, worker: WorkerId) -> sqlx::Re
         .into_iter()
         .map(|(id, epoch)| Token { id, epoch, worker })
         .collect())
-}
-
-/// Removes one batch of history that ended before the given time, and the bodies that nothing is left to say about.
-/// Whether there may be more.
-pub async fn prune(db: &mut SqliteConnection, before: i64) -> sqlx::Result<bool> {
-    let mut ids: Vec<i64> = sqlx::query_scalar(sql::PRUNE)
-        .bind(before)
-        .bind(PRUNE_MAX)
-        .fetch_all(&mut *db)
-        .await?;
-    if ids.is_empty() {
-        return Ok(false);
-    }
-    let more = ids.len() as i64 == PRUNE_MAX;
-    ids.sort_unstable();
-    ids.dedup();
-    sqlx::query(sql::PRUNE_BODY)
-        .bind(rows::array(&ids)?)
-        .execute(&mut *db)
-        .await?;
-    Ok(more)
 }

@@ -20,6 +20,7 @@ use crate::{
     job::{Draft, Due, kind_no, queue_no},
     key::Enqueued,
     lease::{Claimed, Token, WorkerId},
+    retention::Retention,
     state::{self, Ended, State},
     store::{ClaimAsk, ClaimReply, Clock, Cursor, Probe, Settlement, Store, Timing},
 };
@@ -91,6 +92,15 @@ impl Rig {
 /// The ids of what was enqueued, in input order.
 fn ids_of(put: Vec<Enqueued>) -> Vec<i64> {
     put.iter().map(Enqueued::id).collect()
+}
+
+/// This much history, and everything else for ever.
+fn kept(history: Duration) -> Retention {
+    Retention {
+        history,
+        cases: None,
+        keys: None,
+    }
 }
 
 fn options(dir: &TempDir) -> SqliteConnectOptions {

@@ -213,7 +213,7 @@ async fn who_waits_too_long_is_told_who_holds_the_lock() {
     };
     let other = rig.another_waiting(short);
     let held = begin(&rig, &claimed).await;
-    let Err(Error::Database { doing, source }) = other.enqueue(&[numbered(2)]).await else {
+    let Err(Error::TryAgain { doing, source }) = other.enqueue(&[numbered(2)]).await else {
         panic!("another process held the lock");
     };
     assert_eq!(doing, "enqueue");

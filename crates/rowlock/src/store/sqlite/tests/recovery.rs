@@ -149,14 +149,14 @@ async fn history_and_bodies_go_when_their_retention_is_over() {
     .execute(&mut rig.conn().await)
     .await
     .unwrap();
-    rig.store.maintain(day).await.unwrap();
+    rig.store.maintain(&kept(day)).await.unwrap();
     assert_eq!(
         (rig.count("rowlock_outcome").await, rig.count("rowlock_job").await),
         (2, 3),
         "nothing is old yet"
     );
     rig.forward(day + Duration::from_secs(1));
-    rig.store.maintain(day).await.unwrap();
+    rig.store.maintain(&kept(day)).await.unwrap();
     assert_eq!(rig.count("rowlock_outcome").await, 0);
     assert!(rig.store.job(done.token.id).await.unwrap().is_none());
     assert_eq!(
@@ -179,7 +179,7 @@ async fn pruning_is_not_stopped_by_a_batch_limit() {
     let batch: Vec<_> = jobs.iter().map(|j| settlement(j, Ended::Done)).collect();
     assert!(rig.store.settle(&batch).await.unwrap().iter().all(|ok| *ok));
     rig.forward(Duration::from_secs(2));
-    rig.store.maintain(Duration::from_secs(1)).await.unwrap();
+    rig.store.maintain(&kept(Duration::from_secs(1))).await.unwrap();
     assert_eq!(
         (rig.count("rowlock_outcome").await, rig.count("rowlock_job").await),
         (0, 0)

@@ -50,7 +50,7 @@ async fn an_empty_claim_changes_nothing_that_would_wake_others() {
     assert!(rig.store.mark_dead().await.unwrap().is_empty());
     assert!(rig.store.expire(10).await.unwrap().is_empty());
     rig.store.forget_dead().await.unwrap();
-    rig.store.maintain(Duration::from_secs(1)).await.unwrap();
+    rig.store.maintain(&kept(Duration::from_secs(1))).await.unwrap();
     rig.store.wake(&[42]);
     assert_eq!(next(&mut wakes).await, Some(42));
     let quiet = tokio::time::timeout(Duration::from_millis(100), wakes.next()).await;

@@ -1,0 +1,16 @@
+-- Removes cases that were retired before the given time, with their bodies and effects, a bounded number at a time; never one with an effect in doubt.
+-- Index: case_file_pkey, all of it (cases are few); effect_id_name_key, job_pkey.
+with old as materialized (
+  select c.id from rowlock.case_file c
+  where c.retired_at < $1
+    and not exists (select from rowlock.effect e where e.id = c.id and e.state in ('open', 'uncertain'))
+  limit $2
+), gone as (
+  delete from rowlock.case_file c using old o where c.id = o.id
+  returning c.id
+), bodies as (
+  delete from rowlock.job j using gone g where j.id = g.id
+), effects as (
+  delete from rowlock.effect e using gone g where e.id = g.id
+)
+select count(*) from gone

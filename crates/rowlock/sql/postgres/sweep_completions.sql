@@ -1,0 +1,9 @@
+-- Removes names that were completed before the given time and that nobody waits for, a bounded number at a time.
+-- Index: completion_pkey, all of it (completions are few); waiting_name.
+with old as materialized (
+  select c.name
+  from rowlock.completion c
+  where c.completed_at < $1 and not exists (select from rowlock.waiting w where w.name = c.name)
+  limit $2
+)
+delete from rowlock.completion c using old o where c.name = o.name and c.completed_at < $1

@@ -1,0 +1,7 @@
+-- Removes names that were completed before the given time and that nobody waits for, a bounded number at a time.
+-- Index: rowlock_completion, all of it (completions are few); rowlock_waiting_name.
+delete from rowlock_completion where name in (
+  select c.name from rowlock_completion c
+  where c.completed_at < ?1 and not exists (select 1 from rowlock_waiting w where w.name = c.name)
+  limit ?2
+)

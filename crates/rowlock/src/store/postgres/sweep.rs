@@ -1,0 +1,188 @@
+//! What is over and goes: history, cases, keys, ledger entries, completions, locks of the dead. Small statements, each a
+//! commit of its own, and none that waits for a row that somebody is about to take.
+
+use jiff::Timestamp;
+use jiff_sqlx::ToSqlx;
+use sqlx::{PgConnection, Row, postgres::PgRow};
+
+use super::{Inner, recover, rows};
+use crate::{
+    error::{Doing, Error, Result},
+    retention::Retention,
+    store::Swept,
+};
+
+/// Rows removed in one commit, and commits in one go.
+const PRUNE_MAX: i64 = 5000;
+const PRUNE_ROUNDS: usize = 100;
+
+/// Keys looked at in one statement.
+const PAGE: i64 = 1000;
+
+pub async fn maintain(inner: &Inner, retention: &Retention) -> Result<Swept> {
+    let mut lent = inner.engine.acquire().await.doing("maintain")?;
+    let pg = lent.pg();
+    let now = match inner.clock.now() {
+        Some(now) => now,
+        None => {
+            let now: jiff_sqlx::Timestamp = sqlx::query_scalar("select clock_timestamp()")
+                .fetch_one(&mut *pg)
+                .await
+                .doing("maintain")?;
+            now.to_jiff()
+        }
+    };
+    let ago = |time| {
+        now.checked_sub(time)
+            .map_err(|e| Error::Config(format!("retention: {e}")))
+    };
+    recover::make_partitions(inner, pg).await?;
+    history(inner, pg, ago(retention.history)?).await?;
+    let mut swept = Swept::default();
+    if let Some(kept) = retention.cases {
+        swept.cases = cases(inner, pg, ago(kept)?).await?;
+    }
+    let keys_before = retention.keys.map(ago).transpose()?;
+    swept.keys = keys(inner, pg, now, keys_before).await?;
+    swept.ledger = ledger(inner, pg, now, keys_before).await?;
+    if let Some(before) = keys_before {
+        sqlx::query(inner.sql.sweep_completions.clone())
+            .bind(before.to_sqlx())
+            .bind(PRUNE_MAX)
+            .execute(&mut *pg)
+            .await
+            .doing("sweep completions")?;
+    }
+    sqlx::query(inner.sql.sweep_body_locks.clone())
+        .bind(PRUNE_MAX)
+        .execute(&mut *pg)
+        .await
+        .doing("sweep body locks")?;
+    lent.give_back();
+    Ok(swept)
+}
+
+async fn history(inner: &Inner, pg: &mut PgConnection, before: Timestamp) -> Result<()> {
+    sqlx::query(inner.sql.drop_history.clone())
+        .bind(before.to_sqlx())
+        .execute(&mut *pg)
+        .await
+        .doing("drop history")?;
+    for _ in 0..PRUNE_ROUNDS {
+        let pruned: i64 = sqlx::query_scalar(inner.sql.prune.clone())
+            .bind(before.to_sqlx())
+            .bind(PRUNE_MAX)
+            .fetch_one(&mut *pg)
+            .await
+            .doing("prune")?;
+        if pruned < PRUNE_MAX {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn cases(inner: &Inner, pg: &mut PgConnection, before: Timestamp) -> Result<u64> {
+    let mut removed = 0;
+    for _ in 0..PRUNE_ROUNDS {
+        let round: i64 = sqlx::query_scalar(inner.sql.sweep_cases.clone())
+            .bind(before.to_sqlx())
+            .bind(PAGE)
+            .fetch_one(&mut *pg)
+            .await
+            .doing("sweep cases")?;
+        removed += round.unsigned_abs();
+        if round < PAGE {
+            break;
+        }
+    }
+    Ok(removed)
+}
+
+/// Walks the enqueue keys page by page, so that no statement looks at more than one page of keys that must stay.
+async fn keys(inner: &Inner, pg: &mut PgConnection, now: Timestamp, policy: Option<Timestamp>) -> Result<u64> {
+    let mut removed = 0;
+    for (hold, before) in [("open", Some(now)), ("period", Some(now)), ("policy", policy)] {
+        let Some(before) = before else { continue };
+        let mut page = Page::start();
+        while page.next(pg, inner.sql.keys_page.clone(), hold, before).await? {
+            let ids: Vec<i64> = page
+                .rows
+                .iter()
+                .map(|r| r.try_get("id"))
+                .collect::<sqlx::Result<_>>()
+                .doing("sweep keys")?;
+            let swept = sqlx::query(inner.sql.sweep_keys.clone())
+                .bind(&page.keys)
+                .bind(ids)
+                .bind(now.to_sqlx())
+                .bind(policy.map(ToSqlx::to_sqlx))
+                .execute(&mut *pg)
+                .await
+                .doing("sweep keys")?;
+            removed += swept.rows_affected();
+        }
+    }
+    Ok(removed)
+}
+
+async fn ledger(inner: &Inner, pg: &mut PgConnection, now: Timestamp, policy: Option<Timestamp>) -> Result<u64> {
+    let mut removed = 0;
+    for (hold, before) in [("period", Some(now)), ("policy", policy)] {
+        let Some(before) = before else { continue };
+        let mut page = Page::start();
+        while page.next(pg, inner.sql.ledger_page.clone(), hold, before).await? {
+            let swept = sqlx::query(inner.sql.sweep_ledger.clone())
+                .bind(&page.keys)
+                .bind(now.to_sqlx())
+                .bind(policy.map(ToSqlx::to_sqlx))
+                .execute(&mut *pg)
+                .await
+                .doing("sweep ledger")?;
+            removed += swept.rows_affected();
+        }
+    }
+    Ok(removed)
+}
+
+/// One page of keys, and where the next begins.
+struct Page {
+    rows: Vec<PgRow>,
+    keys: Vec<String>,
+    from: (Timestamp, String),
+    last: bool,
+}
+
+impl Page {
+    fn start() -> Page {
+        Page {
+            rows: Vec::new(),
+            keys: Vec::new(),
+            from: (Timestamp::UNIX_EPOCH, String::new()),
+            last: false,
+        }
+    }
+
+    /// Reads the next one; `false` when there is none.
+    async fn next(&mut self, pg: &mut PgConnection, sql: sqlx::SqlStr, hold: &str, before: Timestamp) -> Result<bool> {
+        if self.last {
+            return Ok(false);
+        }
+        self.rows = sqlx::query(sql)
+            .bind(hold)
+            .bind(before.to_sqlx())
+            .bind(self.from.0.to_sqlx())
+            .bind(&self.from.1)
+            .bind(PAGE)
+            .fetch_all(pg)
+            .await
+            .doing("sweep")?;
+        let keys = self.rows.iter().map(|r| r.try_get("key"));
+        self.keys = keys.collect::<sqlx::Result<_>>().doing("sweep")?;
+        self.last = (self.rows.len() as i64) < PAGE;
+        if let (Some(row), Some(key)) = (self.rows.last(), self.keys.last()) {
+            self.from = (rows::at(row, "made_at").doing("sweep")?, key.clone());
+        }
+        Ok(!self.rows.is_empty())
+    }
+}

@@ -1,0 +1,174 @@
+//! What is over and goes: history, cases, keys, ledger entries, completions, locks of the dead. Each turn at the write
+//! lock is a short one; between two of them others get theirs.
+
+use sqlx::{Row, SqliteConnection};
+
+use super::{SqliteStore, micros, now_us, rows, sql};
+use crate::{error::Result, retention::Retention, store::Swept};
+
+/// Rows looked at or removed in one turn, and turns for history and for cases in one go.
+const PAGE: i64 = 1000;
+const ROUNDS: usize = 50;
+
+/// Where a walk over keys of one hold stands.
+#[derive(Clone)]
+struct Walk {
+    hold: &'static str,
+    now: i64,
+    /// Made before this: the policy's time for keys held by it.
+    before: i64,
+    policy: Option<i64>,
+    from: (i64, String),
+}
+
+/// The statements of one table of keys.
+#[derive(Clone, Copy)]
+struct Table {
+    page: &'static str,
+    sweep: &'static str,
+    holds: &'static [&'static str],
+}
+
+const KEYS: Table = Table {
+    page: sql::KEYS_PAGE,
+    sweep: sql::SWEEP_KEYS,
+    holds: &["open", "period", "policy"],
+};
+
+const LEDGER: Table = Table {
+    page: sql::LEDGER_PAGE,
+    sweep: sql::SWEEP_LEDGER,
+    holds: &["period", "policy"],
+};
+
+pub async fn maintain(store: &SqliteStore, retention: &Retention) -> Result<Swept> {
+    let now = now_us(&store.inner.clock);
+    let ago = |time| now.saturating_sub(micros(time));
+    let history = ago(retention.history);
+    let mut from = 0;
+    for _ in 0..ROUNDS {
+        let turn = store.write("maintain", (history, from), |db, _, (before, from)| {
+            Box::pin(prune(db, *before, *from))
+        });
+        match turn.await? {
+            Some(next) => from = next,
+            None => break,
+        }
+    }
+    let mut swept = Swept::default();
+    for _ in 0..ROUNDS {
+        let Some(kept) = retention.cases else { break };
+        let turn = store.write("sweep cases", ago(kept), |db, _, before| Box::pin(cases(db, *before)));
+        let removed = turn.await?;
+        swept.cases += removed;
+        if removed < PAGE.unsigned_abs() {
+            break;
+        }
+    }
+    let policy = retention.keys.map(ago);
+    swept.keys = walk(store, KEYS, now, policy).await?;
+    swept.ledger = walk(store, LEDGER, now, policy).await?;
+    let rest = store.write("sweep", policy, |db, _, policy| Box::pin(the_rest(db, *policy)));
+    rest.await?;
+    Ok(swept)
+}
+
+/// Removes one page of history that ended before the given time, and the bodies that nothing is left to say about.
+/// Where the next page begins, if there may be one.
+async fn prune(db: &mut SqliteConnection, before: i64, from: i64) -> sqlx::Result<Option<i64>> {
+    let page = sqlx::query(sql::PRUNE_PAGE)
+        .bind(before)
+        .bind(from)
+        .bind(PAGE)
+        .fetch_one(&mut *db)
+        .await?;
+    let (last, seen, old): (i64, i64, i64) = (page.try_get("last")?, page.try_get("seen")?, page.try_get("old")?);
+    if old == 0 {
+        return Ok(None);
+    }
+    let mut ids: Vec<i64> = sqlx::query_scalar(sql::PRUNE)
+        .bind(before)
+        .bind(from)
+        .bind(last)
+        .fetch_all(&mut *db)
+        .await?;
+    ids.sort_unstable();
+    ids.dedup();
+    let ids = rows::array(&ids)?;
+    sqlx::query(sql::PRUNE_BODY).bind(&ids).execute(&mut *db).await?;
+    sqlx::query(sql::PRUNE_EFFECTS).bind(&ids).execute(&mut *db).await?;
+    Ok((seen == PAGE).then_some(last))
+}
+
+async fn cases(db: &mut SqliteConnection, before: i64) -> sqlx::Result<u64> {
+    let removed: Vec<i64> = sqlx::query_scalar(sql::SWEEP_CASES)
+        .bind(before)
+        .bind(PAGE)
+        .fetch_all(&mut *db)
+        .await?;
+    if !removed.is_empty() {
+        let ids = rows::array(&removed)?;
+        sqlx::query(sql::SWEEP_CASE_BODIES).bind(&ids).execute(&mut *db).await?;
+        sqlx::query(sql::PRUNE_EFFECTS).bind(&ids).execute(&mut *db).await?;
+    }
+    Ok(removed.len() as u64)
+}
+
+/// Walks a table of keys page by page, so that no turn looks at more than one page of keys that must stay.
+async fn walk(store: &SqliteStore, table: Table, now: i64, policy: Option<i64>) -> Result<u64> {
+    let mut removed = 0;
+    for hold in table.holds {
+        let before = if *hold == "policy" { policy } else { Some(now) };
+        let Some(before) = before else { continue };
+        let mut walk = Walk {
+            hold,
+            now,
+            before,
+            policy,
+            from: (0, String::new()),
+        };
+        loop {
+            let turn = store.write("sweep keys", (table, walk.clone()), |db, _, (table, walk)| {
+                Box::pin(page(db, *table, walk))
+            });
+            let (gone, next) = turn.await?;
+            removed += gone;
+            match next {
+                Some(next) => walk.from = next,
+                None => break,
+            }
+        }
+    }
+    Ok(removed)
+}
+
+/// How many keys went, and where the next page begins, if there is one.
+async fn page(db: &mut SqliteConnection, table: Table, walk: &Walk) -> sqlx::Result<(u64, Option<(i64, String)>)> {
+    let found: Vec<(String, i64)> = sqlx::query_as(table.page)
+        .bind(walk.hold)
+        .bind(walk.before)
+        .bind(walk.from.0)
+        .bind(&walk.from.1)
+        .bind(PAGE)
+        .fetch_all(&mut *db)
+        .await?;
+    let keys: Vec<&str> = found.iter().map(|(key, _)| key.as_str()).collect();
+    let swept = sqlx::query(table.sweep)
+        .bind(rows::array(&keys)?)
+        .bind(walk.now)
+        .bind(walk.policy)
+        .execute(&mut *db)
+        .await?;
+    let full = found.len() as i64 == PAGE;
+    let last = found.into_iter().next_back().filter(|_| full);
+    Ok((swept.rows_affected(), last.map(|(key, made_at)| (made_at, key))))
+}
+
+async fn the_rest(db: &mut SqliteConnection, policy: Option<i64>) -> sqlx::Result<()> {
+    if let Some(before) = policy {
+        let completions = sqlx::query(sql::SWEEP_COMPLETIONS).bind(before).bind(PAGE);
+        completions.execute(&mut *db).await?;
+    }
+    sqlx::query(sql::SWEEP_BODY_LOCKS).bind(PAGE).execute(&mut *db).await?;
+    Ok(())
+}
