@@ -1,6 +1,7 @@
 //! Waiting jobs: limits by the clock, and what pruning leaves alone.
 
 use super::*;
+use crate::store::Isolation;
 use crate::{
     job::Wait,
     store::{Room, waits::Waits},
@@ -20,11 +21,11 @@ fn waiting(name: &str, limit: Option<Duration>) -> Draft {
 async fn a_limit_counts_by_the_clock_and_a_sweep_before_it_ends_nothing() {
     let rig = Rig::new().await;
     let minute = Duration::from_secs(60);
-    let ids = rig
+    let put = rig
         .store
         .enqueue(&[waiting("a", Some(minute)), waiting("b", None)])
-        .await
-        .unwrap();
+        .await;
+    let ids = ids_of(put.unwrap());
     rig.forward(minute - Duration::from_millis(1));
     assert!(rig.store.sweep_waits(100).await.unwrap().over.is_empty());
     rig.forward(Duration::from_millis(1));
@@ -40,13 +41,13 @@ async fn a_limit_counts_by_the_clock_and_a_sweep_before_it_ends_nothing() {
 async fn the_body_of_a_waiting_job_outlives_the_history_of_what_came_before() {
     let rig = Rig::new().await;
     let second = Duration::from_secs(1);
-    let ids = rig.store.enqueue(&[waiting("a", Some(second))]).await.unwrap();
+    let ids = ids_of(rig.store.enqueue(&[waiting("a", Some(second))]).await.unwrap());
     rig.forward(second);
     assert_eq!(rig.store.sweep_waits(100).await.unwrap().over.len(), 1);
     assert!(rig.store.reopen(ids[0], "tester").await.unwrap());
     assert_eq!(state_of(&rig.store, ids[0]).await, State::Waiting);
     rig.forward(Duration::from_secs(86_400));
-    rig.store.maintain(second).await.unwrap();
+    rig.store.maintain(&kept(second)).await.unwrap();
     assert_eq!(
         rig.count("rowlock_outcome").await,
         0,
@@ -64,7 +65,7 @@ async fn a_sweep_with_nothing_to_do_needs_no_turn_to_write() {
         epoch: 1,
         worker: WorkerId(1),
     };
-    let held = sqlx::Sqlite::begin(&rig.store, &token, Timing::of_lease(LEASE))
+    let held = sqlx::Sqlite::begin(&rig.store, &token, Timing::of_lease(LEASE), Isolation::ReadCommitted)
         .await
         .unwrap();
     let sweep = tokio::time::timeout(Duration::from_secs(5), rig.store.sweep_waits(100)).await;
