@@ -147,14 +147,14 @@ killed! {
     a_staged_job_killed_before_its_call_calls_once: Staged at "before-effect" ends [Lost, Done], calls 1;
     a_staged_job_killed_after_its_intent_calls_once: Staged at "after-intent" ends [Lost, Done], calls 1;
     a_staged_job_killed_during_its_call_repeats_it_under_the_same_key: Staged at "outside" ends [Lost, Done], calls 2;
-    a_staged_job_killed_before_its_reply_is_stored_repeats_it_under_the_same_key: Staged at "before-reply" ends [Lost, Done], calls 2;
+    a_staged_job_killed_after_its_call_repeats_it_under_the_same_key: Staged at "before-reply" ends [Lost, Done], calls 2;
     a_staged_job_killed_after_its_reply_is_stored_calls_once: Staged at "after-reply" ends [Lost, Done], calls 1;
     a_staged_job_killed_before_its_settle_happens_once: Staged at "before-settle" ends [Lost, Done], calls 1;
     a_staged_job_killed_before_its_commit_happens_once: Staged at "before-commit" ends [Lost, Done], calls 1;
     a_staged_job_killed_after_its_commit_is_not_run_again: Staged at "after-commit" ends [Done], calls 1;
 
     a_batched_job_killed_before_its_call_calls_once: Batched at "before-effect" ends [Lost, Done], calls 1;
-    a_batched_job_killed_before_its_reply_is_stored_repeats_it_under_the_same_key: Batched at "before-reply" ends [Lost, Done], calls 2;
+    a_batched_job_killed_after_its_call_repeats_it_under_the_same_key: Batched at "before-reply" ends [Lost, Done], calls 2;
     a_batched_job_killed_before_its_batch_is_written_happens_once: Batched at "before-batch" ends [Lost, Done], calls 1;
     a_batched_job_killed_after_its_batch_is_written_is_not_run_again: Batched at "after-batch" ends [Done], calls 1;
 
