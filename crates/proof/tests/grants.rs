@@ -233,6 +233,8 @@ async fn no_role_can_do_anothers_part() {
         (PRODUCER, "expire", sql!("expire")),
         (PRODUCER, "register", sql!("register")),
         (PRODUCER, "job", sql!("job")),
+        (PRODUCER, "waits_over", sql!("waits_over")),
+        (PRODUCER, "body_lock_take", sql!("body_lock_take")),
         (PRODUCER, "reopen", sql!("reopen")),
         (PRODUCER, "partitions", sql!("partitions")),
         (WORKER, "reopen", sql!("reopen")),
@@ -244,6 +246,8 @@ async fn no_role_can_do_anothers_part() {
         ),
         (WORKER, "a worker's name", "update rowlock.worker set name = 'me'"),
         (OPERATOR, "enqueue", sql!("enqueue")),
+        (OPERATOR, "enqueue_waiting", sql!("enqueue_waiting")),
+        (OPERATOR, "body_lock_take", sql!("body_lock_take")),
         (OPERATOR, "claim", sql!("claim")),
         (OPERATOR, "settle", sql!("settle")),
         (OPERATOR, "expire", sql!("expire")),
@@ -277,7 +281,16 @@ async fn no_role_can_do_anothers_part() {
 
 /// What each role must be able to do; taking any of its grants away must break one of these.
 const PARTS: [(&str, &[&str]); 3] = [
-    (PRODUCER, &[sql!("schema_version"), sql!("enqueue"), NEXT_ID]),
+    (
+        PRODUCER,
+        &[
+            sql!("schema_version"),
+            sql!("enqueue"),
+            sql!("enqueue_waiting"),
+            sql!("complete"),
+            NEXT_ID,
+        ],
+    ),
     (
         WORKER,
         &[
@@ -287,8 +300,16 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("claim"),
             sql!("settle"),
             sql!("enqueue"),
+            sql!("enqueue_waiting"),
+            sql!("complete"),
             NEXT_ID,
             sql!("compensate"),
+            sql!("waits_due"),
+            sql!("waits_completed"),
+            sql!("waits_over"),
+            sql!("answer"),
+            sql!("body_lock_take"),
+            sql!("body_lock_release"),
             sql!("resolve_lock"),
             sql!("resolve_outcome"),
             sql!("mark_dead"),
@@ -318,6 +339,9 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("attempts"),
             sql!("cases"),
             sql!("reopen"),
+            sql!("complete"),
+            sql!("stand"),
+            sql!("stand_chain"),
             "select at, actor, verb, id from rowlock.audit",
         ],
     ),

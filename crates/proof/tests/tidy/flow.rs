@@ -4,9 +4,13 @@ use crate::{assert_none, read, tree};
 
 const SRC: &str = "crates/rowlock/src/";
 
-const NOUNS: [&str; 8] = ["backoff", "case", "error", "event", "fault", "job", "lease", "state"];
+const NOUNS: [&str; 9] = [
+    "backoff", "case", "error", "event", "fault", "job", "key", "lease", "state",
+];
 /// A verb may use earlier ones.
-const VERBS: [&str; 7] = ["enqueue", "claim", "handle", "settle", "recover", "observe", "operate"];
+const VERBS: [&str; 8] = [
+    "enqueue", "complete", "claim", "handle", "settle", "recover", "observe", "operate",
+];
 /// They may use anything below them, and only they put verbs together.
 const COMPOSERS: [&str; 5] = ["root", "worker", "rig", "admin", "lib"];
 /// Short names for one database each.
