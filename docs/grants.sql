@@ -23,9 +23,12 @@ $roles$;
 grant usage on schema rowlock to rowlock_producer, rowlock_worker, rowlock_operator;
 grant select on rowlock.migration to rowlock_producer, rowlock_worker, rowlock_operator;
 
--- Enqueues, and reads nothing back.
+-- Enqueues, and reads no job back.
 grant usage on sequence rowlock.job_id to rowlock_producer;
 grant insert on rowlock.job, rowlock.ready to rowlock_producer;
+-- Jobs that wait for a name, and completing one.
+grant select, insert on rowlock.completion to rowlock_producer;
+grant select, insert, delete on rowlock.waiting to rowlock_producer;
 
 -- Takes keys of the ledger with `once`, and reads the answers of others there.
 grant select, insert, update (fingerprint, answer, hold, expires_at, made_at) on rowlock.ledger
@@ -42,11 +45,14 @@ grant select, insert, delete, update (beat, dead) on rowlock.worker to rowlock_w
 -- What an effect is called is fixed when its intent is first stored.
 grant select, insert, update (state, policy, fingerprint, tries, epoch, worker, begun_at, deadline_at, ended_at, reply, error,
   resolved_by) on rowlock.effect to rowlock_worker;
+grant select, insert, delete, update (since) on rowlock.waiting to rowlock_worker;
+grant select, insert on rowlock.completion to rowlock_worker;
+grant select, insert, delete, update (id, epoch, worker, taken_at) on rowlock.body_lock to rowlock_worker;
 grant execute on function rowlock.make_partitions(int, bigint), rowlock.drop_history(timestamptz) to rowlock_worker;
 
--- Looks at everything, reopens cases and resolves effects in doubt.
+-- Looks at everything, reopens cases, resolves effects in doubt and completes names.
 grant select on rowlock.jobs, rowlock.job, rowlock.ready, rowlock.lease, rowlock.outcome, rowlock.case_file, rowlock.worker,
-  rowlock.audit, rowlock.effects, rowlock.effect, rowlock.ledger to rowlock_operator;
+  rowlock.audit, rowlock.effects, rowlock.effect, rowlock.ledger, rowlock.waiting, rowlock.completion to rowlock_operator;
 grant update (state, reply, ended_at, resolved_by) on rowlock.effect to rowlock_operator;
-grant delete on rowlock.case_file to rowlock_operator;
-grant insert on rowlock.ready, rowlock.audit to rowlock_operator;
+grant delete on rowlock.case_file, rowlock.waiting to rowlock_operator;
+grant insert on rowlock.ready, rowlock.audit, rowlock.waiting, rowlock.completion to rowlock_operator;

@@ -8,7 +8,9 @@ const NOUNS: [&str; 10] = [
     "backoff", "case", "effect", "error", "event", "fault", "job", "key", "lease", "state",
 ];
 /// A verb may use earlier ones.
-const VERBS: [&str; 7] = ["enqueue", "claim", "handle", "settle", "recover", "observe", "operate"];
+const VERBS: [&str; 8] = [
+    "enqueue", "complete", "claim", "handle", "settle", "recover", "observe", "operate",
+];
 /// They may use anything below them, and only they put verbs together.
 const COMPOSERS: [&str; 5] = ["root", "worker", "rig", "admin", "lib"];
 /// Short names for one database each.
