@@ -4,27 +4,7 @@
 
 mod common;
 
-use std::{path::Path, process::Command};
-
-use common::{Database, command, postgres_urls, said};
-
-/// The demo with its temporary files in a folder that can be looked into afterwards.
-fn demo(temp: &Path, args: &[&str]) -> Command {
-    let mut all = vec!["demo"];
-    all.extend(args);
-    let mut command = command(&all);
-    command.env("TMPDIR", temp);
-    command
-}
-
-fn assert_nothing_is_left(temp: &Path) {
-    let left: Vec<_> = std::fs::read_dir(temp)
-        .unwrap()
-        .flatten()
-        .map(|entry| entry.path())
-        .collect();
-    assert!(left.is_empty(), "{left:?}");
-}
+use common::{Database, assert_nothing_is_left, demo, postgres_urls, said};
 
 fn assert_exactly_once(args: &[&str]) {
     let temp = tempfile::tempdir().unwrap();
@@ -150,7 +130,10 @@ fn a_wrong_database_fails_before_anything_is_made() {
 
 #[cfg(target_os = "linux")]
 mod ended_from_outside {
-    use std::process::{Child, ExitStatus, Stdio};
+    use std::{
+        path::Path,
+        process::{Child, Command, ExitStatus, Stdio},
+    };
 
     use super::*;
     use crate::common::{until, workers_under};
@@ -163,7 +146,7 @@ mod ended_from_outside {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        until("workers at work", || workers_under(temp) >= 4);
+        until("four workers and the provider at work", || workers_under(temp) >= 5);
         demo
     }
 

@@ -85,6 +85,8 @@ enum Role {
     Charges {
         #[arg(long)]
         provider: SocketAddr,
+        #[arg(long)]
+        careless: bool,
     },
     Incidents(incidents::Role),
 }
@@ -110,8 +112,12 @@ async fn work_on<DB: Tables>(url: &str, schema: &str, prefix: String, args: Work
             let shop = orders::Shop { prefix, provider };
             orders::worker(&rowlock, shop).name(name).run_until(told).await?;
         }
-        Role::Charges { provider } => {
-            let shop = charges::Shop { prefix, provider };
+        Role::Charges { provider, careless } => {
+            let shop = charges::Shop {
+                prefix,
+                provider,
+                careless,
+            };
             charges::worker(&rowlock, shop).name(name).run_until(told).await?;
         }
         Role::Incidents(role) => incidents::work(&rowlock, prefix, (role, args.number), told).await?,

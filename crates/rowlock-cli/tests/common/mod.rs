@@ -156,7 +156,25 @@ pub(crate) fn until(what: &str, mut check: impl FnMut() -> bool) {
     }
 }
 
-/// How many demo workers run whose files are under this folder.
+/// The demo with its temporary files in a folder that can be looked into afterwards.
+pub(crate) fn demo(temp: &Path, args: &[&str]) -> Command {
+    let mut all = vec!["demo"];
+    all.extend(args);
+    let mut command = command(&all);
+    command.env("TMPDIR", temp);
+    command
+}
+
+pub(crate) fn assert_nothing_is_left(temp: &Path) {
+    let left: Vec<_> = std::fs::read_dir(temp)
+        .unwrap()
+        .flatten()
+        .map(|entry| entry.path())
+        .collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// How many processes of demos run whose files are under this folder, the demo itself not counted.
 #[cfg(target_os = "linux")]
 pub(crate) fn workers_under(folder: &Path) -> usize {
     let needle = folder.to_str().unwrap().as_bytes();
@@ -165,7 +183,7 @@ pub(crate) fn workers_under(folder: &Path) -> usize {
     let ours = processes.filter(|process| {
         let command = read(process.path().join("cmdline"));
         let environment = read(process.path().join("environ"));
-        contains(&command, b"demo-worker") && contains(&environment, needle)
+        contains(&command, b"\0demo-") && contains(&environment, needle)
     });
     ours.count()
 }

@@ -35,6 +35,9 @@ pub(crate) struct Args {
     /// How many replies in a hundred the provider loses after it has charged
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(0..=50))]
     drops: u32,
+    /// Calls again in every doubt, also where keys are ignored: see what parking is for (exit code 1)
+    #[arg(long)]
+    careless: bool,
 }
 
 impl Scene for Args {
@@ -46,6 +49,7 @@ impl Scene for Args {
             workers,
             kills,
             drops,
+            ..
         } = self;
         format!(
             "{orders} charges by {workers} worker processes on {}, killing one {kills} times;\n\
@@ -64,7 +68,9 @@ impl Scene for Args {
         };
         let mut provider = Provider::start(show, moods).await?;
         let role = ["charges", "--provider", &provider.address.to_string()].map(str::to_owned);
-        let crew = crew.insert(Crew::new(&show.site, role.into())?);
+        let mut role = Vec::from(role);
+        role.extend(self.careless.then(|| "--careless".to_owned()));
+        let crew = crew.insert(Crew::new(&show.site, role)?);
         crew.hire(self.workers as usize)?;
         let size = Size {
             work: i64::from(self.orders),
@@ -79,6 +85,7 @@ impl Scene for Args {
             found,
             ran,
             workers: self.workers,
+            careless: self.careless,
         })
     }
 }

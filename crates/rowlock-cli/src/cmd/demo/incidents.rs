@@ -25,7 +25,8 @@ const EVALUATION_MS: std::ops::Range<u64> = 100..600;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "--json prints: entities, evaluations, open_incidents_max, changed, stale, lost, pool, workers, at_once, seconds"
+    after_help = "--json prints: entities, evaluations, open_incidents_max, changed, stale, lost, pool, workers, \
+                  at_once, seconds"
 )]
 pub(crate) struct Args {
     /// How many entities to watch
@@ -40,6 +41,9 @@ pub(crate) struct Args {
     /// How many connections they have between them
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=200))]
     pool: u32,
+    /// Acts without asking the guard: see what it is for (exit code 1)
+    #[arg(long)]
+    careless: bool,
 }
 
 /// What a worker process of this scene is told.
@@ -49,6 +53,8 @@ pub(crate) struct Role {
     workers: u32,
     #[arg(long)]
     pool: u32,
+    #[arg(long)]
+    careless: bool,
     /// The folder for its notes.
     #[arg(long)]
     notes: PathBuf,
@@ -63,6 +69,7 @@ impl Scene for Args {
             evaluations,
             workers,
             pool,
+            ..
         } = self;
         format!(
             "{entities} entities, {evaluations} evaluations of each, {workers} at once over {pool} connections on {} …",
@@ -77,6 +84,7 @@ impl Scene for Args {
             role.extend([option.to_owned(), value.to_string()]);
         }
         role.extend(["--notes".to_owned(), show.site.folder().display().to_string()]);
+        role.extend(self.careless.then(|| "--careless".to_owned()));
         let crew = crew.insert(Crew::new(&show.site, role)?);
         crew.hire(PROCESSES as usize)?;
         let size = Size {
@@ -102,6 +110,7 @@ impl Scene for Args {
             evaluations: self.evaluations,
             workers: self.workers,
             pool: self.pool,
+            careless: self.careless,
         })
     }
 }

@@ -43,9 +43,14 @@ pub(crate) fn next(steps: &[(String, &str)]) -> String {
     text + "\n"
 }
 
-/// The end of a table that should not be: what is not over, and who was hit.
-pub(crate) fn broken(stuck: Option<&str>, seconds: f64, hit: &[(&str, Vec<i64>)]) -> String {
-    let mut text = format!("\n  {RED}This must not happen.{PLAIN}\n");
+/// The end of a table that should not be, unless it was asked for: what is not over, and who was hit.
+pub(crate) fn broken(careless: bool, stuck: Option<&str>, seconds: f64, hit: &[(&str, Vec<i64>)]) -> String {
+    let says = if careless {
+        "This is what happens without care; run it again without --careless."
+    } else {
+        "This must not happen."
+    };
+    let mut text = format!("\n  {RED}{says}{PLAIN}\n");
     if let Some(stuck) = stuck {
         text += &format!("  not over after {seconds:.0} s: {stuck}\n");
     }

@@ -68,6 +68,11 @@ pub(crate) trait Verdict {
     /// For someone who has never seen this before.
     fn table(&self, show: &Show) -> String;
 
+    /// Whether a broken promise was asked for.
+    fn is_meant(&self) -> bool {
+        false
+    }
+
     /// The commands that show most of what was kept.
     fn looks(&self) -> &'static [&'static str] {
         &["status", "jobs"]
@@ -111,7 +116,12 @@ pub(crate) async fn run<S: Scene>(database: Option<&str>, scene: &S, manners: &M
         output::print(&ended.table(&show))
     };
     // What went wrong can be looked into.
-    leave(show.site, manners.keep || !ended.is_clean(), ended.looks()).await?;
+    leave(
+        show.site,
+        manners.keep || !ended.is_clean() && !ended.is_meant(),
+        ended.looks(),
+    )
+    .await?;
     told?;
     Ok(if ended.is_clean() {
         ExitCode::SUCCESS

@@ -15,8 +15,8 @@ use super::{
 #[derive(Default)]
 pub(crate) struct Books {
     pub(crate) orders: i64,
-    /// Charged, noted and done.
-    pub(crate) settled: i64,
+    /// Done, charged once and noted once.
+    pub(crate) charged_once: i64,
     /// Cases that show their open intent.
     pub(crate) uncertain: i64,
     /// How many of those the provider had charged.
@@ -29,6 +29,7 @@ pub(crate) struct Findings {
     pub(crate) keyed: Books,
     pub(crate) keyless: Books,
     pub(crate) jobs: i64,
+    pub(crate) done: i64,
     pub(crate) charges: i64,
     pub(crate) repeats: i64,
     pub(crate) dropped: i64,
@@ -72,10 +73,13 @@ impl Findings {
 
     /// One order: how often it was charged and noted, and where its job stands.
     fn add(&mut self, order: i64, charges: i64, payments: i64, standing: Standing) {
+        self.done += i64::from(matches!(standing, Standing::Done));
         let books = self.books(order);
         books.orders += 1;
         match standing {
-            Standing::Done if charges > 0 && payments > 0 => books.settled += 1,
+            Standing::Done if charges > 0 && payments > 0 => {
+                books.charged_once += i64::from(charges == 1 && payments == 1);
+            }
             Standing::InDoubt if payments == 0 => {
                 books.uncertain += 1;
                 books.uncertain_charged += charges.min(1);

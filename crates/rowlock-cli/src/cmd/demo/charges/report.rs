@@ -14,6 +14,7 @@ pub(crate) struct Ended {
     pub(crate) found: Findings,
     pub(crate) ran: Ran,
     pub(crate) workers: u32,
+    pub(crate) careless: bool,
 }
 
 impl Verdict for Ended {
@@ -25,7 +26,7 @@ impl Verdict for Ended {
         let found = &self.found;
         serde_json::to_string(&Summary {
             jobs: found.jobs,
-            done: found.keyed.settled + found.keyless.settled,
+            done: found.done,
             effects: found.charges,
             lost: found.lost.len(),
             doubled: found.doubled.len(),
@@ -38,10 +39,11 @@ impl Verdict for Ended {
 
     fn table(&self, show: &Show) -> String {
         let title = format!(
-            "{} charges by {} worker processes on {}",
+            "{} charges by {} worker processes on {}{}",
             self.found.orders(),
             self.workers,
-            show.database()
+            show.database(),
+            if self.careless { ", carelessly" } else { "" }
         );
         let mut text = report::title(&title, show.seed) + &self.accounts() + &self.troubles();
         text += &report::seconds(self.ran.seconds);
@@ -62,6 +64,10 @@ impl Verdict for Ended {
         text
     }
 
+    fn is_meant(&self) -> bool {
+        self.careless
+    }
+
     fn looks(&self) -> &'static [&'static str] {
         &["cases", "effects", "status"]
     }
@@ -71,25 +77,33 @@ impl Ended {
     fn accounts(&self) -> String {
         let (keyed, keyless) = (&self.found.keyed, &self.found.keyless);
         let charged = keyless.uncertain_charged;
-        let doubts = format!(
-            "{charged} of them charged, {} not: ask the provider",
-            keyless.uncertain - charged
-        );
+        let doubts = match keyless.uncertain - charged {
+            0 if charged == 0 => "nobody was asked".to_owned(),
+            not => format!("{charged} of them charged, {not} not: ask the provider"),
+        };
         [
             report::heading("the account that honours keys: in doubt, call again under the same key"),
             report::row("orders", keyed.orders, "each in one commit with its job"),
-            report::row("charged once", keyed.settled, "one line each in the provider's own log"),
+            report::row(
+                "charged once",
+                keyed.charged_once,
+                "one line each in the provider's own log",
+            ),
             report::row(
                 "repeats suppressed",
                 self.found.repeats,
                 "same key again: the provider did nothing",
             ),
             "\n".to_owned(),
-            report::heading("the account that ignores keys: in doubt, leave it to a person"),
+            report::heading(if self.careless {
+                "the account that ignores keys: in doubt, call again all the same"
+            } else {
+                "the account that ignores keys: in doubt, leave it to a person"
+            }),
             report::row("orders", keyless.orders, "each in one commit with its job"),
             report::row(
                 "charged once",
-                keyless.settled,
+                keyless.charged_once,
                 "one line each in the provider's own log",
             ),
             report::row("in doubt, a case each", keyless.uncertain, &doubts),
@@ -125,7 +139,7 @@ impl Ended {
             ("lost: order", self.found.lost.iter().copied().collect()),
             ("doubled: order", self.found.doubled.iter().copied().collect()),
         ];
-        report::broken(self.ran.stuck.as_deref(), self.ran.seconds, &hit)
+        report::broken(self.careless, self.ran.stuck.as_deref(), self.ran.seconds, &hit)
     }
 }
 
@@ -135,16 +149,18 @@ fn good(show: &Show) -> String {
     } else {
         ("rowlock demo charges --database …".to_owned(), "the same on PostgreSQL")
     };
-    "\n  An intent is stored before every call and its reply after it, so an attempt that\n  \
-     comes later knows what is in doubt. With keys it calls again, and nothing happens\n  \
-     twice. Without them nobody can know: no call is repeated, and every doubt is a\n  \
-     case that shows its open intent, until a person says what happened.\n\n"
+    "\n  An intent is stored before every call and its reply after it, so whoever comes\n  \
+     later knows what is in doubt. Where keys are honoured it calls again, and the\n  \
+     provider does nothing twice. Where they are not, nobody can know: no call is\n  \
+     repeated, and every doubt is a case that shows its open intent, until a person\n  \
+     has asked the provider and says what happened.\n\n"
         .to_owned()
         + &report::next(&[
             (
-                "rowlock demo charges --keep".to_owned(),
-                "and see the cases: rowlock effects",
+                "rowlock demo charges --careless".to_owned(),
+                "call again in every doubt",
             ),
+            ("rowlock demo charges --keep".to_owned(), "and look at the cases"),
             other,
         ])
 }

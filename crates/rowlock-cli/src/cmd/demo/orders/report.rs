@@ -115,6 +115,6 @@ impl Ended {
             ("lost: order", self.found.lost.iter().copied().collect()),
             ("doubled: order", self.found.doubled.iter().copied().collect()),
         ];
-        report::broken(self.ran.stuck.as_deref(), self.ran.seconds, &hit)
+        report::broken(false, self.ran.stuck.as_deref(), self.ran.seconds, &hit)
     }
 }
