@@ -7,5 +7,6 @@
 pub mod bed;
 pub mod cluster;
 pub mod provider;
+pub mod redis;
 pub mod scene;
 pub mod victim;
