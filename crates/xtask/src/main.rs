@@ -8,8 +8,10 @@
 //! Invariant: whatever a command starts ends with it, however it ends. See `keeper.rs`, which alone
 //! owns servers and temporary folders.
 
+mod apt;
 mod keeper;
 mod postgres;
+mod redis;
 mod report;
 mod servers;
 mod step;
@@ -24,14 +26,16 @@ usage: cargo xtask <command>
 
   test [--allow-missing] [--only-tests] [-- <filters>]
       format, lints, tests on SQLite and on every PostgreSQL found, docs
-      --allow-missing   go on without PostgreSQL, and install nothing
+      --allow-missing   go on without PostgreSQL and Redis, and install nothing
       --only-tests      skip the format, lints and docs
       <filters>         passed to the test runner; doc tests are skipped
 
   servers
       start the servers the tests use, print their addresses, run until ctrl-c
 
-PostgreSQL is looked for in PG_BIN_DIRS (folders separated by `:`), in PATH and in Debian's folder.
+PostgreSQL is looked for in PG_BIN_DIRS (folders separated by `:`), in PATH and in Debian's folder;
+redis-server in ROWLOCK_TEST_REDIS_SERVER (the program itself), in PATH and in Debian's folder. Root
+on Debian gets both installed. Without redis-server its suite is skipped, and the last line says so.
 ";
 
 fn main() -> ExitCode {

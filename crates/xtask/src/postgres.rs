@@ -49,7 +49,7 @@ impl Server {
 /// Every PostgreSQL found, lowest version first; installs Debian's when there is none and it may.
 pub(crate) fn find_or_install() -> Result<Vec<Server>> {
     let found = find()?;
-    if !found.is_empty() || searching_is_off() || !install::is_possible() {
+    if !found.is_empty() || searching_is_off() || !crate::apt::is_possible() {
         return Ok(found);
     }
     install::install()?;

@@ -1,6 +1,6 @@
 //! `cargo xtask servers`: the servers the tests use, for work by hand.
 //!
-//! Standard output has one `label url` line for each server and one line to paste into a shell;
+//! Standard output has one `label url` line for each server and lines to paste into a shell;
 //! everything else is on standard error, so that a script can read it.
 
 use std::process::ExitCode;
@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 
 use crate::keeper::Keeper;
 use crate::postgres;
+use crate::redis;
 
 /// Starts the servers, prints where they are, and runs until it is stopped.
 pub(crate) fn run() -> Result<ExitCode> {
@@ -21,6 +22,10 @@ pub(crate) fn run() -> Result<ExitCode> {
         println!("{label} {url}");
     }
     println!("export ROWLOCK_TEST_PG_URLS='{}'", keeper.urls());
+    match redis::find_or_install(true) {
+        Ok(program) => println!("export {}='{}'", redis::PROGRAM_VAR, program.display()),
+        Err(error) => crate::note(&format!("the redis suite will not run: {error:#}")),
+    }
     let dir = keeper.dir.display();
     crate::note(&format!(
         "servers run until ctrl-c; each one's server.log is in its folder under {dir}"

@@ -14,6 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::keeper::Keeper;
 use crate::postgres;
+use crate::redis;
 use crate::report::{Cases, Counts, Runner};
 use crate::step::{Step, has_nextest};
 
@@ -64,6 +65,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         }
         skipped.push("postgres (no server found)".to_owned());
     }
+    let redis = match redis::find_or_install(!options.allow_missing) {
+        Ok(program) => program.to_string_lossy().into_owned(),
+        Err(error) => {
+            crate::note(&format!("the redis suite is skipped: {error:#}"));
+            skipped.push("redis (no redis-server)".to_owned());
+            String::new()
+        }
+    };
     let mut keeper = Keeper::start(&found)?;
     let mut databases = vec!["sqlite".to_owned()];
     for (label, url) in &keeper.servers {
@@ -74,7 +83,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     std::fs::write(&log, "").with_context(|| format!("could not make {}", log.display()))?;
 
     let mut counts = Counts::default();
-    let outcome = steps(options, &mut keeper, &log, &mut counts);
+    let outcome = steps(options, &mut keeper, (&log, &redis), &mut counts);
     let text = std::fs::read_to_string(&log).with_context(|| format!("could not read {}", log.display()))?;
     let cases = Cases::count(&databases, &text);
     // A filter may well leave a database out; a whole run may not.
@@ -106,7 +115,8 @@ fn expect_cases(cases: &Cases) -> Result<()> {
     Ok(())
 }
 
-fn steps(options: &Options, keeper: &mut Keeper, log: &Path, counts: &mut Counts) -> Result<()> {
+/// `told` is what the tests are told of: where to log cases, and the program redis-server, if there is one.
+fn steps(options: &Options, keeper: &mut Keeper, told: (&Path, &str), counts: &mut Counts) -> Result<()> {
     if !options.only_tests {
         Step::cargo("fmt --all --check").run(keeper)?;
         Step::cargo("clippy --workspace --all-targets --locked -- -D warnings")
@@ -118,7 +128,8 @@ fn steps(options: &Options, keeper: &mut Keeper, log: &Path, counts: &mut Counts
             .args(&options.filters)
             .flags("RUSTFLAGS", FAULTS)
             .env("ROWLOCK_TEST_PG_URLS", &keeper.urls())
-            .env("ROWLOCK_CASE_LOG", &log.to_string_lossy())
+            .env("ROWLOCK_CASE_LOG", &told.0.to_string_lossy())
+            .env(redis::PROGRAM_VAR, told.1)
             .run_counted(runner, keeper, counts)?;
     }
     if !options.only_tests {

@@ -16,7 +16,7 @@ pub(super) struct Owner(Option<(u32, u32)>);
 
 impl Owner {
     pub(super) fn find() -> Result<Owner> {
-        if !is_root() {
+        if !crate::apt::is_root() {
             return Ok(Owner(None));
         }
         for user in ["postgres", "nobody"] {
@@ -52,10 +52,6 @@ impl Owner {
         }
         command
     }
-}
-
-pub(super) fn is_root() -> bool {
-    id(&["-u"]) == Some(0)
 }
 
 fn id(args: &[&str]) -> Option<u32> {
