@@ -6,7 +6,6 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use rowlock::Enqueued;
 use sqlx::{Connection, PgConnection};
 
 /// A server or file kind that cases run on: `sqlite`, `pg15`, …
@@ -129,11 +128,6 @@ fn note(label: &str, case: &str) -> Result<()> {
     // One write, so that lines of parallel tests do not mix.
     log.write_all(format!("{label}\t{case}\n").as_bytes())?;
     Ok(())
-}
-
-/// The ids of what a batch enqueued, in input order.
-pub fn ids_of(put: Vec<Enqueued>) -> Vec<i64> {
-    put.iter().map(Enqueued::id).collect()
 }
 
 /// Polls until `check` gives a value.

@@ -14,7 +14,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::{
-    bed::{Database, Server, ids_of, postgres_servers, sqlite_server, until},
+    bed::{Database, Server, postgres_servers, sqlite_server, until},
     provider::Provider,
     victim::{Orders, PATIENCE, Victim},
 };
@@ -157,11 +157,11 @@ impl Scene {
     /// The database refused them.
     pub async fn enqueue_all<J: Job>(&self, jobs: Vec<J>) -> Result<Vec<i64>> {
         let url = &self.database.url;
-        Ok(ids_of(if self.database.is_sqlite() {
+        Ok(if self.database.is_sqlite() {
             rowlock::sqlite::Rowlock::open(url)?.enqueue_all_now(jobs).await?
         } else {
             rowlock::postgres::Rowlock::open(url)?.enqueue_all_now(jobs).await?
-        }))
+        })
     }
 
     /// Enqueues one job that is due after a while.

@@ -217,18 +217,14 @@ pub struct EnqueueAll<'c, DB: Backend, J: Job> {
 impl<'c, DB: Backend, J: Job> EnqueueAll<'c, DB, J> {
     option_setters!(self => self.chosen);
 
-    /// Gives each job a key, as [`Enqueue::key`] does for one. A key that comes twice makes one job.
-    pub fn key_by<K: Into<String>>(mut self, key: impl Fn(&J) -> K) -> Self {
+    /// Gives each job a key, as [`Enqueue::key`] does for one, and tells for each whether it is new. A key that comes
+    /// twice makes one job.
+    pub fn key_by<K: Into<String>>(mut self, key: impl Fn(&J) -> K) -> EnqueueKeyed<'c, DB, J> {
         self.keys = self.jobs.iter().map(|job| key(job).into()).collect();
-        self
+        EnqueueKeyed(self)
     }
-}
 
-impl<'c, DB: Backend, J: Job> IntoFuture for EnqueueAll<'c, DB, J> {
-    type Output = Result<Vec<Enqueued>>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
-
-    fn into_future(self) -> Self::IntoFuture {
+    fn put(self) -> Pin<Box<dyn Future<Output = Result<Vec<Enqueued>>> + Send + 'c>> {
         let limits = self.rowlock.limits();
         let named = |(i, job)| {
             let draft = self.chosen.draft_named(job, self.keys.get(i).cloned(), limits);
@@ -237,6 +233,33 @@ impl<'c, DB: Backend, J: Job> IntoFuture for EnqueueAll<'c, DB, J> {
         let drafts: Result<Vec<Draft>> = self.jobs.iter().enumerate().map(named).collect();
         let (rowlock, door) = (self.rowlock, self.door);
         Box::pin(async move { put(rowlock, door, drafts?).await })
+    }
+}
+
+impl<'c, DB: Backend, J: Job> IntoFuture for EnqueueAll<'c, DB, J> {
+    type Output = Result<Vec<i64>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let put = self.put();
+        Box::pin(async move { Ok(put.await?.iter().map(Enqueued::id).collect()) })
+    }
+}
+
+/// An enqueue of many with a key for each, about to happen.
+#[must_use = "nothing is enqueued until this is awaited"]
+pub struct EnqueueKeyed<'c, DB: Backend, J: Job>(EnqueueAll<'c, DB, J>);
+
+impl<'c, DB: Backend, J: Job> EnqueueKeyed<'c, DB, J> {
+    option_setters!(self => self.0.chosen);
+}
+
+impl<'c, DB: Backend, J: Job> IntoFuture for EnqueueKeyed<'c, DB, J> {
+    type Output = Result<Vec<Enqueued>>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        self.0.put()
     }
 }
 

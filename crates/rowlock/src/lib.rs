@@ -57,7 +57,7 @@ pub use crate::{
     case::CaseView,
     complete::Completed,
     effect::{EffectFilter, EffectState, EffectView, OnUnknown, Resolution, Verdict},
-    enqueue::{Enqueue, EnqueueAll, JobOptions},
+    enqueue::{Enqueue, EnqueueAll, EnqueueKeyed, JobOptions},
     error::{AlreadyHandled, Error, NotDone, Result},
     event::{Counters, Event, Skipped},
     handle::{

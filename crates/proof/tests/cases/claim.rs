@@ -7,7 +7,7 @@ use rowlock::{Ended, Job, State};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use super::{Bed, Note, Other, Running, Seen, ids_of, note, until};
+use super::{Bed, Note, Other, Running, Seen, note, until};
 use crate::db::{Ctx, Outcome, Staged, Tx};
 
 type Body = Pin<Box<dyn Future<Output = Outcome> + Send>>;
@@ -54,12 +54,11 @@ async fn within_a_priority_the_due_time_decides_and_then_the_id(bed: &Bed) {
     let later = put("later", last).await.unwrap().id();
     let soon = put("soon", first).await.unwrap().id();
     // One statement, one due time: only the id tells them apart.
-    let mut ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now(["a", "b", "c", "d"].map(Note::new))
-            .await
-            .unwrap(),
-    );
+    let mut ids = bed
+        .rowlock
+        .enqueue_all_now(["a", "b", "c", "d"].map(Note::new))
+        .await
+        .unwrap();
     ids.extend([later, soon]);
     until("everything to be due", async || {
         bed.rowlock.observe().status().await.unwrap().lanes[0].due == 6
@@ -105,15 +104,12 @@ async fn a_job_is_claimed_when_its_time_comes(bed: &Bed) {
 }
 
 async fn a_backlog_of_one_kind_does_not_starve_another(bed: &Bed) {
-    let mut ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now((0..150).map(|_| Note::new("backlog")))
-            .await
-            .unwrap(),
-    );
-    ids.extend(ids_of(
-        bed.rowlock.enqueue_all_now((0..3).map(|n| Other { n })).await.unwrap(),
-    ));
+    let mut ids = bed
+        .rowlock
+        .enqueue_all_now((0..150).map(|_| Note::new("backlog")))
+        .await
+        .unwrap();
+    ids.extend(bed.rowlock.enqueue_all_now((0..3).map(|n| Other { n })).await.unwrap());
 
     let seen = Seen::default();
     let others = seen.clone();
@@ -271,12 +267,11 @@ async fn the_attempt_is_counted_by_the_claim_itself(bed: &Bed) {
 }
 
 async fn a_missing_body_makes_one_case_and_does_not_fail_its_neighbours(bed: &Bed) {
-    let mut ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now((0..5).map(|_| Note::new("x")))
-            .await
-            .unwrap(),
-    );
+    let mut ids = bed
+        .rowlock
+        .enqueue_all_now((0..5).map(|_| Note::new("x")))
+        .await
+        .unwrap();
     let broken = ids.remove(2);
     bed.run(&format!("delete from rowlock.job where id = {broken}")).await;
     let running = Running::start(bed.worker().atomic(note));

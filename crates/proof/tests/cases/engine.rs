@@ -14,7 +14,7 @@ use rowlock::{Ended, Error, Job, State};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use super::{AT_ONCE, Bed, LEASE, Note, Other, Running, ids_of, note, until, vanish, write};
+use super::{AT_ONCE, Bed, LEASE, Note, Other, Running, note, until, vanish, write};
 use crate::db::{Ctx, Outcome, Staged, Tx, Worker};
 
 const ENDED_ITS_OWN: &str = "handler committed its own transaction";
@@ -48,14 +48,14 @@ async fn all_finished(bed: &Bed, ids: &[i64]) {
 
 async fn notes(bed: &Bed, count: usize) -> Vec<i64> {
     let jobs = (0..count).map(|_| Note::new("x"));
-    ids_of(bed.rowlock.enqueue_all_now(jobs).await.unwrap())
+    bed.rowlock.enqueue_all_now(jobs).await.unwrap()
 }
 
 /// Each returns at about the moment at which the watch finds it overdue: some before, some after, some in between.
 async fn a_handler_that_committed_by_hand_and_returns_at_its_time_limit_is_never_retried(bed: &Bed) {
     // One writer: these take turns on SQLite.
     let jobs = if bed.database.is_sqlite() { 12 } else { 30 };
-    let ids = ids_of(bed.rowlock.enqueue_all_now((0..jobs).map(|_| Brief {})).await.unwrap());
+    let ids = bed.rowlock.enqueue_all_now((0..jobs).map(|_| Brief {})).await.unwrap();
     let handler = |cx: Ctx, _: Brief, mut tx: Tx| async move {
         write(&mut tx, cx.id(), "x").await?;
         sqlx::raw_sql("commit").execute(&mut *tx).await?;

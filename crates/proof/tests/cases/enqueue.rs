@@ -7,7 +7,7 @@ use rowlock::{Ended, Enqueue, Error, Fail, Job, JobFilter, State};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 
-use super::{AT_ONCE, Bed, Note, Other, fail, ids_of, note};
+use super::{AT_ONCE, Bed, Note, Other, fail, note};
 use crate::db::{Backend, Conn, Ctx, Tx};
 
 async fn a_rolled_back_enqueue_leaves_nothing(bed: &Bed) {
@@ -118,13 +118,12 @@ async fn what_is_not_chosen_comes_from_the_kind(bed: &Bed) {
 async fn many_in_one_call_get_ids_in_input_order(bed: &Bed) {
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
-    let ids = ids_of(
-        bed.rowlock
-            .enqueue_all(&mut *tx, (0..2500).map(|n| Other { n }))
-            .tag("bulk")
-            .await
-            .unwrap(),
-    );
+    let ids = bed
+        .rowlock
+        .enqueue_all(&mut *tx, (0..2500).map(|n| Other { n }))
+        .tag("bulk")
+        .await
+        .unwrap();
     tx.commit().await.unwrap();
 
     assert_eq!(ids.len(), 2500);
@@ -162,11 +161,11 @@ async fn many_are_all_or_none(bed: &Bed) {
 }
 
 async fn none_at_all_is_no_error(bed: &Bed) {
-    let ids = ids_of(bed.rowlock.enqueue_all_now(Vec::<Note>::new()).await.unwrap());
+    let ids = bed.rowlock.enqueue_all_now(Vec::<Note>::new()).await.unwrap();
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
     assert_eq!(
-        ids_of(bed.rowlock.enqueue_all(&mut *tx, Vec::<Note>::new()).await.unwrap()),
+        bed.rowlock.enqueue_all(&mut *tx, Vec::<Note>::new()).await.unwrap(),
         ids
     );
     tx.commit().await.unwrap();

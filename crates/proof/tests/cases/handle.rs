@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio::sync::{Mutex, Notify, mpsc};
 
-use super::{AT_ONCE, Bed, Note, Other, Running, fail, ids_of, note, until, write};
+use super::{AT_ONCE, Bed, Note, Other, Running, fail, note, until, write};
 use crate::db::{Ctx, Staged, Tx};
 
 /// What a handler that ended its own transaction becomes.
@@ -69,7 +69,7 @@ async fn a_nested_transaction_stays_inside(bed: &Bed) {
         "forget, then done",
         "commit, then done",
     ];
-    let ids = ids_of(bed.rowlock.enqueue_all_now(texts.map(Note::new)).await.unwrap());
+    let ids = bed.rowlock.enqueue_all_now(texts.map(Note::new)).await.unwrap();
     let handler = |cx: Ctx, job: Note, mut tx: Tx| async move {
         write(&mut tx, cx.id(), "outer").await?;
         let mut inner = tx.begin().await?;
@@ -121,7 +121,7 @@ async fn a_handler_that_commits_its_own_transaction_becomes_a_case(bed: &Bed) {
         "commit and begin, then done",
         "rollback, then done",
     ];
-    let ids = ids_of(bed.rowlock.enqueue_all_now(texts.map(Note::new)).await.unwrap());
+    let ids = bed.rowlock.enqueue_all_now(texts.map(Note::new)).await.unwrap();
     bed.work(bed.worker().atomic(ends_its_own).backoff(AT_ONCE), &ids).await;
     for id in &ids {
         let case = bed.rowlock.observe().case(*id).await.unwrap().unwrap();
@@ -137,7 +137,7 @@ async fn a_handler_that_commits_its_own_transaction_becomes_a_case(bed: &Bed) {
 /// Its writes stand whatever it says afterwards, so another attempt would do them again.
 async fn a_handler_that_commits_its_own_transaction_and_fails_is_never_retried(bed: &Bed) {
     let texts = ["commit, then fail", "commit, then panic", "commit and begin, then fail"];
-    let ids = ids_of(bed.rowlock.enqueue_all_now(texts.map(Note::new)).await.unwrap());
+    let ids = bed.rowlock.enqueue_all_now(texts.map(Note::new)).await.unwrap();
     bed.work(bed.worker().atomic(ends_its_own).backoff(AT_ONCE), &ids).await;
     for id in &ids {
         let rows = bed
@@ -180,7 +180,7 @@ async fn the_connection_of_a_handler_that_ended_its_own_transaction_is_not_used_
 
 async fn a_transaction_dropped_before_the_failure_is_no_trouble(bed: &Bed) {
     let texts = ["drop the transaction", "drop the done"];
-    let ids = ids_of(bed.rowlock.enqueue_all_now(texts.map(Note::new)).await.unwrap());
+    let ids = bed.rowlock.enqueue_all_now(texts.map(Note::new)).await.unwrap();
     let handler = |cx: Ctx, job: Note, mut tx: Tx| async move {
         write(&mut tx, cx.id(), &job.text).await?;
         if job.text.ends_with("done") {
@@ -320,12 +320,11 @@ async fn an_undecodable_payload_becomes_a_case_with_the_fields_path(bed: &Bed) {
 }
 
 async fn what_a_handler_enqueues_commits_with_it_or_not_at_all(bed: &Bed) {
-    let ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now(["done", "fail"].map(Note::new))
-            .await
-            .unwrap(),
-    );
+    let ids = bed
+        .rowlock
+        .enqueue_all_now(["done", "fail"].map(Note::new))
+        .await
+        .unwrap();
     let handler = |cx: Ctx, job: Note, mut tx: Tx| async move {
         let _ = cx.rowlock().enqueue(&mut *tx, Other { n: cx.id() }).await?;
         match job.text.as_str() {

@@ -6,7 +6,7 @@ use rowlock::{Admin, Ended, Enqueue, Enqueued, Error, Existing, Fail, Hold, JobF
 use serde_json::json;
 use sqlx::Connection;
 
-use super::{Bed, Note, Other, fail, ids_of, note, until, write};
+use super::{Bed, Note, Other, fail, note, until, write};
 use crate::db::{Backend, Conn, Ctx, Staged, Tx};
 
 /// What a repeat was told; a new job instead is a failed case.
@@ -197,7 +197,7 @@ async fn a_large_batch_with_keys_is_made_once_however_often_it_is_sent(bed: &Bed
     assert!(first.iter().all(Enqueued::is_new));
     let again = send(0).await;
     assert!(again.iter().all(|put| !put.is_new()));
-    assert_eq!(ids_of(again), ids_of(first));
+    assert_eq!(again, first);
     let overlap = send(1000).await;
     assert_eq!(overlap.iter().filter(|put| put.is_new()).count(), 1000);
     assert_eq!(jobs(bed).await, [2500, 2500]);
@@ -357,12 +357,11 @@ async fn a_next_link_whose_key_is_held_makes_no_second_job(bed: &Bed) {
         .await
         .unwrap()
         .id();
-    let ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now(["atomic", "x"].map(Note::new))
-            .await
-            .unwrap(),
-    );
+    let ids = bed
+        .rowlock
+        .enqueue_all_now(["atomic", "x"].map(Note::new))
+        .await
+        .unwrap();
     let handler = |cx: Ctx, job: Note, mut tx: Tx| async move {
         write(&mut tx, cx.id(), &job.text).await?;
         let n = if job.text == "x" { 2 } else { 1 };
@@ -414,7 +413,7 @@ async fn a_next_link_that_contradicts_its_key_makes_a_case_and_keeps_nothing(bed
 async fn a_contradiction_in_an_engine_batch_fails_no_neighbour(bed: &Bed) {
     let _ = bed.rowlock.enqueue_now(Other { n: 0 }).key("other").await.unwrap();
     let texts: Vec<Note> = (0..40).map(|n| Note::new(&n.to_string())).collect();
-    let ids = ids_of(bed.rowlock.enqueue_all_now(texts).await.unwrap());
+    let ids = bed.rowlock.enqueue_all_now(texts).await.unwrap();
     let handler = |cx: Staged, job: Note| async move {
         let n: i64 = job.text.parse().unwrap_or_default();
         let next = Other { n };

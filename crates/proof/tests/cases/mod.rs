@@ -37,7 +37,6 @@ use std::{
     time::Duration,
 };
 
-pub(crate) use proof::bed::ids_of;
 use proof::bed::{Database, Server};
 use rowlock::{AttemptView, Backoff, Counters, Ended, Fail, Job, JobView, State};
 use serde::{Deserialize, Serialize};

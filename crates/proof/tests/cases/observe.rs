@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use rowlock::{Ended, Fail, JobFilter, State};
 use tokio::sync::Notify;
 
-use super::{AT_ONCE, Bed, Note, Other, Running, fail, ids_of, note, until};
+use super::{AT_ONCE, Bed, Note, Other, Running, fail, note, until};
 use crate::db::{Ctx, Staged, Tx};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -67,21 +67,19 @@ async fn status_counts_each_place_per_queue_and_kind(bed: &Bed) {
 }
 
 async fn jobs_are_listed_newest_first_narrowed_and_page_by_page(bed: &Bed) {
-    let notes = ids_of(
-        bed.rowlock
-            .enqueue_all_now((0..5).map(|_| Note::new("x")))
-            .tag("red")
-            .await
-            .unwrap(),
-    );
-    let others = ids_of(
-        bed.rowlock
-            .enqueue_all_now((0..5).map(|n| Other { n }))
-            .queue("mail")
-            .tag("blue")
-            .await
-            .unwrap(),
-    );
+    let notes = bed
+        .rowlock
+        .enqueue_all_now((0..5).map(|_| Note::new("x")))
+        .tag("red")
+        .await
+        .unwrap();
+    let others = bed
+        .rowlock
+        .enqueue_all_now((0..5).map(|n| Other { n }))
+        .queue("mail")
+        .tag("blue")
+        .await
+        .unwrap();
     bed.work(bed.worker().atomic(note), &notes).await;
 
     let list = async |filter: JobFilter| -> Vec<i64> {
@@ -132,12 +130,11 @@ async fn jobs_are_listed_newest_first_narrowed_and_page_by_page(bed: &Bed) {
 }
 
 async fn a_job_shows_its_state_and_what_belongs_to_it(bed: &Bed) {
-    let ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now(["done", "case", "again"].map(Note::new))
-            .await
-            .unwrap(),
-    );
+    let ids = bed
+        .rowlock
+        .enqueue_all_now(["done", "case", "again"].map(Note::new))
+        .await
+        .unwrap();
     let handler = |_: Ctx, job: Note, tx: Tx| async move {
         match job.text.as_str() {
             "done" => tx.done().result(&1).ok(),

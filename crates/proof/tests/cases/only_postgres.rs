@@ -8,7 +8,7 @@ use sqlx::{Connection, postgres::PgListener};
 use tokio::sync::Barrier;
 
 use crate::{
-    cases::{AT_ONCE, Bed, Note, Other, Running, fail, ids_of, note, until, write},
+    cases::{AT_ONCE, Bed, Note, Other, Running, fail, note, until, write},
     db::{Ctx, Rowlock, Staged, Tx, Worker},
 };
 
@@ -76,12 +76,11 @@ async fn a_job_that_commits_late_behind_newer_ones_is_found(bed: &Bed) {
     let mut slow = conn.begin().await.unwrap();
     let late = bed.rowlock.enqueue(&mut *slow, Note::new("late")).await.unwrap().id();
     let running = Running::start(bed.worker().atomic(note));
-    let newer = ids_of(
-        bed.rowlock
-            .enqueue_all_now((0..20).map(|_| Note::new("quick")))
-            .await
-            .unwrap(),
-    );
+    let newer = bed
+        .rowlock
+        .enqueue_all_now((0..20).map(|_| Note::new("quick")))
+        .await
+        .unwrap();
     for id in newer {
         until("the newer ones to finish", async || {
             bed.job(id).await.state == State::Finished
@@ -146,12 +145,11 @@ async fn a_swallowed_sql_error_is_a_failed_attempt(bed: &Bed) {
 async fn a_deadlock_between_handlers_is_retried_soon(bed: &Bed) {
     bed.run("insert into ledger (job, note) values (-1, ''), (-2, '')")
         .await;
-    let ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now(["-1 -2", "-2 -1"].map(Note::new))
-            .await
-            .unwrap(),
-    );
+    let ids = bed
+        .rowlock
+        .enqueue_all_now(["-1 -2", "-2 -1"].map(Note::new))
+        .await
+        .unwrap();
     let meet = Arc::new(Barrier::new(2));
     let handler = move |cx: Ctx, job: Note, mut tx: Tx| {
         let meet = meet.clone();
@@ -272,12 +270,11 @@ async fn another_schema_name_works_from_end_to_end(bed: &Bed) {
 }
 
 async fn history_and_bodies_land_in_their_partitions_and_not_in_the_default_ones(bed: &Bed) {
-    let ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now((0..20).map(|_| Note::new("x")))
-            .await
-            .unwrap(),
-    );
+    let ids = bed
+        .rowlock
+        .enqueue_all_now((0..20).map(|_| Note::new("x")))
+        .await
+        .unwrap();
     bed.work(bed.worker().atomic(note), &ids).await;
     assert_eq!(bed.count("select count(*) from rowlock.outcome").await, 20);
     assert_eq!(bed.count("select count(*) from rowlock.outcome_rest").await, 0);
@@ -351,7 +348,7 @@ async fn the_body_of_a_job_that_ended_lately_is_kept_however_old_it_is(bed: &Bed
 struct Turn {}
 
 async fn waiting_for_a_connection_is_not_time_of_the_handler(bed: &Bed) {
-    let ids = ids_of(bed.rowlock.enqueue_all_now((0..4).map(|_| Turn {})).await.unwrap());
+    let ids = bed.rowlock.enqueue_all_now((0..4).map(|_| Turn {})).await.unwrap();
     let handler = |cx: Ctx, _: Turn, mut tx: Tx| async move {
         write(&mut tx, cx.id(), "x").await?;
         tokio::time::sleep(Duration::from_millis(400)).await;
@@ -388,7 +385,7 @@ async fn a_server_without_connections_left_is_asked_seldom_and_costs_no_attempt(
     let worker = Worker::new(&rowlock).queue("default", 4).lease(Duration::from_secs(3));
     let running = Running::start(worker.staged(give_up).atomic(note));
     // The engine gets the connections that it needs, and the handlers none.
-    let first = ids_of(bed.rowlock.enqueue_all_now((0..8).map(|n| Other { n })).await.unwrap());
+    let first = bed.rowlock.enqueue_all_now((0..8).map(|n| Other { n })).await.unwrap();
     until("the engine to be at work", async || {
         let beaten = "select count(*) from rowlock.worker where beat > started_at + interval '500 ms'";
         bed.job(first[7]).await.state == State::Case && bed.count(beaten).await == 1
@@ -397,12 +394,11 @@ async fn a_server_without_connections_left_is_asked_seldom_and_costs_no_attempt(
     bed.run_as_it_is(&format!("alter role {login} connection limit 1"))
         .await;
 
-    let ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now((0..4).map(|_| Note::new("x")))
-            .await
-            .unwrap(),
-    );
+    let ids = bed
+        .rowlock
+        .enqueue_all_now((0..4).map(|_| Note::new("x")))
+        .await
+        .unwrap();
     let released = "select count(*) from rowlock.outcome where outcome = 'released' and error like 'could not begin%'";
     until("it to be out of connections", async || bed.count(released).await >= 4).await;
     // Not a wait for a state: this long nothing may run wild.

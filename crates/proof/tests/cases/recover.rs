@@ -7,7 +7,7 @@ use rowlock::{Ended, Fail, Job, State};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
-use super::{AT_ONCE, Bed, LEASE, Note, Other, Running, Seen, ids_of, note, until, vanish, write};
+use super::{AT_ONCE, Bed, LEASE, Note, Other, Running, Seen, note, until, vanish, write};
 use crate::db::{Ctx, Outcome, Staged, Tx, Worker};
 
 const WORKER_LOST: &str = "worker lost: it stopped renewing its lease";
@@ -98,12 +98,11 @@ async fn a_job_whose_last_attempt_is_lost_becomes_a_case_with_its_compensation(b
 }
 
 async fn what_a_lost_worker_had_claimed_ahead_is_recovered_too(bed: &Bed) {
-    let ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now((0..12).map(|_| Note::new("x")))
-            .await
-            .unwrap(),
-    );
+    let ids = bed
+        .rowlock
+        .enqueue_all_now((0..12).map(|_| Note::new("x")))
+        .await
+        .unwrap();
     lose_a_worker(bed).await;
     let held = bed.count("select count(*) from rowlock.lease").await;
     assert!(held > 8, "more than its handlers can run at once: {held}");
@@ -179,12 +178,11 @@ async fn block(cx: Staged, _: Other) -> Outcome {
 
 async fn a_handler_that_blocks_its_thread_loses_no_job_and_not_its_worker(bed: &Bed) {
     let blocking = bed.rowlock.enqueue_now(Other { n: 1 }).await.unwrap().id();
-    let mut ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now((0..10).map(|_| Note::new("x")))
-            .await
-            .unwrap(),
-    );
+    let mut ids = bed
+        .rowlock
+        .enqueue_all_now((0..10).map(|_| Note::new("x")))
+        .await
+        .unwrap();
     // Somebody who would declare the first one dead, if it fell silent.
     let judge = Worker::new(&bed.rowlock).queue("elsewhere", 1).lease(LEASE);
     let judge = Running::start(judge.atomic(note));
@@ -242,12 +240,11 @@ async fn a_handler_that_blocks_inside_its_transaction_loses_no_job_and_not_its_w
 async fn a_handler_that_blocks_its_thread_for_twice_the_lease_costs_its_neighbours_no_attempt(bed: &Bed) {
     const LONG: Duration = Duration::from_secs(6);
     let blocking = bed.rowlock.enqueue_now(Other { n: 1 }).await.unwrap().id();
-    let beside = ids_of(
-        bed.rowlock
-            .enqueue_all_now((0..40).map(|_| Note::new("x")))
-            .await
-            .unwrap(),
-    );
+    let beside = bed
+        .rowlock
+        .enqueue_all_now((0..40).map(|_| Note::new("x")))
+        .await
+        .unwrap();
     let block = |cx: Staged, _: Other| async move {
         std::thread::sleep(2 * LONG);
         cx.done().ok()

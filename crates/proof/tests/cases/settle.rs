@@ -6,7 +6,7 @@ use anyhow::Context;
 use jiff::Timestamp;
 use rowlock::{Applied, Backoff, Ended, Fail, State};
 
-use super::{AT_ONCE, Bed, Note, Running, fail, ids_of, note, until, write};
+use super::{AT_ONCE, Bed, Note, Running, fail, note, until, write};
 use crate::db::{Ctx, Outcome, Staged, Tx};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -168,7 +168,7 @@ async fn a_handler_may_retire_or_cancel_whatever_attempts_are_left(bed: &Bed) {
 
 async fn only_done_keeps_what_the_handler_wrote(bed: &Bed) {
     let ends = ["retry", "error", "defer", "cancel", "retire", "done"];
-    let ids = ids_of(bed.rowlock.enqueue_all_now(ends.map(Note::new)).await.unwrap());
+    let ids = bed.rowlock.enqueue_all_now(ends.map(Note::new)).await.unwrap();
     let handler = |cx: Ctx, job: Note, mut tx: Tx| async move {
         write(&mut tx, cx.id(), &job.text).await?;
         match job.text.as_str() {
@@ -318,12 +318,11 @@ async fn the_same_work_twice_at_once_is_done_once_and_the_other_is_told(bed: &Be
     bed.run("create table users (id bigint primary key, status text not null)")
         .await;
     bed.run("insert into users (id, status) values (1, 'new')").await;
-    let ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now([Note::new("1"), Note::new("1")])
-            .await
-            .unwrap(),
-    );
+    let ids = bed
+        .rowlock
+        .enqueue_all_now([Note::new("1"), Note::new("1")])
+        .await
+        .unwrap();
     let counters = bed.work(bed.worker().atomic(welcome), &ids).await;
 
     assert_eq!(bed.ledger().await, 1);

@@ -7,7 +7,7 @@ use sqlx::Connection;
 use tokio::sync::Barrier;
 use tokio_util::sync::CancellationToken;
 
-use super::{AT_ONCE, Bed, Note, Other, Running, Seen, fail, ids_of, note, until, write};
+use super::{AT_ONCE, Bed, Note, Other, Running, Seen, fail, note, until, write};
 use crate::db::{Outcome, Staged};
 
 async fn a_write_in_prepare_is_an_error_that_points_to_settle(bed: &Bed) {
@@ -49,7 +49,7 @@ async fn prepare_reads_and_may_be_dropped_unfinished(bed: &Bed) {
 }
 
 async fn an_effects_key_is_the_same_on_every_attempt_and_differs_per_name_and_job(bed: &Bed) {
-    let ids = ids_of(bed.rowlock.enqueue_all_now(["a", "b"].map(Note::new)).await.unwrap());
+    let ids = bed.rowlock.enqueue_all_now(["a", "b"].map(Note::new)).await.unwrap();
     let seen = Seen::default();
     let keys = seen.clone();
     let handler = move |cx: Staged, job: Note| {
@@ -135,12 +135,11 @@ async fn charge(cx: Staged, job: Note) -> Outcome {
 }
 
 async fn settle_commits_the_reply_the_outcome_and_the_next_link_together(bed: &Bed) {
-    let ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now(["fine", "fail"].map(Note::new))
-            .await
-            .unwrap(),
-    );
+    let ids = bed
+        .rowlock
+        .enqueue_all_now(["fine", "fail"].map(Note::new))
+        .await
+        .unwrap();
     bed.work(bed.worker().staged(charge), &ids).await;
 
     let fine = bed.job(ids[0]).await;
@@ -159,12 +158,11 @@ async fn settle_commits_the_reply_the_outcome_and_the_next_link_together(bed: &B
 }
 
 async fn an_effects_error_is_the_attempts_and_a_typed_end_stays_what_it_is(bed: &Bed) {
-    let ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now(["io", "retire"].map(Note::new))
-            .await
-            .unwrap(),
-    );
+    let ids = bed
+        .rowlock
+        .enqueue_all_now(["io", "retire"].map(Note::new))
+        .await
+        .unwrap();
     let handler = |cx: Staged, job: Note| async move {
         if cx.attempt() == 1 && job.text == "io" {
             cx.effect("call", |_| async {
@@ -185,7 +183,7 @@ async fn an_effects_error_is_the_attempts_and_a_typed_end_stays_what_it_is(bed: 
 }
 
 async fn no_connection_is_held_while_handlers_are_outside(bed: &Bed) {
-    let outside = ids_of(bed.rowlock.enqueue_all_now((0..4).map(|n| Other { n })).await.unwrap());
+    let outside = bed.rowlock.enqueue_all_now((0..4).map(|n| Other { n })).await.unwrap();
     let (meet, leave) = (Arc::new(Barrier::new(5)), CancellationToken::new());
     let (met, left) = (meet.clone(), leave.clone());
     let handler = move |mut cx: Staged, _: Other| {

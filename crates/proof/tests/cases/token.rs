@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rowlock::{Ended, Fail, State};
 
-use super::{Bed, Note, Running, fail, ids_of, sql, until, write};
+use super::{Bed, Note, Running, fail, sql, until, write};
 use crate::db::{Conn, Outcome, Staged};
 
 /// What recovery and a new owner do while this attempt is outside: the lease is another worker's under a new epoch.
@@ -40,13 +40,12 @@ async fn ends(cx: Staged<String>, job: Note) -> Outcome {
 
 async fn a_late_worker_cannot_settle_a_reclaimed_job(bed: &Bed) {
     let texts = ["done", "failed", "batch", "retry", "defer", "retire", "cancel"];
-    let mut ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now(texts.map(Note::new))
-            .if_retired(Note::new("undo"))
-            .await
-            .unwrap(),
-    );
+    let mut ids = bed
+        .rowlock
+        .enqueue_all_now(texts.map(Note::new))
+        .if_retired(Note::new("undo"))
+        .await
+        .unwrap();
     let stays = bed.note("stays").await;
     let worker = bed.worker().state(bed.database.url.clone()).staged(ends);
     let running = Running::start(worker);

@@ -14,16 +14,15 @@ use rowlock::{Ended, Error, Event, State};
 use sqlx::Connection;
 use tokio::sync::{Barrier, Notify};
 
-use super::{AT_ONCE, Bed, LEASE, Note, Other, Running, Seen, fail, ids_of, note, until, write};
+use super::{AT_ONCE, Bed, LEASE, Note, Other, Running, Seen, fail, note, until, write};
 use crate::db::{Ctx, Outcome, Rowlock, Staged, Tx, Worker};
 
 async fn a_stop_waits_for_what_runs_and_releases_what_has_not_started(bed: &Bed) {
-    let ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now((0..4).map(|_| Note::new("x")))
-            .await
-            .unwrap(),
-    );
+    let ids = bed
+        .rowlock
+        .enqueue_all_now((0..4).map(|_| Note::new("x")))
+        .await
+        .unwrap();
     let started = Seen::default();
     let entered = started.clone();
     let handler = move |cx: Ctx, job: Note, mut tx: Tx| {
@@ -123,20 +122,19 @@ async fn crowd(cx: Staged<Crowd>, _: Note) -> Outcome {
 }
 
 async fn each_queue_keeps_to_its_own_concurrency(bed: &Bed) {
-    let mut ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now((0..15).map(|_| Note::new("x")))
-            .queue("a")
-            .await
-            .unwrap(),
-    );
-    ids.extend(ids_of(
+    let mut ids = bed
+        .rowlock
+        .enqueue_all_now((0..15).map(|_| Note::new("x")))
+        .queue("a")
+        .await
+        .unwrap();
+    ids.extend(
         bed.rowlock
             .enqueue_all_now((0..15).map(|_| Note::new("x")))
             .queue("b")
             .await
             .unwrap(),
-    ));
+    );
     let worker = Worker::new(&bed.rowlock).queue("a", 2).queue("b", 5);
     bed.work(worker.state(Crowd::default()).staged(crowd), &ids).await;
 
@@ -217,12 +215,11 @@ async fn a_commit_wakes_an_idle_worker_at_once(bed: &Bed) {
 type Told = (i64, i32, Ended, bool);
 
 async fn one_event_per_attempt_comes_after_its_commit(bed: &Bed) {
-    let ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now(["fine", "again", "batch"].map(Note::new))
-            .await
-            .unwrap(),
-    );
+    let ids = bed
+        .rowlock
+        .enqueue_all_now(["fine", "again", "batch"].map(Note::new))
+        .await
+        .unwrap();
     let told: Arc<Mutex<Vec<Told>>> = Arc::default();
     let (telling, url) = (told.clone(), bed.database.url.clone());
     let listener = move |event: &Event| {
@@ -276,19 +273,18 @@ async fn one_event_per_attempt_comes_after_its_commit(bed: &Bed) {
 }
 
 async fn a_listener_that_panics_harms_nobody(bed: &Bed) {
-    let ids = ids_of(
-        bed.rowlock
-            .enqueue_all_now((0..5).map(|_| Note::new("x")))
-            .await
-            .unwrap(),
-    );
+    let ids = bed
+        .rowlock
+        .enqueue_all_now((0..5).map(|_| Note::new("x")))
+        .await
+        .unwrap();
     let worker = bed.worker().on_event(|_| panic!("a listener's own fault")).atomic(note);
     let counters = bed.work(worker, &ids).await;
     assert_eq!((bed.ledger().await, counters.settled(Ended::Done)), (5, 5));
 }
 
 async fn two_workers_share_the_work(bed: &Bed) {
-    let ids = ids_of(bed.rowlock.enqueue_all_now((0..2).map(|n| Other { n })).await.unwrap());
+    let ids = bed.rowlock.enqueue_all_now((0..2).map(|n| Other { n })).await.unwrap();
     let meet = Arc::new(Barrier::new(2));
     let worker = || {
         let meet = meet.clone();

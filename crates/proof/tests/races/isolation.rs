@@ -331,7 +331,7 @@ async fn two_handlers_in_a_deadlock_are_both_done_once_at_every_level(mut bed: B
         let counters = running.done(2).await;
         let mut errors = String::new();
         for id in ids {
-            let (ends, said) = told(&mut bed, id.id()).await;
+            let (ends, said) = told(&mut bed, id).await;
             assert_eq!(ends.last(), Some(&Ended::Done), "{level:?}");
             errors += &said;
         }

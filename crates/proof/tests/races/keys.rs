@@ -349,13 +349,13 @@ async fn a_next_link_that_waits_for_a_key_holds_up_no_other(mut bed: Bed) {
         until("the others to be done", Duration::from_secs(20), enough).await;
     };
     done(19).await;
-    assert_eq!(bed.places(ticks[0].id()).await, [0, 1, 0], "it waits, leased");
+    assert_eq!(bed.places(ticks[0]).await, [0, 1, 0], "it waits, leased");
     open.rollback().await;
     // The waiting one, and the link that it makes now.
     done(21).await;
     stop.cancel();
     running.await.unwrap().unwrap();
-    assert_eq!(rowlock.observe().chain(ticks[0].id()).await.unwrap().len(), 2);
+    assert_eq!(rowlock.observe().chain(ticks[0]).await.unwrap().len(), 2);
     assert_eq!(counters.settled(Ended::Done), 21);
 }
 

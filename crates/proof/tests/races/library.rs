@@ -7,7 +7,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use proof::bed::{ids_of, until};
+use proof::bed::until;
 use rowlock::{
     Counters, Ended, Job,
     postgres::{Ctx, Outcome, Rowlock, Tx, Worker},
@@ -213,7 +213,7 @@ async fn an_old_open_transaction_does_not_make_claims_walk_what_is_gone(mut bed:
     running.done(JOBS as u64, Duration::from_secs(120)).await;
     running.stop().await;
 
-    let newest = ids_of(bed.rowlock.enqueue_all_now((0..20).map(|n| Tick { n })).await.unwrap());
+    let newest = bed.rowlock.enqueue_all_now((0..20).map(|n| Tick { n })).await.unwrap();
     let (queue, kind, priority) = lane(&mut bed).await;
     let from = sqlx::query_scalar("select due_at::text from rowlock.ready where id = $1").bind(newest[0]);
     let cursor: String = from.fetch_one(&mut bed.eye).await.unwrap();
