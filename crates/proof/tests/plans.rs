@@ -282,3 +282,38 @@ async fn a_sweep_of_waits_costs_next_to_nothing_while_nobody_waits() {
     )
     .await;
 }
+
+#[tokio::test]
+async fn the_journals_statements_cost_the_same_however_long_it_is() {
+    on_each_server("the_journals_statements_cost_the_same_however_long_it_is", async |mut bed| {
+        backlog(&mut bed.eye, 2_000).await;
+        // One effect for each job, of which every thousandth is in doubt and the first is in flight.
+        let fill = "insert into rowlock.lease
+              select id, 1, 1, 1, 3, queue_no, kind_no, alone, priority, clock_timestamp() from rowlock.ready where id = 7;
+            insert into rowlock.effect (id, name, key, state, policy, tries, epoch, worker, begun_at, deadline_at)
+              select id, 'call', id || ':call', case when id % 1000 = 7 then 'open' else 'replied' end, 'retry', 1, 1, 1,
+                clock_timestamp(), clock_timestamp()
+              from rowlock.ready;
+            analyze";
+        script(&mut bed.eye, fill).await.unwrap();
+        let statements = [
+            ("begin", sql!("effect_begin"), "7, 1, 1, 'new', 'k', 'retry', null, 1, null, true"),
+            ("begin again", sql!("effect_begin"), "7, 1, 1, 'call', 'k', 'retry', null, 1, null, true"),
+            ("end", sql!("effect_end"), "7, 1, 1, 'call', 'replied', '1', null, null"),
+            ("known", sql!("effect_known"), "7, 1, 1, 'call'"),
+            ("one", sql!("effect"), "7"),
+            ("of a job", sql!("effects_of"), "7, false, 100"),
+            ("newest", sql!("effects"), "10"),
+            ("in doubt", sql!("effects_doubtful"), "100"),
+            ("lock", sql!("effect_lock"), "7"),
+            ("resolve", sql!("effect_resolve"), "7, 'undone', null, 'tester', null"),
+        ];
+        for (what, text, args) in statements {
+            let plan = explain(&mut bed.eye, text, args, true).await;
+            assert!(plan.nodes().iter().all(|n| n.kind() != "Seq Scan"), "{what}: {}", plan.shown());
+            let limit = if what == "in doubt" { 400 } else { 80 };
+            assert!(plan.buffers() < limit, "{what} costs {} buffers: {}", plan.buffers(), plan.shown());
+        }
+    })
+    .await;
+}

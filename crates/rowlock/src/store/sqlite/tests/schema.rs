@@ -138,6 +138,15 @@ async fn hot_statements_use_their_index() {
         let settle = plan(file).await;
         assert!(settle.contains(" USING INTEGER PRIMARY KEY"), "{settle}");
     }
+    let end = plan("effect_end").await;
+    let by_name = "SEARCH rowlock_effect USING INDEX sqlite_autoindex_rowlock_effect_1 (id=? AND name=?)";
+    assert!(end.contains(by_name), "{end}");
+    let doubtful = plan("effects_doubtful").await;
+    assert!(
+        doubtful.contains("SCAN e USING INDEX rowlock_effect_doubt"),
+        "{doubtful}"
+    );
+    assert!(!doubtful.contains("TEMP B-TREE"), "{doubtful}");
     let status = plan("status").await;
     assert!(
         status.contains("SCAN r USING COVERING INDEX rowlock_ready_order"),
