@@ -68,6 +68,38 @@ fn a_failed_request_leaves_neither_order_nor_job() {
 }
 
 #[test]
+fn a_job_waits_for_its_approval_or_its_time_limit() {
+    expect(
+        "approval",
+        &[
+            "job 1 is waiting",
+            "Now(1)",
+            "Already: the first answer stays",
+            "job 1 is done: \"paid, approved by Ada\"",
+            "job 2 is a case: its time limit came before this was completed: approval:2",
+            "request 1 is paid",
+            "request 2 is declined",
+        ],
+    );
+}
+
+#[test]
+fn a_body_lock_lets_in_as_many_as_it_has_slots() {
+    expect(
+        "body_lock",
+        &["12 jobs done", "ada: at most 1 at once", "acme: at most 2 at once"],
+    );
+}
+
+#[test]
+fn hooks_tell_of_what_was_committed_and_of_nothing_else() {
+    expect(
+        "after_commit",
+        &["Done(None)", "forget item 7, by attempt 2", "hooks that failed: 1"],
+    );
+}
+
+#[test]
 fn a_chain_runs_link_by_link_and_is_read_back() {
     expect(
         "atomic_chain",

@@ -134,9 +134,9 @@ fn status_counts_per_queue_and_kind() {
     file.ok(&["enqueue", "refund", "{}", "--queue", "money"]);
 
     let shown = lines(&file.ok(&["status"]));
-    assert_eq!(shown[0], "queue kind due scheduled leased cases oldest due");
-    assert!(shown[1].starts_with("default charge 1 1 0 0 "), "{shown:?}");
-    assert!(shown[2].starts_with("money refund 1 0 0 0 "), "{shown:?}");
+    assert_eq!(shown[0], "queue kind due scheduled waiting leased cases oldest due");
+    assert!(shown[1].starts_with("default charge 1 1 0 0 0 "), "{shown:?}");
+    assert!(shown[2].starts_with("money refund 1 0 0 0 0 "), "{shown:?}");
     let status: serde_json::Value = serde_json::from_str(&file.ok(&["status", "--json"])).unwrap();
     assert_eq!(
         (&status["lanes"][0]["scheduled"], &status["workers"]),
@@ -228,6 +228,56 @@ async fn a_case_is_listed_explained_and_reopened_once() {
         file.refused(&["reopen", "2"]),
         "error: job 2 is ready, not a case; only cases can be reopened\n"
     );
+}
+
+#[tokio::test]
+async fn a_waiting_job_is_shown_completed_once_and_waits_again_after_a_reopen() {
+    let file = File::migrated();
+    let rowlock = sqlite::Rowlock::open(&file.url).unwrap();
+    for order in [1, 2] {
+        let wait = rowlock.enqueue_now(Charge { order }).waits_for("approval:42");
+        let _ = wait.await.unwrap();
+    }
+    let late = rowlock
+        .enqueue_now(Charge { order: 3 })
+        .waits_for("late")
+        .wait_limit(Duration::ZERO);
+    let _ = late.await.unwrap();
+    assert!(lines(&file.ok(&["status"]))[1].starts_with("orders charge 0 0 3 0 0"));
+    let shown = lines(&file.ok(&["jobs", "--state", "waiting"]));
+    assert!(shown[3].starts_with("1 charge orders waiting 0/2 "), "{shown:?}");
+    let shown = lines(&file.ok(&["inspect", "1"]));
+    assert!(shown.iter().any(|l| l == "waits for approval:42"), "{shown:?}");
+
+    assert_eq!(
+        file.refused(&["complete", "approval:42", "{"])
+            .lines()
+            .next()
+            .unwrap()
+            .split(':')
+            .nth(1),
+        Some(" answer")
+    );
+    let done = file.ok(&["complete", "approval:42", "{\"by\": \"Ada\"}"]);
+    assert_eq!(done, "completed approval:42: 2 jobs moved to ready\n");
+    let again = file.ok(&["complete", "approval:42"]);
+    assert_eq!(again, "approval:42 was completed before; the first answer stays\n");
+    let shown = lines(&file.ok(&["inspect", "1"]));
+    assert!(shown.iter().any(|l| l == "waited for approval:42"), "{shown:?}");
+
+    let worker = sqlite::Worker::new(&rowlock).queue("none", 1).atomic(charge);
+    let counters = worker.counters();
+    let over = async {
+        while counters.waits_over() < 1 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    let over = async { tokio::time::timeout(Duration::from_secs(30), over).await.unwrap() };
+    worker.run_until(over).await.unwrap();
+    let reason = "its time limit came before this was completed: late";
+    assert!(lines(&file.run(&["cases"]).out)[1].ends_with(reason));
+    let said = file.ok(&["reopen", "3"]);
+    assert_eq!(said, "reopened 3; it waits for late (rowlock complete late)\n");
 }
 
 #[test]

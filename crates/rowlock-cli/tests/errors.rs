@@ -164,7 +164,7 @@ fn wrong_usage_ends_with_code_2_and_a_hint() {
     let said = rowlock(&["jobs", "--state", "lost"]);
     assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
     assert!(
-        said.err.contains("give ready, leased, case or finished"),
+        said.err.contains("give ready, waiting, leased, case or finished"),
         "{}",
         said.err
     );

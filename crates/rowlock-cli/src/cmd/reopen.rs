@@ -1,6 +1,7 @@
-//! `rowlock reopen`: puts a case back to ready.
+//! `rowlock reopen`: puts a case back to ready, or to waiting while what it waits for has not come.
 
 use anyhow::Result;
+use rowlock::State;
 
 use super::Place;
 use crate::output;
@@ -15,6 +16,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
-    place.checked().await?.operate().reopen(args.id, &args.actor).await?;
-    output::print(&format!("reopened {}\n", args.id))
+    let admin = place.checked().await?;
+    admin.operate().reopen(args.id, &args.actor).await?;
+    let job = admin.observe().job(args.id).await?;
+    let waits = job
+        .filter(|job| job.state == State::Waiting)
+        .and_then(|job| job.waits_for);
+    let waits = waits.map(|name| format!("; it waits for {name} (rowlock complete {name})"));
+    output::print(&format!("reopened {}{}\n", args.id, waits.unwrap_or_default()))
 }
