@@ -95,6 +95,7 @@ impl Scene for Args {
             steps: 3,
             unit: "orders",
             kills: self.kills() as usize,
+            bar: 24,
         };
         let ran = Run::new(show, &mut ground, crew, Some(&mut provider), (Orders, size));
         let ran = ran.to_the_end().await?;
