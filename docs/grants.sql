@@ -35,10 +35,14 @@ grant select, insert, delete, update (alone) on rowlock.ready to rowlock_worker;
 grant select, insert, delete, update (claimed_at) on rowlock.lease to rowlock_worker;
 grant select, insert on rowlock.outcome, rowlock.case_file to rowlock_worker;
 grant select, insert, delete, update (beat, dead) on rowlock.worker to rowlock_worker;
+-- What an effect is called is fixed when its intent is first stored.
+grant select, insert, update (state, policy, fingerprint, tries, epoch, worker, begun_at, deadline_at, ended_at, reply, error,
+  resolved_by) on rowlock.effect to rowlock_worker;
 grant execute on function rowlock.make_partitions(int, bigint), rowlock.drop_history(timestamptz) to rowlock_worker;
 
--- Looks at everything and reopens cases.
+-- Looks at everything, reopens cases and resolves effects in doubt.
 grant select on rowlock.jobs, rowlock.job, rowlock.ready, rowlock.lease, rowlock.outcome, rowlock.case_file, rowlock.worker,
-  rowlock.audit to rowlock_operator;
+  rowlock.audit, rowlock.effects, rowlock.effect to rowlock_operator;
+grant update (state, reply, ended_at, resolved_by) on rowlock.effect to rowlock_operator;
 grant delete on rowlock.case_file to rowlock_operator;
 grant insert on rowlock.ready, rowlock.audit to rowlock_operator;

@@ -20,7 +20,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::jobs::{Abort, Atomic, Batched, Charge, Failing, Follow, Hold, Plain, Quick, Slow, Staged};
+pub use self::jobs::{Abort, Atomic, Batched, Charge, Failing, Follow, Hold, Parked, Plain, Quick, Slow, Staged};
 use crate::bed::until;
 
 /// The lease of a victim unless its orders say otherwise.

@@ -3,13 +3,17 @@
 
 use std::{rc::Rc, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use proof::{
     bed::postgres_servers,
     scene::{Scene, all_servers, on_each},
-    victim::{Atomic, Batched, Failing, Orders, PATIENCE, Staged, Victim},
+    victim::{Atomic, Batched, Failing, Orders, PATIENCE, Parked, Staged, Victim},
 };
-use rowlock::Ended::{self, Done, Lost, Retried};
+use rowlock::{
+    Admin, EffectFilter,
+    Ended::{self, Done, Lost, Retired, Retried},
+    Resolution,
+};
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
 
@@ -22,6 +26,7 @@ enum Shape {
     Failing,
     Staged,
     Batched,
+    Parked,
 }
 
 impl Shape {
@@ -31,11 +36,12 @@ impl Shape {
             Shape::Failing => scene.enqueue(Failing {}).await,
             Shape::Staged => scene.enqueue(Staged {}).await,
             Shape::Batched => scene.enqueue(Batched {}).await,
+            Shape::Parked => scene.enqueue(Parked {}).await,
         }
     }
 
     fn goes_outside(self) -> bool {
-        matches!(self, Shape::Staged | Shape::Batched)
+        matches!(self, Shape::Staged | Shape::Batched | Shape::Parked)
     }
 
     /// Rows of its own in the ledger.
@@ -139,16 +145,87 @@ killed! {
     a_staged_job_killed_after_its_claim_calls_once: Staged at "after-claim" ends [Lost, Done], calls 1;
     a_staged_job_killed_before_its_handler_calls_once: Staged at "before-handler" ends [Lost, Done], calls 1;
     a_staged_job_killed_before_its_call_calls_once: Staged at "before-effect" ends [Lost, Done], calls 1;
+    a_staged_job_killed_after_its_intent_calls_once: Staged at "after-intent" ends [Lost, Done], calls 1;
     a_staged_job_killed_during_its_call_repeats_it_under_the_same_key: Staged at "outside" ends [Lost, Done], calls 2;
-    a_staged_job_killed_after_its_call_repeats_it_under_the_same_key: Staged at "after-effect" ends [Lost, Done], calls 2;
-    a_staged_job_killed_before_its_settle_happens_once: Staged at "before-settle" ends [Lost, Done], calls 2;
-    a_staged_job_killed_before_its_commit_happens_once: Staged at "before-commit" ends [Lost, Done], calls 2;
+    a_staged_job_killed_after_its_call_repeats_it_under_the_same_key: Staged at "before-reply" ends [Lost, Done], calls 2;
+    a_staged_job_killed_after_its_reply_is_stored_calls_once: Staged at "after-reply" ends [Lost, Done], calls 1;
+    a_staged_job_killed_before_its_settle_happens_once: Staged at "before-settle" ends [Lost, Done], calls 1;
+    a_staged_job_killed_before_its_commit_happens_once: Staged at "before-commit" ends [Lost, Done], calls 1;
     a_staged_job_killed_after_its_commit_is_not_run_again: Staged at "after-commit" ends [Done], calls 1;
 
     a_batched_job_killed_before_its_call_calls_once: Batched at "before-effect" ends [Lost, Done], calls 1;
-    a_batched_job_killed_after_its_call_repeats_it_under_the_same_key: Batched at "after-effect" ends [Lost, Done], calls 2;
-    a_batched_job_killed_before_its_batch_is_written_happens_once: Batched at "before-batch" ends [Lost, Done], calls 2;
+    a_batched_job_killed_after_its_call_repeats_it_under_the_same_key: Batched at "before-reply" ends [Lost, Done], calls 2;
+    a_batched_job_killed_before_its_batch_is_written_happens_once: Batched at "before-batch" ends [Lost, Done], calls 1;
     a_batched_job_killed_after_its_batch_is_written_is_not_run_again: Batched at "after-batch" ends [Done], calls 1;
+
+    a_parked_job_killed_before_its_intent_calls_once: Parked at "before-effect" ends [Lost, Done], calls 1;
+    a_parked_job_killed_after_its_reply_is_stored_calls_once: Parked at "after-reply" ends [Lost, Done], calls 1;
+}
+
+/// A worker killed with an open intent: the next one makes a case of the job without a call, and a person decides.
+async fn parked(scene: Rc<Scene>, point: &'static str, calls: usize) -> Result<()> {
+    let id = Shape::Parked.enqueue(&scene).await?;
+    let mut first = scene.victim(&scene.orders(), Some(point))?;
+    first.stands_at(point).await?;
+    first.kill()?;
+    let mut second = scene.victim(&scene.orders(), None)?;
+    scene
+        .until_number("select count(*) from rowlock.case_file", 1, PATIENCE)
+        .await;
+    ensure!(scene.provider.calls(id) == calls, "{} calls", scene.provider.calls(id));
+
+    let doubtful = EffectFilter {
+        doubtful: true,
+        ..EffectFilter::default()
+    };
+    let effects = scene.observe().effects(&doubtful).await?;
+    let [effect] = &effects[..] else {
+        bail!("{effects:?}");
+    };
+    let case = scene.observe().case(id).await?.context("no case")?;
+    for shown in [
+        format!("effect {} \"charge\" is in doubt since ", effect.no),
+        format!("its key is {}", effect.key),
+        format!("`rowlock effect resolve {} --not-happened`", effect.no),
+    ] {
+        ensure!(case.reason.contains(&shown), "{shown} is not in: {}", case.reason);
+    }
+    // The provider's own log decides.
+    let happened = match calls {
+        0 => Resolution::NotHappened,
+        _ => Resolution::Happened(format!("receipt for {}", effect.key).into()),
+    };
+    let operate = Admin::open(&scene.database.url, "rowlock")?.operate();
+    operate.resolve_effect(effect.no, happened, "tess").await?;
+    operate.reopen(id, "tess").await?;
+    scene.until_finished(id).await;
+    second.stop().await?;
+    ensure!(scene.provider.calls(id) == 1, "{} calls", scene.provider.calls(id));
+    let rows = scene
+        .number("select count(*) from ledger where note like 'receipt for %:charge'")
+        .await?;
+    ensure!(rows == 1, "{rows} ledger rows");
+    let outcomes = scene.outcomes(id).await?;
+    ensure!(outcomes == [Lost, Retired, Done], "{outcomes:?}");
+    scene.at_rest().await
+}
+
+macro_rules! parked {
+    ($($name:ident: $point:literal, calls $calls:literal;)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn $name() -> Result<()> {
+                let case = concat!("crash::", stringify!($name));
+                on_each(all_servers(), VICTIM, case, |scene| parked(scene, $point, $calls)).await
+            }
+        )*
+    };
+}
+
+parked! {
+    a_parked_job_killed_after_its_intent_is_a_case_until_resolved: "after-intent", calls 0;
+    a_parked_job_killed_during_its_call_is_a_case_until_resolved: "outside", calls 1;
+    a_parked_job_killed_before_its_reply_is_stored_is_a_case_until_resolved: "before-reply", calls 1;
 }
 
 /// Makes COMMIT itself take a while on the server: a deferred trigger that sleeps, for the first row only.

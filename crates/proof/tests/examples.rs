@@ -95,6 +95,20 @@ fn a_lost_reply_is_asked_for_again_under_the_same_key_and_charged_once() {
 }
 
 #[test]
+fn a_parked_effect_is_resolved_by_a_person_and_not_called_again() {
+    expect(
+        "effect_park",
+        &[
+            "effect 1 \"transfer\": uncertain, policy park",
+            "  heard: connection reset before the answer arrived",
+            "  resolved by ada: it happened; job 1 reopened",
+            "job 1: finished, result \"transfer 1 over 800 cents\"",
+            "the bank was asked 1 time",
+        ],
+    );
+}
+
+#[test]
 fn a_job_out_of_attempts_becomes_a_case_and_is_reopened() {
     expect(
         "retries_and_a_case",

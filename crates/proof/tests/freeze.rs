@@ -13,9 +13,9 @@ use anyhow::{Context, Result, ensure};
 use proof::{
     bed::postgres_servers,
     scene::{Scene, all_servers, on_each},
-    victim::{Atomic, Batched, LEASE, Orders, PATIENCE, Plain, Staged, Victim},
+    victim::{Atomic, Batched, LEASE, Orders, PATIENCE, Parked, Plain, Staged, Victim},
 };
-use rowlock::Ended::{Done, Lost};
+use rowlock::Ended::{Done, Lost, Retired};
 use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
@@ -183,13 +183,64 @@ async fn a_worker_frozen_during_its_outside_call_loses_and_the_call_counts_once(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_reply_of_a_worker_frozen_before_it_is_stored_is_refused() -> Result<()> {
+    let case = "freeze::the_reply_of_a_worker_frozen_before_it_is_stored_is_refused";
+    on_each(all_servers(), VICTIM, case, |scene| async move {
+        let id = scene.enqueue(Parked {}).await?;
+        let mut first = parked_past_its_lease(&scene, id, "before-reply").await?;
+        first.thaw()?;
+        first.go_on()?;
+        first.reports("lease_lost").await;
+        first.stop().await?;
+        // It had the receipt in its hands, but the doubt was somebody else's by then.
+        let effects = scene
+            .number("select count(*) from rowlock.effects where state = 'uncertain'")
+            .await?;
+        ensure!((effects, scene.provider.calls(id)) == (1, 1), "{effects} doubts");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_worker_frozen_between_its_intent_and_its_call_does_not_call_when_it_wakes() -> Result<()> {
+    let case = "freeze::a_worker_frozen_between_its_intent_and_its_call_does_not_call_when_it_wakes";
+    on_each(all_servers(), VICTIM, case, |scene| async move {
+        let id = scene.enqueue(Parked {}).await?;
+        let mut first = parked_past_its_lease(&scene, id, "after-intent").await?;
+        first.thaw()?;
+        first.go_on()?;
+        first.reports("lease_lost").await;
+        first.stop().await?;
+        ensure!(scene.provider.calls(id) == 0, "{} calls", scene.provider.calls(id));
+        Ok(())
+    })
+    .await
+}
+
+/// Frozen with an open intent until another worker has made a case of the job.
+async fn parked_past_its_lease(scene: &Scene, id: i64, point: &'static str) -> Result<Victim> {
+    let mut first = scene.victim(&scene.orders(), Some(point))?;
+    first.stands_at(point).await?;
+    freeze(scene, &mut first).await?;
+    let mut second = scene.victim(&scene.orders(), None)?;
+    scene
+        .until_number("select count(*) from rowlock.case_file", 1, PATIENCE)
+        .await;
+    second.stop().await?;
+    let outcomes = scene.outcomes(id).await?;
+    ensure!(outcomes == [Lost, Retired], "{outcomes:?}");
+    Ok(first)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_worker_frozen_before_its_batch_is_written_loses() -> Result<()> {
     let case = "freeze::a_worker_frozen_before_its_batch_is_written_loses";
     on_each(all_servers(), VICTIM, case, |scene| async move {
         let id = scene.enqueue(Batched {}).await?;
         frozen_past_its_lease(&scene, id, "before-batch").await?;
         let (calls, effects) = (scene.provider.calls(id), scene.provider.effects(id));
-        ensure!((calls, effects) == (2, 1), "{calls} calls with {effects} keys");
+        ensure!((calls, effects) == (1, 1), "{calls} calls with {effects} keys");
         let links = scene
             .number("select count(*) from rowlock.job where kind = 'follow'")
             .await?;
@@ -200,12 +251,12 @@ async fn a_worker_frozen_before_its_batch_is_written_loses() -> Result<()> {
 }
 
 /// The frozen one wakes up while the job is in its new owner's hands: it can neither finish it nor hand it back.
-async fn woken_in_the_middle(scene: Rc<Scene>, id: i64, point: &'static str) -> Result<()> {
+async fn woken_in_the_middle(scene: Rc<Scene>, id: i64, point: &'static str, calls: usize) -> Result<()> {
     let mut first = scene.victim(&scene.orders(), Some(point))?;
     first.stands_at(point).await?;
     freeze(&scene, &mut first).await?;
-    let mut second = scene.victim(&scene.orders(), Some("outside"))?;
-    second.stands_at("outside").await?;
+    let mut second = scene.victim(&scene.orders(), Some(point))?;
+    second.stands_at(point).await?;
 
     first.thaw()?;
     first.go_on()?;
@@ -223,8 +274,8 @@ async fn woken_in_the_middle(scene: Rc<Scene>, id: i64, point: &'static str) -> 
         "{:?}",
         scene.outcomes(id).await?
     );
-    let (calls, effects) = (scene.provider.calls(id), scene.provider.effects(id));
-    ensure!((calls, effects) == (2, 1), "{calls} calls with {effects} keys");
+    let (seen, effects) = (scene.provider.calls(id), scene.provider.effects(id));
+    ensure!((seen, effects) == (calls, 1), "{seen} calls with {effects} keys");
     let links = scene
         .number("select count(*) from rowlock.job where kind = 'follow'")
         .await?;
@@ -237,7 +288,7 @@ async fn a_late_worker_cannot_finish_a_job_in_its_new_owners_hands() -> Result<(
     let case = "freeze::a_late_worker_cannot_finish_a_job_in_its_new_owners_hands";
     on_each(all_servers(), VICTIM, case, |scene| async move {
         let id = scene.enqueue(Batched {}).await?;
-        woken_in_the_middle(scene, id, "before-batch").await
+        woken_in_the_middle(scene, id, "before-batch", 1).await
     })
     .await
 }
@@ -247,7 +298,7 @@ async fn a_late_worker_cannot_hand_back_a_job_in_its_new_owners_hands() -> Resul
     let case = "freeze::a_late_worker_cannot_hand_back_a_job_in_its_new_owners_hands";
     on_each(all_servers(), VICTIM, case, |scene| async move {
         let id = scene.enqueue(Staged {}).await?;
-        woken_in_the_middle(scene.clone(), id, "outside").await?;
+        woken_in_the_middle(scene.clone(), id, "outside", 2).await?;
         once_in_the_ledger(&scene, id).await
     })
     .await

@@ -14,8 +14,8 @@ use std::{
 
 use proof::bed::{Database, Server, postgres_servers, until};
 use rowlock::{
-    Counters, Ended, Fail, Job, JobFilter, State,
-    postgres::{Ctx, Outcome, Rowlock, Tx, Worker},
+    Counters, EffectFilter, Ended, Fail, Job, JobFilter, Resolution, State,
+    postgres::{Ctx, Outcome, Rowlock, Staged, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection};
@@ -114,8 +114,9 @@ async fn first(_cx: Ctx, job: First, mut tx: Tx) -> Outcome {
     tx.done().then(Second {}).ok()
 }
 
-async fn second(_cx: Ctx, _job: Second, tx: Tx) -> Outcome {
-    tx.done().ok()
+async fn second(cx: Staged, _job: Second) -> Outcome {
+    cx.effect("call", |_| async { Ok::<_, Fail>(1) }).await?;
+    cx.done().ok()
 }
 
 /// Leaves one job with a worker that has not beaten for an hour.
@@ -138,7 +139,7 @@ async fn lose_a_worker(pg: &mut PgConnection) {
 /// Runs a worker on this handle until so many attempts are done.
 async fn work_until_done(rowlock: &Rowlock, jobs: u64) -> Arc<Counters> {
     let worker = Worker::new(rowlock).queue("default", 4).lease(Duration::from_secs(2));
-    let worker = worker.atomic(first).atomic(second);
+    let worker = worker.atomic(first).staged(second);
     let (counters, stop) = (worker.counters(), CancellationToken::new());
     let stopped = stop.clone();
     let running = tokio::spawn(worker.run_until(async move { stopped.cancelled().await }));
@@ -205,7 +206,15 @@ async fn every_role_can_do_its_part() {
         assert_eq!(look.attempts(lost).await.unwrap().len(), 2);
         assert_eq!(look.chain(lost).await.unwrap().len(), 2);
         assert_eq!(look.cases(10).await.unwrap().len(), 1);
-        operator.operate().reopen(retired, "tester").await.unwrap();
+        let effects = look.effects(&EffectFilter::default()).await.unwrap();
+        assert_eq!(effects.len(), 22);
+        script(&mut granted.root, "update rowlock.effect set state = 'uncertain'")
+            .await
+            .unwrap();
+        let operate = operator.operate();
+        let resolved = operate.resolve_effect(effects[0].no, Resolution::NotHappened, "tester");
+        assert_eq!(resolved.await.unwrap(), effects[0].id);
+        operate.reopen(retired, "tester").await.unwrap();
         assert_eq!(look.job(retired).await.unwrap().unwrap().state, State::Ready);
         granted.end(&server).await;
     }
@@ -235,7 +244,12 @@ async fn no_role_can_do_anothers_part() {
         (PRODUCER, "job", sql!("job")),
         (PRODUCER, "reopen", sql!("reopen")),
         (PRODUCER, "partitions", sql!("partitions")),
+        (PRODUCER, "effect_begin", sql!("effect_begin")),
         (WORKER, "reopen", sql!("reopen")),
+        (WORKER, "effect_resolve", sql!("effect_resolve")),
+        (WORKER, "an effect's key", "update rowlock.effect set key = 'mine'"),
+        (OPERATOR, "effect_begin", sql!("effect_begin")),
+        (OPERATOR, "effect_end", sql!("effect_end")),
         (WORKER, "the case", "delete from rowlock.case_file"),
         (
             WORKER,
@@ -289,6 +303,9 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("enqueue"),
             NEXT_ID,
             sql!("compensate"),
+            sql!("effect_begin"),
+            sql!("effect_end"),
+            sql!("effect_known"),
             sql!("resolve_lock"),
             sql!("resolve_outcome"),
             sql!("mark_dead"),
@@ -317,6 +334,12 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("chain"),
             sql!("attempts"),
             sql!("cases"),
+            sql!("effect"),
+            sql!("effects"),
+            sql!("effects_doubtful"),
+            sql!("effects_of"),
+            sql!("effect_lock"),
+            sql!("effect_resolve"),
             sql!("reopen"),
             "select at, actor, verb, id from rowlock.audit",
         ],

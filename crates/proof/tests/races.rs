@@ -23,6 +23,7 @@ macro_rules! races {
 mod races {
     mod claim;
     mod commit;
+    mod effect;
     mod library;
     mod partitions;
     mod recover;

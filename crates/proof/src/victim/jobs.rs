@@ -37,6 +37,12 @@ pub struct Charge {
     pub park: bool,
 }
 
+/// Staged: calls the provider and parks when nobody knows whether the call happened, writes the ledger, goes on with
+/// [`Follow`].
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "parked", attempts = 25)]
+pub struct Parked {}
+
 /// The next link: atomic, writes the ledger.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(kind = "follow", attempts = 25)]

@@ -4,6 +4,7 @@
 
 pub(crate) mod catalog;
 pub(crate) mod explain;
+pub(crate) mod journal;
 pub(crate) mod session;
 
 use jiff::Timestamp;

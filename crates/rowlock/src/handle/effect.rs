@@ -9,7 +9,7 @@ use std::{
     fmt,
     future::{Future, IntoFuture},
     pin::Pin,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
@@ -161,6 +161,9 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> IntoFuture for Effect<'a, 
                 Start::Call(open) => open,
             };
             point!("after-intent");
+            if let Some(fail) = stood_still(self.effects, &intent, open).await {
+                return Err(fail);
+            }
             let answered = limited(self.limit, &intent.name, (self.call)(intent.effect_key())).await;
             point!("before-reply");
             match answered {
@@ -176,6 +179,8 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> IntoFuture for Effect<'a, 
 struct Open {
     no: i64,
     since: Timestamp,
+    /// When the intent, or what is known of it, was asked for.
+    asked: Instant,
 }
 
 enum Start<T> {
@@ -202,15 +207,21 @@ impl<T: Serialize + DeserializeOwned> Effect<'_, T> {
     /// Commits the intent, or finds out why there is nothing to call.
     async fn begin(&mut self, intent: &mut Intent) -> std::result::Result<Start<T>, Fail> {
         for _ in 0..LOOKS_MAX {
+            let asked = Instant::now();
             let known = match self.effects.begin(intent.clone()).await? {
                 Begun::LeaseLost => return Err(Fail::lease_lost()),
                 Begun::Go { no, since, doubted } => {
                     if doubted {
                         self.effects.tell_doubt(no, &intent.name);
                     }
-                    return Ok(Start::Call(Open { no, since }));
+                    return Ok(Start::Call(Open { no, since, asked }));
                 }
                 Begun::Known(known) => known,
+            };
+            let open = Open {
+                no: known.no,
+                since: known.since,
+                asked,
             };
             let step = step(&known, intent);
             if matches!(step, Step::Park | Step::Ask) && known.state == "open" {
@@ -223,11 +234,11 @@ impl<T: Serialize + DeserializeOwned> Effect<'_, T> {
                 Step::Park => {
                     let why = known.error.as_deref();
                     let why = why.unwrap_or("the attempt that called ended without a reply");
-                    return Err(Fail::retire(in_doubt(intent, Open::from(&known), why)));
+                    return Err(Fail::retire(in_doubt(intent, open, why)));
                 }
-                Step::Ask => match self.verdict(intent, Open::from(&known)).await? {
+                Step::Ask => match self.verdict(intent, open).await? {
                     Some(reply) => {
-                        let reply = happened(self.effects, intent, Open::from(&known), reply).await?;
+                        let reply = happened(self.effects, intent, open, reply).await?;
                         return Ok(Start::Reply(reply));
                     }
                     None => intent.again = true,
@@ -252,15 +263,6 @@ impl<T: Serialize + DeserializeOwned> Effect<'_, T> {
                 let why = "the reconciler does not know whether it happened";
                 Err(Fail::retry(in_doubt(intent, open, why)))
             }
-        }
-    }
-}
-
-impl From<&Known> for Open {
-    fn from(known: &Known) -> Open {
-        Open {
-            no: known.no,
-            since: known.since,
         }
     }
 }
@@ -373,9 +375,23 @@ async fn uncertain(effects: &Effects, intent: &Intent, open: Open, why: String, 
     effects.recorded(end, fail).await
 }
 
+/// A process that was frozen between its intent and its call wakes up when its lease may be over, and the doubt that it
+/// left behind resolved: it must not call any more.
+async fn stood_still(effects: &Effects, intent: &Intent, open: Open) -> Option<Fail> {
+    if open.asked.elapsed() < effects.lease {
+        return None;
+    }
+    let why = format!(
+        "effect {:?} was not called: the worker stood still before the call",
+        intent.name
+    );
+    let end = intent.end(EffectState::Undone, None, Some(why.clone()));
+    Some(effects.recorded(end, Fail::retry(why)).await)
+}
+
 /// What a case says, so that whoever opens it can go on.
 fn in_doubt(intent: &Intent, open: Open, why: &str) -> String {
-    let Open { no, since } = open;
+    let Open { no, since, .. } = open;
     format!(
         "effect {no} {:?} is in doubt since {since:.0}: {why}; its key is {}; find out whether it happened, then run \
          `rowlock effect resolve {no} --happened JSON` or `rowlock effect resolve {no} --not-happened`",

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::Result;
 use proof::victim::{
-    Abort, Atomic, Batched, Charge, Failing, Follow, Hold, Orders, Plain, Quick, Slow, Staged as StagedJob,
+    Abort, Atomic, Batched, Charge, Failing, Follow, Hold, Orders, Parked, Plain, Quick, Slow, Staged as StagedJob,
 };
-use rowlock::{Backoff, Fail};
+use rowlock::{Backoff, Effect, Fail};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +47,7 @@ fn worker(orders: &Orders) -> Result<Worker<Tools>> {
         .staged(batched)
         .staged(pay)
         .backoff(quickly)
+        .staged(parked)
         .staged(quick)
         .staged(slow)
         .staged(abort)
@@ -114,14 +115,20 @@ async fn batched(cx: Staged<Tools>, _job: Batched) -> Outcome {
     cx.done().then(Follow {}).ok()
 }
 
-async fn charge(cx: &Staged<Tools>) -> Result<String, Fail> {
+async fn parked(cx: Staged<Tools>, _job: Parked) -> Outcome {
+    let receipt = charge(&cx).park().await?;
+    let (id, mut tx) = (cx.id(), cx.settle().await?);
+    ledger(&mut tx, id, &receipt).await?;
+    tx.done().then(Follow {}).ok()
+}
+
+fn charge(cx: &Staged<Tools>) -> Effect<'_, String> {
     let (tools, id) = (cx.state(), cx.id());
-    cx.effect("charge", |key| async move {
+    cx.effect("charge", move |key| async move {
         let receipt = tools.call(&key.to_string(), id).await;
         point::stand("outside");
         receipt
     })
-    .await
 }
 
 async fn pay(cx: Staged<Tools>, job: Charge) -> Outcome {

@@ -99,9 +99,7 @@ impl Scene for Args {
             workers: self.workers.into(),
             seed: show.seed,
         };
-        let ran = Run::new(show, &mut ground, crew, None, (act, size))
-            .to_the_end()
-            .await?;
+        let ran = Run::new(show, &mut ground, crew, None, (act, size)).finish().await?;
         let found = check::check(&mut ground, show.site.folder(), processes).await?;
         Ok(report::Ended {
             found,

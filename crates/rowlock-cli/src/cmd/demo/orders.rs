@@ -98,7 +98,7 @@ impl Scene for Args {
             bar: 24,
         };
         let ran = Run::new(show, &mut ground, crew, Some(&mut provider), (Orders, size));
-        let ran = ran.to_the_end().await?;
+        let ran = ran.finish().await?;
         let found = check::check(&mut ground, &provider.tally().await?).await?;
         Ok(report::Ended {
             found,

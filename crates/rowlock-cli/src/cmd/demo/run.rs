@@ -178,7 +178,7 @@ impl<'a, DB: Tables, A: Act<DB>> Run<'a, DB, A> {
     }
 
     /// Runs until everything is done, or until it is clear that it will not be. Nobody is at work any more then.
-    pub(crate) async fn to_the_end(mut self) -> Result<Ran> {
+    pub(crate) async fn finish(mut self) -> Result<Ran> {
         let start = Instant::now();
         let mut next = Next::Waiting;
         let mut looked_at = start;
