@@ -36,6 +36,7 @@ pub struct Charge {
     /// Never call again while it is not known whether the order was charged.
     pub park: bool,
 }
+
 /// Staged: calls the provider and parks when nobody knows whether the call happened, writes the ledger, goes on with
 /// [`Follow`].
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]

@@ -77,9 +77,10 @@ impl Scene for Args {
             steps: 1,
             unit: "orders",
             kills: self.kills as usize,
+            bar: 16,
         };
         let ran = Run::new(show, &mut ground, crew, Some(&mut provider), (Charges, size));
-        let ran = ran.to_the_end().await?;
+        let ran = ran.finish().await?;
         let found = check::check(&mut ground, &provider.tally().await?).await?;
         Ok(report::Ended {
             found,

@@ -18,8 +18,6 @@ use super::{
     show::{Scene, Show},
 };
 
-/// Several, so that those who race are not always neighbours in one process.
-const PROCESSES: u32 = 2;
 /// How long an evaluation takes, in milliseconds.
 const EVALUATION_MS: std::ops::Range<u64> = 100..600;
 
@@ -35,11 +33,11 @@ pub(crate) struct Args {
     /// How many evaluations of each entity, one job each
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=1000))]
     evaluations: u32,
-    /// How many evaluations run at once, over two worker processes
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=2000))]
+    /// How many evaluations run at once, in two worker processes
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=2000))]
     workers: u32,
     /// How many connections they have between them
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(2..=200))]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=200))]
     pool: u32,
     /// Acts without asking the guard: see what it is for (exit code 1)
     #[arg(long)]
@@ -86,12 +84,14 @@ impl Scene for Args {
         role.extend(["--notes".to_owned(), show.site.folder().display().to_string()]);
         role.extend(self.careless.then(|| "--careless".to_owned()));
         let crew = crew.insert(Crew::new(&show.site, role)?);
-        crew.hire(PROCESSES as usize)?;
+        let processes = processes(self.workers, self.pool);
+        crew.hire(processes as usize)?;
         let size = Size {
             work: i64::from(self.entities) * i64::from(self.evaluations),
             steps: 1,
             unit: "evaluations",
             kills: 0,
+            bar: 16,
         };
         let act = Incidents {
             entities: self.entities.into(),
@@ -99,10 +99,8 @@ impl Scene for Args {
             workers: self.workers.into(),
             seed: show.seed,
         };
-        let ran = Run::new(show, &mut ground, crew, None, (act, size))
-            .to_the_end()
-            .await?;
-        let found = check::check(&mut ground, show.site.folder(), PROCESSES).await?;
+        let ran = Run::new(show, &mut ground, crew, None, (act, size)).finish().await?;
+        let found = check::check(&mut ground, show.site.folder(), processes).await?;
         Ok(report::Ended {
             found,
             ran,
@@ -158,10 +156,17 @@ impl<DB: Tables> Act<DB> for Incidents {
     }
 }
 
-/// This process's share of a number that all share.
-fn share(whole: u32, number: u32) -> usize {
-    let more = u32::from(number <= whole % PROCESSES);
-    (whole / PROCESSES + more) as usize
+/// More than one, so that those who race are not always neighbours in one process.
+fn processes(workers: u32, pool: u32) -> u32 {
+    workers.min(pool).min(2)
+}
+
+impl Role {
+    /// This process's share of what all of them share.
+    fn share(&self, whole: u32, number: u32) -> usize {
+        let processes = processes(self.workers, self.pool);
+        (whole / processes + u32::from(number <= whole % processes)) as usize
+    }
 }
 
 /// No kills here, so no hurry to call anybody dead.
@@ -190,9 +195,19 @@ mod tests {
 
     #[test]
     fn shares_add_up_to_the_whole() {
-        for whole in 2..20 {
-            let sum: usize = (1..=PROCESSES).map(|number| share(whole, number)).sum();
-            assert_eq!(sum, whole as usize);
+        for (workers, pool) in [(1, 1), (100, 1), (100, 5), (7, 3), (1, 9)] {
+            let role = Role {
+                workers,
+                pool,
+                careless: false,
+                notes: PathBuf::new(),
+            };
+            let numbers = 1..=processes(workers, pool);
+            for whole in [workers, pool] {
+                let shares: Vec<usize> = numbers.clone().map(|number| role.share(whole, number)).collect();
+                assert_eq!(shares.iter().sum::<usize>(), whole as usize);
+                assert!(!shares.contains(&0), "{shares:?}");
+            }
         }
     }
 }

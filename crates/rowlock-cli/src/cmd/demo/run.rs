@@ -116,6 +116,8 @@ pub(crate) struct Size {
     pub(crate) steps: i64,
     pub(crate) unit: &'static str,
     pub(crate) kills: usize,
+    /// The bar's own length; with what is said beside it, it must fit a narrow terminal.
+    pub(crate) bar: usize,
 }
 
 /// How a run went.
@@ -176,7 +178,7 @@ impl<'a, DB: Tables, A: Act<DB>> Run<'a, DB, A> {
     }
 
     /// Runs until everything is done, or until it is clear that it will not be. Nobody is at work any more then.
-    pub(crate) async fn to_the_end(mut self) -> Result<Ran> {
+    pub(crate) async fn finish(mut self) -> Result<Ran> {
         let start = Instant::now();
         let mut next = Next::Waiting;
         let mut looked_at = start;
@@ -328,7 +330,11 @@ fn bar(quiet: bool, size: &Size) -> ProgressBar {
     }
     // Draws on stderr, and nothing at all when that is no terminal.
     let bar = ProgressBar::new(u64::try_from(size.work * size.steps).unwrap_or_default());
-    let style = ProgressStyle::with_template("  {bar:24.green/dim} {pos}/{len} jobs · {msg} · {elapsed}");
+    let template = format!(
+        "  {{bar:{}.green/dim}} {{pos}}/{{len}} jobs · {{msg}} · {{elapsed}}",
+        size.bar
+    );
+    let style = ProgressStyle::with_template(&template);
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.with_style(style.progress_chars("━━─"))
         .with_message("starting workers")

@@ -16,7 +16,7 @@ pub(crate) struct Manners {
     /// Print one JSON object and nothing else
     #[arg(long, global = true)]
     json: bool,
-    /// Chooses whom to kill and when, and the provider's moods; a new one each time unless given
+    /// Chooses who fails when, and how long things take; a new one each time unless given
     #[arg(long, global = true)]
     seed: Option<u64>,
     /// Leave the database and the logs, and say where

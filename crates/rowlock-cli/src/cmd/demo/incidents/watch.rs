@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     super::{super::own::Tables, backoff},
-    LEASE, Role, share,
+    LEASE, Role,
 };
 
 #[derive(Serialize, Deserialize, Job)]
@@ -117,9 +117,9 @@ pub(crate) async fn work<DB: Tables>(
     let worker = Worker::new(rowlock)
         .state(watch.clone())
         .name(format!("demo worker {number}"))
-        .queue("demo", share(role.workers, number))
-        .prefetch(share(role.workers, number).min(10))
-        .connections(share(role.pool, number))
+        .queue("demo", role.share(role.workers, number))
+        .prefetch(role.share(role.workers, number).min(10))
+        .connections(role.share(role.pool, number))
         .lease(LEASE)
         .grace(LEASE / 2)
         .staged(evaluate::<DB>)
