@@ -174,6 +174,39 @@ fn a_stopping_worker_finishes_what_runs_and_hands_back_the_rest() {
 }
 
 #[test]
+fn a_webhook_delivered_again_adds_nothing_and_gets_the_first_answer() {
+    expect(
+        "once_webhook",
+        &[
+            "webhook evt_1: first, balance 500",
+            "webhook evt_1: repeat, balance 500",
+            "webhook evt_2: first, balance 1000",
+            "webhook evt_1: repeat, balance 500",
+            "webhook evt_1: refused",
+            "job for evt_2: repeat, balance 1000",
+            "job for evt_3: first, balance 1500",
+            "evt_3 is in the ledger: true",
+        ],
+    );
+}
+
+#[test]
+fn a_request_repeated_under_its_idempotency_key_is_charged_once() {
+    expect(
+        "idempotency_header",
+        &[
+            r#"key "k1", oars: 201 fresh "order 1: oars""#,
+            r#"key "k1", oars: 201 replayed "order 1: oars""#,
+            r#"key "k1", boat: 422 fresh "this idempotency key was used for another request""#,
+            r#"key "", oars: 400 fresh "idempotency-key: there is none; send one that names this operation, the same on every repeat""#,
+            r#"key "k2", boat: 402 fresh """#,
+            r#"key "k2", boat: 402 replayed """#,
+            "1 order, 200 cents left",
+        ],
+    );
+}
+
+#[test]
 fn every_example_is_tested_and_short() {
     let source = std::fs::read_to_string(root().join("crates/proof/tests/examples.rs")).unwrap();
     for entry in std::fs::read_dir(root().join("crates/rowlock/examples")).unwrap() {
