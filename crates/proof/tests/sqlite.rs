@@ -5,11 +5,16 @@
 /// What the cases call the database under test.
 mod db {
     pub(crate) use proof::bed::sqlite_server as servers;
-    pub(crate) use rowlock::sqlite::{Ctx, Outcome, Rowlock, Staged, Tx, Worker};
+    pub(crate) use rowlock::sqlite::{Ctx, Outcome, Rowlock, Staged, TestRig, Tx, Worker};
     pub(crate) type Conn = sqlx::SqliteConnection;
     pub(crate) type Backend = sqlx::Sqlite;
     /// How the engine's tables begin here.
     pub(crate) const TABLES: &str = "rowlock_";
+
+    /// A rig, and how its tables begin.
+    pub(crate) async fn rig(_url: &str) -> (TestRig, String) {
+        (TestRig::sqlite().await.unwrap(), TABLES.to_owned())
+    }
 }
 
 mod cases;

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use proof::bed::until;
 use rowlock::{
     Ended, Enqueued, Error, Existing, Hold, Job, JobOptions, Result, State,
@@ -12,7 +13,10 @@ use sqlx::PgConnection;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::steps::session::{Bed, Session};
+use crate::steps::{
+    session::{Bed, Session},
+    sql,
+};
 
 #[derive(Serialize, Deserialize, Job)]
 #[job(kind = "tick")]
@@ -221,6 +225,57 @@ async fn several_keys_given_in_opposite_order_wait_in_one_order(mut bed: Bed) {
     assert_eq!(made(&mut bed).await, (3, 3));
 }
 
+/// The sweep's second statement, for a key that its first one saw with this job.
+async fn sweep(pg: &mut PgConnection, id: i64) -> u64 {
+    let now = Some(jiff_sqlx::ToSqlx::to_sqlx(Timestamp::now()));
+    let swept = sqlx::query(sql!("sweep_keys"))
+        .bind(vec![KEY])
+        .bind(vec![id])
+        .bind(now)
+        .bind(now);
+    swept.execute(pg).await.unwrap().rows_affected()
+}
+
+/// The sweep saw the key of a finished job; when it comes to remove it, the key is another job's.
+async fn a_sweep_does_not_remove_a_key_that_was_taken_over_meanwhile(mut bed: Bed) {
+    let rowlock = bed.rowlock.clone();
+    let before = ended(&mut bed).await;
+    let taken = new(&put_open(&rowlock, &mut bed.eye, 1).await);
+    // Even one whose own job is finished: what was read of it is not true any more.
+    sqlx::raw_sql("delete from rowlock.ready")
+        .execute(&mut bed.eye)
+        .await
+        .unwrap();
+    assert_eq!(sweep(&mut bed.eye, before).await, 0);
+    assert_eq!(bed.count("select id from rowlock.job_key").await, taken);
+    assert_eq!(sweep(&mut bed.eye, taken).await, 1);
+}
+
+async fn a_sweep_skips_a_key_that_is_about_to_be_taken_over(mut bed: Bed) {
+    let before = ended(&mut bed).await;
+    let mut taking = bed.session().await;
+    taking.begin().await;
+    let taken = new(&put(&bed.rowlock.clone(), &mut taking.pg, 1).await);
+    // It would hang here if the sweep waited.
+    assert_eq!(sweep(&mut bed.eye, before).await, 0);
+    taking.commit().await;
+    assert_eq!(bed.count("select id from rowlock.job_key").await, taken);
+}
+
+/// An enqueue that has read that the hold is over finds the row gone, and takes the key anew.
+async fn a_key_swept_in_front_of_its_takeover_is_won(mut bed: Bed) {
+    let before = ended(&mut bed).await;
+    let mut sweeping = bed.session().await;
+    sweeping.begin().await;
+    sweeping.run("select from rowlock.job_key for update").await;
+    let session = bed.session().await;
+    let asking = waiting(&mut bed, session, 1).await;
+    assert_eq!(sweep(&mut sweeping.pg, before).await, 1);
+    sweeping.commit().await;
+    assert_ne!(new(&asking.await.unwrap().1), before);
+    assert_eq!(made(&mut bed).await, (2, 1));
+}
+
 const STRICTER: [&str; 2] = [
     "begin isolation level repeatable read",
     "begin isolation level serializable",
@@ -368,6 +423,9 @@ races!(
     who_comes_behind_an_open_takeover_waits_for_its_end,
     a_key_that_retention_removes_between_the_two_statements_is_won,
     several_keys_given_in_opposite_order_wait_in_one_order,
+    a_sweep_does_not_remove_a_key_that_was_taken_over_meanwhile,
+    a_sweep_skips_a_key_that_is_about_to_be_taken_over,
+    a_key_swept_in_front_of_its_takeover_is_won,
     a_key_in_a_stricter_transaction_is_new_existing_or_asks_to_try_again,
     a_stricter_transaction_that_waited_for_a_twin_asks_to_try_again,
     a_stricter_transaction_does_not_take_over_what_changed_since_its_snapshot,
