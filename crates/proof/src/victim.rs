@@ -215,6 +215,12 @@ impl Victim {
     /// # Panics
     /// When it does not end.
     pub async fn stop(&mut self) -> Result<()> {
+        // Another one may have done its work before it was even up.
+        until("a victim to be up", PATIENCE, || {
+            let up = !self.events("up").is_empty();
+            std::future::ready((up || self.has_ended()).then_some(()))
+        })
+        .await;
         self.signal(Signal::TERM)?;
         self.has_come_to_an_end().await;
         if !self.ended.is_some_and(|status| status.success()) {

@@ -80,6 +80,8 @@ async fn main() -> Result<()> {
     std::thread::spawn(end_with_parent);
     let stop = CancellationToken::new();
     let mut asked = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    // From here on it can be told to stop.
+    println!("{}", json!({"event": "up"}));
     let told = stop.clone();
     tokio::spawn(async move {
         asked.recv().await;
