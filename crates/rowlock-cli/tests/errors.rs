@@ -14,6 +14,8 @@ fn a_missing_schema_names_the_command_that_makes_it() {
         &["status"][..],
         &["jobs"],
         &["cases"],
+        &["effects"],
+        &["effect", "resolve", "1", "--not-happened"],
         &["inspect", "1"],
         &["reopen", "1"],
         &["enqueue", "k", "{}"],

@@ -196,9 +196,26 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Zero rows matched a guarded write: somebody did this already. Through a handler's `?` it settles the job as
 /// done, quietly, and is counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("already handled: no row matched")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AlreadyHandled;
+
+impl std::fmt::Display for AlreadyHandled {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        Handled.fmt(f)
+    }
+}
+
+impl std::error::Error for AlreadyHandled {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&Handled)
+    }
+}
+
+/// What is looked for in a chain of sources. A wrapper such as `anyhow::Error` hides the type of the outermost error,
+/// and of that one alone.
+#[derive(Debug, Error)]
+#[error("already handled: no row matched")]
+pub(crate) struct Handled;
 
 /// An outside call's error that says that the effect did not happen and will not: the request never left, or the other
 /// side refused it. Only this closes an intent so that the next attempt may call again whatever the policy.
@@ -225,8 +242,7 @@ impl NotDone {
 
 const DID_NOT_HAPPEN: &str = "the effect did not happen";
 
-/// What is looked for in a chain of sources. A wrapper such as `anyhow::Error` hides the type of the outermost error,
-/// and of that one alone.
+/// The same for [`NotDone`] as [`Handled`] is for [`AlreadyHandled`].
 #[derive(Debug, Error)]
 #[error("{DID_NOT_HAPPEN}")]
 pub(crate) struct Undone(#[source] Box<dyn std::error::Error + Send + Sync>);

@@ -1,6 +1,16 @@
 //! Intents and replies against recovery, and resolutions against attempts: whoever comes first, nothing is written by a
 //! worker that has lost its lease, and nobody calls what somebody else is just finding out about.
 
+use std::time::Duration;
+
+use proof::bed::until;
+use rowlock::{
+    Ended, Job,
+    postgres::{Outcome, Rowlock, Staged, Worker},
+};
+use serde::{Deserialize, Serialize};
+use sqlx::{Connection, PgConnection};
+
 use crate::steps::{
     Held, claim, claim_alone, enqueue, expire,
     journal::{begin, end, known, reply, resolve},
@@ -41,7 +51,7 @@ async fn shown(bed: &mut Bed) -> Vec<String> {
 async fn behind_an_expiry<T: Send + 'static>(
     bed: &mut Bed,
     held: Held,
-    write: impl AsyncFnOnce(&mut sqlx::PgConnection) -> T + Send + 'static,
+    write: impl AsyncFnOnce(&mut PgConnection) -> T + Send + 'static,
     end: impl AsyncFnOnce(&mut Session),
 ) -> T {
     let mut recovery = bed.session().await;
@@ -232,7 +242,42 @@ async fn two_resolutions_at_once_record_one(mut bed: Bed) {
     assert_eq!(bed.count("select count(*) from rowlock.audit").await, 1);
 }
 
+#[derive(Serialize, Deserialize, Job)]
+#[job(kind = "charge", attempts = 1)]
+struct Charge {
+    url: String,
+}
+
+/// Breaks every idle connection of the engine while it is outside.
+async fn charge(cx: Staged, job: Charge) -> Outcome {
+    let paid = cx.effect("charge", async |_| {
+        let mut pg = PgConnection::connect(&job.url).await?;
+        let cut = "select count(pg_terminate_backend(pid)) from pg_stat_activity
+            where datname = current_database() and application_name = 'rowlock engine'";
+        sqlx::query_scalar(cut).fetch_one(&mut pg).await
+    });
+    let cut: i64 = paid.park().await?;
+    cx.done().result(&cut).ok()
+}
+
+async fn a_reply_outlives_the_connections_that_broke_during_the_call(bed: Bed) {
+    let job = Charge { url: bed.url.clone() };
+    let id = bed.rowlock.enqueue_now(job).await.unwrap().id();
+    let worker = Worker::new(&bed.rowlock).queue("default", 1).staged(charge);
+    let counters = worker.counters();
+    let settled = async || (counters.settled(Ended::Done) + counters.settled(Ended::Retired) == 1).then_some(());
+    let stop = until("the job to be settled", Duration::from_secs(20), settled);
+    worker.run_until(stop).await.unwrap();
+
+    // The bed's own handle lost its connections too.
+    let look = Rowlock::open(&bed.url).unwrap().observe();
+    let job = look.job(id).await.unwrap().unwrap();
+    assert_eq!((job.last_outcome, &job.last_error), (Some(Ended::Done), &None));
+    assert!(job.result.unwrap().as_i64().unwrap() > 0, "no connection was cut");
+}
+
 races!(
+    a_reply_outlives_the_connections_that_broke_during_the_call,
     a_reply_keeps_recovery_away_until_it_has_committed,
     a_reply_behind_an_expiry_that_commits_is_refused,
     a_reply_behind_an_expiry_that_rolls_back_stands,

@@ -64,6 +64,44 @@ type Calling<'a, T> = Pin<Box<dyn Future<Output = std::result::Result<T, Fail>> 
 type Call<'a, T> = Box<dyn FnOnce(EffectKey) -> Calling<'a, T> + Send + 'a>;
 
 /// An outside call in the making; await it. See [`Staged::effect`](crate::Staged::effect).
+///
+/// ```
+/// use std::time::Duration;
+/// use rowlock::{Job, NotDone, Verdict, sqlite::{Outcome, Staged, TestRig}};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize, Job)]
+/// struct PayOut { cents: i64 }
+///
+/// async fn pay_out(cx: Staged, job: PayOut) -> Outcome {
+///     let attempt = cx.attempt();
+///     let transfer: String = cx
+///         .effect("transfer", |_key| async move {
+///             match attempt {
+///                 1 => Err(NotDone::because("connection refused").into()), // it never left: called again
+///                 _ => Err::<String, anyhow::Error>(anyhow::anyhow!("no answer")), // nobody knows
+///             }
+///         })
+///         .request(&job.cents)
+///         .limit(Duration::from_secs(10))
+///         .ask(|_key| async { Ok::<_, std::io::Error>(Verdict::Happened("transfer 1".to_owned())) })
+///         .await?;
+///     cx.done().result(&transfer).ok()
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # tokio::runtime::Runtime::new()?.block_on(async {
+/// let rig = TestRig::sqlite().await?.staged(pay_out);
+/// rig.enqueue(PayOut { cents: 800 }).await?;
+/// for _ in 0..2 {
+///     rig.run_once().await?.expect(rowlock::Ended::Retried);
+///     rig.advance(Duration::from_secs(10));
+/// }
+/// let ran = rig.run_once().await?.expect_done();
+/// assert_eq!(ran.job.and_then(|job| job.result), Some("transfer 1".into()));
+/// # rig.close().await?; Ok(()) })
+/// # }
+/// ```
 #[must_use = "an effect does nothing until it is awaited"]
 pub struct Effect<'a, T> {
     effects: &'a Effects,

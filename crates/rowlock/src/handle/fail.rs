@@ -3,7 +3,7 @@
 use std::{error::Error as StdError, time::Duration};
 
 use crate::{
-    error::{AlreadyHandled, Error, Undone, sqlstate},
+    error::{AlreadyHandled, Error, Handled, Undone, sqlstate},
     event::Skipped,
 };
 
@@ -13,7 +13,7 @@ const TEXT_MAX: usize = 8 * 1024;
 /// Why an attempt did not succeed, and what should follow. Nothing that the handler wrote is kept.
 ///
 /// Any error converts into a retry through `?`. The conversion looks through the error's sources for what the engine
-/// knows: [`AlreadyHandled`] settles as done, a serialisation failure or deadlock retries soon.
+/// knows: [`AlreadyHandled`](crate::AlreadyHandled) settles as done, a serialisation failure or deadlock retries soon.
 #[derive(Debug)]
 pub struct Fail {
     pub(crate) how: How,
@@ -130,7 +130,7 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for Fail {
 }
 
 fn known(error: &(dyn StdError + 'static)) -> How {
-    if error.is::<AlreadyHandled>() {
+    if error.is::<Handled>() {
         return How::Already;
     }
     match error.downcast_ref::<Error>() {
@@ -173,6 +173,7 @@ pub(crate) fn clean(text: String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::AlreadyHandled;
 
     #[derive(Debug, thiserror::Error)]
     #[error("outer")]
@@ -182,6 +183,7 @@ mod tests {
     fn a_known_answer_is_found_behind_any_wrapping() {
         assert_eq!(Fail::from(AlreadyHandled).how, How::Already);
         assert_eq!(Fail::from(Outer(AlreadyHandled)).how, How::Already);
+        assert_eq!(Fail::from(anyhow::Error::from(AlreadyHandled)).how, How::Already);
         assert_eq!(Fail::from("plain text").how, How::Retry);
     }
 
