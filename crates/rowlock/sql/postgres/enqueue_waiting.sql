@@ -1,8 +1,8 @@
--- Inserts jobs that wait for a name, in the caller's transaction: to waiting, or straight to ready where the name is completed; ids in input order.
+-- Inserts jobs that wait for a name, in the caller's transaction: to waiting, or straight to ready where the name is completed; ids in input order, reserved ones as given.
 -- Index: completion_pkey; writes job_pkey, waiting_pkey, waiting_name, waiting_limit, ready_order, ready_id.
 with input as materialized (
   select
-    nextval('rowlock.job_id') as id,
+    coalesce(u.reserved, nextval('rowlock.job_id')) as id,
     u.*,
     greatest(coalesce(u.due, t.now + u.delay_us * interval '1 microsecond'), t.now) as due_at,
     t.now + u.limit_us * interval '1 microsecond' as limit_at,
@@ -12,10 +12,10 @@ with input as materialized (
   cross join unnest(
     $1::uuid[], $2::text[], $3::bigint[], $4::int[], $5::text[], $6::bigint[], $7::smallint[], $8::int[],
     $9::text[], $10::text[], $11::bigint[], $12::int[], $13::timestamptz[], $14::bigint[], $15::timestamptz[], $17::text[],
-    $19::text[], $20::bigint[]
+    $19::bigint[], $20::text[], $21::bigint[]
   ) with ordinality as u (
     uid, kind, kind_no, version, queue, queue_no, priority, attempts_max,
-    payload, tags, chain, position, due, delay_us, expires_at, if_retired, waits_for, limit_us, ord
+    payload, tags, chain, position, due, delay_us, expires_at, if_retired, reserved, waits_for, limit_us, ord
   )
 ), body as (
   insert into rowlock.job (

@@ -66,6 +66,8 @@ async fn enqueue_chunk(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], h
     let insert = match first.wait {
         None => bound(inner, inner.sql.enqueue.clone(), drafts, channel),
         Some(_) => bound(inner, inner.sql.enqueue_waiting.clone(), drafts, channel)
+            // No id is reserved for any of them.
+            .bind(None::<Vec<i64>>)
             .bind(column(drafts, |d| d.wait.as_ref().map(|w| w.name.as_str())))
             .bind(column(drafts, |d| d.wait.as_ref().and_then(Wait::limit_us))),
     };
