@@ -254,7 +254,7 @@ async fn a_sweep_of_waits_costs_next_to_nothing_while_nobody_waits() {
             let done = "insert into rowlock.completion
                 select 'approval:' || n, null, clock_timestamp() from generate_series(1, 10000) n; analyze";
             script(&mut bed.eye, done).await.unwrap();
-            let idle = explain(&mut bed.eye, sql!("waits_due"), "null", true).await;
+            let idle = explain(&mut bed.eye, sql!("waits_due"), "null, true", true).await;
             assert_no_walk(&idle);
             assert!(
                 idle.buffers() < 10,
@@ -271,6 +271,8 @@ async fn a_sweep_of_waits_costs_next_to_nothing_while_nobody_waits() {
             for part in wait.split(';') {
                 script(&mut bed.eye, part).await.unwrap();
             }
+            let limits = explain(&mut bed.eye, sql!("waits_due"), "null, false", true).await;
+            assert!(limits.buffers() < 10, "no limit has passed: {}", limits.shown());
             let over = explain(&mut bed.eye, sql!("waits_over"), "500, null, 'a', 'b'", true).await;
             assert_no_walk(&over);
             assert!(over.buffers() < 20, "nothing is over: {} buffers", over.buffers());

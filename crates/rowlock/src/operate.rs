@@ -17,7 +17,8 @@ pub struct Operate {
 
 impl Operate {
     /// Puts a case back to ready, with all its attempts and under the same uid, so that effect keys stay what they
-    /// were. The epoch goes on rising: no token of an earlier attempt fits again.
+    /// were; or to waiting, while the name it waits for is not completed. The epoch goes on rising: no token of an earlier
+    /// attempt fits again.
     ///
     /// # Errors
     /// [`Error::NotFound`] when the job is no case. Cancel-safe: it either happened or did not.

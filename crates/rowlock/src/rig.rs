@@ -41,7 +41,7 @@ use crate::{
     root::{Backend, Rowlock},
     settle::Ending,
     state::Ended,
-    store::{ClaimReply, Clock, Settlement, Store, Timing},
+    store::{ClaimReply, Clock, Settlement, Store, Timing, waits::Waits},
     worker::{
         hand::{InHand, Session},
         run::{Env, Finished, run, run_for_nothing},
@@ -317,6 +317,8 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
 
     async fn claim_next(&self) -> Result<(Claimed, &Handler<DB>, Arc<InHand>)> {
         let store = self.rowlock.store();
+        // What a worker's watch does beside it: waits end by the rig's clock too.
+        store.sweep_waits(1000, true).await?;
         let worker = WorkerId::random();
         store.register(worker, "rig", LEASE).await?;
         let mut queues = self

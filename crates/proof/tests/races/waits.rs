@@ -262,9 +262,37 @@ async fn the_body_of_a_waiting_job_is_kept_however_old_it_is(mut bed: Bed) {
     assert_eq!(stands(&mut bed, id).await, (State::Waiting, 1));
 }
 
+/// The wake travels with the commit of the completion, and vanishes with its rollback.
+async fn a_completion_that_rolls_back_leaves_not_even_a_wake(mut bed: Bed) {
+    let mut heard = sqlx::postgres::PgListener::connect(&bed.url).await.unwrap();
+    let mut approver = bed.session().await;
+    for queue in ["never", "kept"] {
+        let job = bed.rowlock.enqueue(&mut approver.pg, Approved {}).queue(queue);
+        let _ = job.waits_for(queue).await.unwrap();
+    }
+    heard.listen("rowlock_wake").await.unwrap();
+    for (name, commits) in [("never", false), ("kept", true)] {
+        approver.begin().await;
+        let said = bed.rowlock.complete(&mut approver.pg, name, &1).await.unwrap();
+        assert_eq!(said, Completed::Now(1));
+        match commits {
+            true => approver.commit().await,
+            false => approver.rollback().await,
+        }
+    }
+    let kept = bed.count("select queue_no from rowlock.ready").await.to_string();
+    let first = tokio::time::timeout(Duration::from_secs(5), heard.recv()).await;
+    assert_eq!(
+        first.unwrap().unwrap().payload(),
+        kept,
+        "the first wake heard is that of the commit"
+    );
+}
+
 races!(
     an_enqueue_and_a_completion_that_did_not_see_each_other_meet_in_the_next_sweep,
     a_completion_waits_for_its_twin_and_then_answers,
+    a_completion_that_rolls_back_leaves_not_even_a_wake,
     a_limit_does_not_end_what_a_completion_is_moving,
     a_completion_does_not_move_what_a_limit_has_ended,
     two_sweeps_at_once_move_and_end_each_job_once,

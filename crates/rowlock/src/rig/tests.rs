@@ -144,3 +144,55 @@ async fn right_after_an_outage_nobody_is_declared_dead() {
     assert_eq!(judge(&rig, &mut recovery, true).await.unwrap(), 1);
     rig.close().await.unwrap();
 }
+
+async fn waits(_cx: Ctx, _job: Second, mut tx: Tx) -> Outcome {
+    let answer: Option<i64> = tx.answer().await?;
+    tx.done().result(&answer).ok()
+}
+
+#[tokio::test]
+async fn a_wait_ends_by_a_completion_or_by_the_rigs_clock() {
+    let rig = TestRig::sqlite().await.unwrap().atomic(waits);
+    let minute = Duration::from_secs(60);
+    let wait = |name| JobOptions::new().waits_for(name).wait_limit(minute);
+    let comes = rig.enqueue_with(Second, wait("comes")).await.unwrap();
+    let never = rig.enqueue_with(Second, wait("never")).await.unwrap();
+    assert!(rig.run_once().await.is_err(), "both wait");
+
+    let mut conn = rig.connect().await.unwrap();
+    let moved = rig.rowlock().complete(&mut conn, "comes", &7).await.unwrap();
+    assert_eq!(moved, crate::Completed::Now(1));
+    let ran = rig.run_once().await.unwrap().expect_done();
+    assert_eq!((ran.id, ran.job.unwrap().result), (comes, Some(7.into())));
+    rig.advance(minute);
+    assert!(rig.run_once().await.is_err(), "its limit ended it");
+    let job = rig.rowlock().observe().job(never).await.unwrap().unwrap();
+    assert_eq!((job.state, job.attempt), (State::Case, 0));
+    rig.close().await.unwrap();
+}
+
+async fn hooked(cx: Ctx<Arc<std::sync::Mutex<Vec<i32>>>>, job: First, mut tx: Tx) -> Outcome {
+    let (seen, attempt) = (cx.state().clone(), cx.attempt());
+    tx.after_commit(async move {
+        seen.lock().unwrap().push(attempt);
+        Ok::<_, Fail>(())
+    });
+    if job.fail && attempt == 1 {
+        return Err(Fail::retry_after(Duration::ZERO, "told to"));
+    }
+    tx.done().ok()
+}
+
+#[tokio::test]
+async fn hooks_run_in_the_rig_after_a_commit_and_not_before_one() {
+    let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let rig = TestRig::sqlite().await.unwrap().state(seen.clone()).atomic(hooked);
+    rig.enqueue(First { fail: true }).await.unwrap();
+    rig.run_once().await.unwrap().expect(Ended::Retried);
+    rig.lose_before_commit().await.unwrap();
+    assert!(seen.lock().unwrap().is_empty(), "nothing was committed yet");
+    rig.enqueue(First { fail: false }).await.unwrap();
+    rig.run_once().await.unwrap().expect_done();
+    assert_eq!(*seen.lock().unwrap(), [1]);
+    rig.close().await.unwrap();
+}

@@ -24,11 +24,12 @@ use crate::{
 
 /// How often time limits and the lease's end are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How often waiting jobs are swept, unless a sweep costs more than a twentieth of the time; and how many in one commit.
+/// How often waiting jobs are swept, and how many in one commit.
 const SWEEP_EVERY: Duration = Duration::from_millis(800);
 const SWEEP_SPREAD: f64 = 1.2;
-const SWEEP_COST_SHARE: u32 = 20;
 const SWEEP_MAX: i32 = 500;
+/// Looking their names up is done as often, unless it costs more than a twentieth of the time.
+const NAMES_COST_SHARE: u32 = 20;
 const UPKEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// Runs the watch until `stop`; the thread ends by itself then.
@@ -186,11 +187,12 @@ async fn recover_always(shared: &Shared, store: &dyn Store) {
 
 /// Ends waits whose limit has passed, and those that a completion in another open transaction did not see.
 async fn sweep_waits(shared: &Shared, store: &dyn Store) {
-    let mut wait = SWEEP_EVERY;
+    let (mut wait, mut names_at) = (SWEEP_EVERY, Instant::now());
     loop {
         tokio::time::sleep(wait.mul_f64(0.8 + (SWEEP_SPREAD - 0.8) * fastrand::f64())).await;
         let start = Instant::now();
-        let swept = match store.sweep_waits(SWEEP_MAX).await {
+        let names = start >= names_at;
+        let swept = match store.sweep_waits(SWEEP_MAX, names).await {
             Ok(swept) => swept,
             Err(error) => {
                 tracing::warn!(%error, "sweeping waiting jobs failed; trying again");
@@ -198,10 +200,11 @@ async fn sweep_waits(shared: &Shared, store: &dyn Store) {
             }
         };
         let full = swept.moved.max(swept.over.len()) >= SWEEP_MAX as usize;
-        wait = match full {
-            true => Duration::ZERO,
-            false => SWEEP_EVERY.max(start.elapsed() * SWEEP_COST_SHARE),
-        };
+        wait = if full { Duration::ZERO } else { SWEEP_EVERY };
+        if names && !full {
+            // Limits are found by their index; names are looked up job by job, which may take its time.
+            names_at = start + start.elapsed() * NAMES_COST_SHARE;
+        }
         for over in swept.over {
             tracing::info!(
                 job = over.id,

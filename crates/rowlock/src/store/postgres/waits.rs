@@ -22,9 +22,9 @@ impl Waits for PgStore {
         })
     }
 
-    fn sweep_waits(&self, max: i32) -> Fut<'_, Swept> {
+    fn sweep_waits(&self, max: i32, names: bool) -> Fut<'_, Swept> {
         self.bounded("sweep waits", async move {
-            let (swept, woken) = sweep(&self.0, max).await?;
+            let (swept, woken) = sweep(&self.0, max, names).await?;
             self.wake(&woken);
             Ok(swept)
         })
@@ -84,12 +84,12 @@ async fn complete(inner: &Inner, pg: &mut PgConnection, name: &str, answer: Opti
     row.map(|row| row.try_get("jobs")).transpose().doing("complete")
 }
 
-/// Two statements on purpose: what the first one moves, the second one must not end.
-async fn sweep(inner: &Inner, max: i32) -> Result<(Swept, Vec<i64>)> {
+async fn sweep(inner: &Inner, max: i32, names: bool) -> Result<(Swept, Vec<i64>)> {
     const DOING: &str = "sweep waits";
     let mut lent = inner.engine.acquire().await.doing(DOING)?;
     let due: bool = sqlx::query_scalar(inner.sql.waits_due.clone())
         .bind(inner.now())
+        .bind(names)
         .fetch_one(lent.pg())
         .await
         .doing(DOING)?;
@@ -98,12 +98,15 @@ async fn sweep(inner: &Inner, max: i32) -> Result<(Swept, Vec<i64>)> {
         return Ok(Default::default());
     }
     let mut tx = lent.pg().begin().await.doing(DOING)?;
-    let mut woken: Vec<i64> = sqlx::query_scalar(inner.sql.waits_completed.clone())
-        .bind(max)
-        .bind(inner.now())
-        .fetch_all(&mut *tx)
-        .await
-        .doing(DOING)?;
+    let mut woken: Vec<i64> = Vec::new();
+    if names {
+        woken = sqlx::query_scalar(inner.sql.waits_completed.clone())
+            .bind(max)
+            .bind(inner.now())
+            .fetch_all(&mut *tx)
+            .await
+            .doing(DOING)?;
+    }
     let moved = woken.len();
     let found = sqlx::query(inner.sql.waits_over.clone())
         .bind(max)

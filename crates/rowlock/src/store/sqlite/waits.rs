@@ -36,7 +36,7 @@ impl Waits for SqliteStore {
         })
     }
 
-    fn sweep_waits(&self, max: i32) -> Fut<'_, Swept> {
+    fn sweep_waits(&self, max: i32, _names: bool) -> Fut<'_, Swept> {
         Box::pin(async move {
             // Looked at beside the writer: a sweep with nothing to do must not wait for a turn, nor take one.
             let due: bool = self
