@@ -4,13 +4,15 @@ use crate::{assert_none, read, tree};
 
 const SRC: &str = "crates/rowlock/src/";
 
-const NOUNS: [&str; 8] = ["backoff", "case", "error", "event", "fault", "job", "lease", "state"];
+const NOUNS: [&str; 9] = [
+    "backoff", "case", "error", "event", "fault", "job", "key", "lease", "state",
+];
 /// A verb may use earlier ones.
 const VERBS: [&str; 7] = ["enqueue", "claim", "handle", "settle", "recover", "observe", "operate"];
 /// They may use anything below them, and only they put verbs together.
 const COMPOSERS: [&str; 5] = ["root", "worker", "rig", "admin", "lib"];
-/// Short names for one database each.
-const DOORS: [&str; 2] = ["postgres", "sqlite"];
+/// Short names for one database each, and what stands before other people's programs.
+const DOORS: [&str; 4] = ["axum", "postgres", "redis", "sqlite"];
 /// The reading verb's plain data, which the store returns.
 const VIEWS: [&str; 6] = [
     "AttemptView",
