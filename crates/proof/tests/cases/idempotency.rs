@@ -59,6 +59,42 @@ async fn fifty_clients_racing_one_key_get_one_effect_and_its_response(bed: &Bed)
     Arc::into_inner(front).unwrap().end().await;
 }
 
+/// SQLite knows no other level; PostgreSQL is given each as the database's default.
+async fn under_stricter_levels_racing_clients_still_make_one_effect(bed: &Bed) {
+    let levels = match bed.database.is_sqlite() {
+        true => &["serializable"][..],
+        false => &["repeatable read", "serializable"],
+    };
+    bed.run(front::COUNTER).await;
+    for (n, level) in (1..).zip(levels) {
+        if let Some((_, name)) = bed.database.url.rsplit_once('/').filter(|_| !bed.database.is_sqlite()) {
+            let set = format!("alter database {name} set default_transaction_isolation = '{level}'");
+            bed.run_as_it_is(&set).await;
+        }
+        let front = Arc::new(Front::on(bed, |layer| layer).await);
+        let mut racing = tokio::task::JoinSet::new();
+        for _ in 0..20 {
+            let front = front.clone();
+            racing.spawn(async move {
+                loop {
+                    let reply = front.post("/charge", &format!("k{n}"), "ten").await;
+                    match reply.status {
+                        // Told to try again, as a client does.
+                        409 | 503 => assert_eq!(reply.header("retry-after"), Some("1")),
+                        _ => return reply,
+                    }
+                }
+            });
+        }
+        let all = racing.join_all().await;
+        let statuses: Vec<u16> = all.iter().map(|reply| reply.status).collect();
+        assert_eq!(statuses, [201; 20], "{level}");
+        assert_eq!(all.iter().filter(|reply| !reply.is_replay()).count(), 1, "{level}");
+        assert_eq!(counted(bed).await, n, "{level}");
+        Arc::into_inner(front).unwrap().end().await;
+    }
+}
+
 async fn a_body_that_is_no_text_comes_back_byte_for_byte(bed: &Bed) {
     let front = Front::with(bed, |layer| layer.keep_header(HeaderName::from_static("x-kept"))).await;
     let first = front.post("/bytes", "k", "").await;
@@ -292,6 +328,7 @@ mod tests {
     crate::cases::cases!(
         a_repeat_gets_the_first_response_and_makes_no_effect,
         fifty_clients_racing_one_key_get_one_effect_and_its_response,
+        under_stricter_levels_racing_clients_still_make_one_effect,
         a_body_that_is_no_text_comes_back_byte_for_byte,
         a_missing_or_malformed_key_is_refused_and_nothing_runs,
         another_body_path_or_method_under_the_same_key_is_refused,

@@ -22,6 +22,9 @@ use super::super::{Bed, Note};
 use crate::db::{Backend, Rowlock};
 
 type Tx = rowlock::axum::IdempotentTx<Backend>;
+type Layer = Idempotency<Backend>;
+
+pub(super) const COUNTER: &str = "create table counter (n bigint not null); insert into counter (n) values (0)";
 
 /// What the handlers share.
 #[derive(Clone)]
@@ -44,14 +47,18 @@ impl Front {
         Front::with(bed, |layer| layer).await
     }
 
-    pub(super) async fn with(bed: &Bed, chosen: impl FnOnce(Idempotency<Backend>) -> Idempotency<Backend>) -> Front {
+    pub(super) async fn with(bed: &Bed, chosen: impl FnOnce(Layer) -> Layer) -> Front {
+        bed.run(COUNTER).await;
+        Front::on(bed, chosen).await
+    }
+
+    /// On a bed that has its counter already.
+    pub(super) async fn on(bed: &Bed, chosen: impl FnOnce(Layer) -> Layer) -> Front {
         let pool = PoolOptions::new()
             .max_connections(8)
             .connect(&bed.database.url)
             .await
             .unwrap();
-        bed.run("create table counter (n bigint not null)").await;
-        bed.run("insert into counter (n) values (0)").await;
         let gate = Arc::new(Semaphore::new(0));
         let app = App {
             rowlock: bed.rowlock.clone(),
