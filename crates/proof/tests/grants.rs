@@ -14,7 +14,7 @@ use std::{
 
 use proof::bed::{Database, Server, postgres_servers, until};
 use rowlock::{
-    Counters, EffectFilter, Ended, Fail, Job, JobFilter, Resolution, State,
+    Counters, EffectFilter, Ended, Fail, Job, JobFilter, Once, Resolution, State,
     postgres::{Ctx, Outcome, Rowlock, Staged, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -170,6 +170,15 @@ async fn every_role_can_do_its_part() {
         let (producer, mut own) = granted.member(PRODUCER).await;
         let mut tx = own.begin().await.unwrap();
         let lost = producer.enqueue(&mut tx, First { sold_out: false }).await.unwrap().id();
+        tx.commit().await.unwrap();
+        let mut tx = own.begin().await.unwrap();
+        for first in [true, false] {
+            let once = producer.once(&mut tx, "k").wait(Duration::from_secs(1)).await.unwrap();
+            assert_eq!(matches!(once, Once::First(_)), first);
+            if let Once::First(slot) = once {
+                slot.store(&mut tx, "stored").await.unwrap();
+            }
+        }
         tx.commit().await.unwrap();
         let (worker, mut upkeep) = granted.member(WORKER).await;
         lose_a_worker(&mut upkeep).await;

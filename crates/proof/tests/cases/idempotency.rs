@@ -1,237 +1,17 @@
 //! The axum layer over real HTTP: one effect per idempotency key, and the stored response for every repeat.
 
-use std::{net::SocketAddr, sync::Arc, time::Duration};
+mod front;
 
-use axum::{
-    Router,
-    extract::{Path, State},
-    http::{HeaderMap, HeaderName, StatusCode, header},
-    middleware::from_fn_with_state,
-    response::IntoResponse,
-    routing::{get, post},
-};
-use rowlock::axum::{Idempotency, idempotent};
-use sqlx::{Connection, Pool, pool::PoolOptions};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::{Barrier, Semaphore},
-};
+use std::{sync::Arc, time::Duration};
 
-use super::{Bed, Note, until};
-use crate::db::{Backend, Rowlock};
+use axum::http::HeaderName;
+use tokio::{io::AsyncWriteExt, net::TcpStream, sync::Barrier};
 
-type Tx = rowlock::axum::IdempotentTx<Backend>;
-
-/// What the handlers share.
-#[derive(Clone)]
-struct App {
-    rowlock: Rowlock,
-    /// `/wait` runs on once there is a permit.
-    gate: Arc<Semaphore>,
-}
-
-/// A server on a free loopback port, until the case ends.
-struct Front {
-    address: SocketAddr,
-    gate: Arc<Semaphore>,
-    pool: Pool<Backend>,
-    task: tokio::task::JoinHandle<()>,
-}
-
-impl Front {
-    async fn new(bed: &Bed) -> Front {
-        Front::with(bed, |layer| layer).await
-    }
-
-    async fn with(bed: &Bed, chosen: impl FnOnce(Idempotency<Backend>) -> Idempotency<Backend>) -> Front {
-        let pool = PoolOptions::new()
-            .max_connections(8)
-            .connect(&bed.database.url)
-            .await
-            .unwrap();
-        bed.run("create table counter (n bigint not null)").await;
-        bed.run("insert into counter (n) values (0)").await;
-        let gate = Arc::new(Semaphore::new(0));
-        let app = App {
-            rowlock: bed.rowlock.clone(),
-            gate: gate.clone(),
-        };
-        let layer = chosen(Idempotency::new(&bed.rowlock, &pool));
-        let router = Router::new()
-            .route("/charge", post(charge).put(charge).get(async || "looked"))
-            .route("/status/{status}", post(status))
-            .route("/bytes", post(bytes))
-            .route("/wait", post(wait))
-            .route("/panic", post(panic))
-            .route("/keep", post(keep_the_transaction))
-            .route("/forget", post(forget_a_nested_one))
-            .route("/big", post(big))
-            .route("/job", post(job))
-            .route("/two", post(two))
-            .nest("/nested", Router::new().route("/charge", post(charge)))
-            .layer(from_fn_with_state(layer, idempotent))
-            .route("/outside", get(async |_tx: Tx| "unreached"))
-            .with_state(app);
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let task = tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        Front {
-            address,
-            gate,
-            pool,
-            task,
-        }
-    }
-
-    async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
-        let mut socket = TcpStream::connect(self.address).await.unwrap();
-        socket.write_all(&request(method, path, headers, body)).await.unwrap();
-        let mut reply = Vec::new();
-        // A request that was cut off has no reply.
-        let _ = socket.read_to_end(&mut reply).await;
-        Reply::read(&reply)
-    }
-
-    async fn post(&self, path: &str, key: &str, body: &str) -> Reply {
-        self.send("POST", path, &[("idempotency-key", key)], body.as_bytes())
-            .await
-    }
-
-    async fn end(self) {
-        self.task.abort();
-        self.pool.close().await;
-    }
-}
-
-fn request(method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Vec<u8> {
-    let mut text = format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n");
-    for (name, value) in headers {
-        text += &format!("{name}: {value}\r\n");
-    }
-    text += &format!("content-length: {}\r\n\r\n", body.len());
-    [text.as_bytes(), body].concat()
-}
-
-#[derive(Clone, Debug, PartialEq)]
-struct Reply {
-    /// 0 when the connection was closed without one.
-    status: u16,
-    head: String,
-    body: Vec<u8>,
-}
-
-impl Reply {
-    fn read(reply: &[u8]) -> Reply {
-        let end = reply.windows(4).position(|w| w == b"\r\n\r\n");
-        let (head, body) = match end {
-            Some(end) => (&reply[..end], &reply[end + 4..]),
-            None => (&b""[..], &b""[..]),
-        };
-        let head = String::from_utf8_lossy(head).to_lowercase();
-        let status = head.split(' ').nth(1).and_then(|s| s.parse().ok()).unwrap_or_default();
-        Reply {
-            status,
-            head,
-            body: body.to_vec(),
-        }
-    }
-
-    fn text(&self) -> String {
-        String::from_utf8(self.body.clone()).unwrap()
-    }
-
-    fn header(&self, name: &str) -> Option<&str> {
-        let lines = self.head.lines().filter_map(|line| line.split_once(": "));
-        lines
-            .into_iter()
-            .find(|(found, _)| *found == name)
-            .map(|(_, value)| value)
-    }
-
-    fn is_replay(&self) -> bool {
-        self.header("idempotency-replayed") == Some("true")
-    }
-}
+use self::front::{Front, Reply, request};
+use super::{Bed, until};
 
 async fn counted(bed: &Bed) -> i64 {
     bed.count("select n from counter").await
-}
-
-async fn raise(tx: &mut Tx) -> i64 {
-    let raise = sqlx::query_scalar("update counter set n = n + 1 returning n");
-    raise.fetch_one(&mut **tx).await.unwrap()
-}
-
-async fn charge(mut tx: Tx, body: String) -> impl IntoResponse {
-    let n = raise(&mut tx).await;
-    let headers = [
-        (header::LOCATION, format!("/charges/{n}")),
-        (header::SERVER, "mine".into()),
-    ];
-    (StatusCode::CREATED, headers, format!("charge {n} of {body}"))
-}
-
-async fn status(Path(status): Path<u16>, mut tx: Tx) -> StatusCode {
-    raise(&mut tx).await;
-    // Refused by the database: on PostgreSQL the transaction can do nothing more.
-    let refused = sqlx::query("insert into counter (n) values (null)")
-        .execute(&mut *tx)
-        .await;
-    assert!(refused.is_err());
-    StatusCode::from_u16(status).unwrap()
-}
-
-async fn bytes(mut tx: Tx) -> (HeaderMap, Vec<u8>) {
-    raise(&mut tx).await;
-    let mut headers = HeaderMap::new();
-    headers.insert("x-kept", "kept".parse().unwrap());
-    (headers, vec![0, 159, 146, 150, b'\n', 0, 255])
-}
-
-async fn wait(State(app): State<App>, mut tx: Tx) -> String {
-    let n = raise(&mut tx).await;
-    app.gate.acquire().await.unwrap().forget();
-    format!("waited for {n}")
-}
-
-async fn panic(mut tx: Tx) -> StatusCode {
-    raise(&mut tx).await;
-    panic!("as a test wants it")
-}
-
-async fn keep_the_transaction(State(app): State<App>, mut tx: Tx) -> &'static str {
-    raise(&mut tx).await;
-    tokio::spawn(async move {
-        app.gate.acquire().await.unwrap().forget();
-        drop(tx);
-    });
-    "done, or so it says"
-}
-
-async fn forget_a_nested_one(mut tx: Tx) -> &'static str {
-    raise(&mut tx).await;
-    std::mem::forget(tx.begin().await.unwrap());
-    "done, or so it says"
-}
-
-async fn big(mut tx: Tx) -> String {
-    raise(&mut tx).await;
-    "x".repeat(2 << 20)
-}
-
-async fn job(State(app): State<App>, mut tx: Tx) -> String {
-    let id = app
-        .rowlock
-        .enqueue(&mut tx, Note::new("from a request"))
-        .await
-        .unwrap()
-        .id();
-    format!("job {id}")
-}
-
-async fn two(_one: Tx, _two: Tx) -> &'static str {
-    "unreached"
 }
 
 async fn a_repeat_gets_the_first_response_and_makes_no_effect(bed: &Bed) {
@@ -277,6 +57,42 @@ async fn fifty_clients_racing_one_key_get_one_effect_and_its_response(bed: &Bed)
     assert!(replays.iter().all(|reply| reply.body == firsts[0].body));
     assert_eq!(counted(bed).await, 1);
     Arc::into_inner(front).unwrap().end().await;
+}
+
+/// SQLite knows no other level; PostgreSQL is given each as the database's default.
+async fn under_stricter_levels_racing_clients_still_make_one_effect(bed: &Bed) {
+    let levels = match bed.database.is_sqlite() {
+        true => &["serializable"][..],
+        false => &["repeatable read", "serializable"],
+    };
+    bed.run(front::COUNTER).await;
+    for (n, level) in (1..).zip(levels) {
+        if let Some((_, name)) = bed.database.url.rsplit_once('/').filter(|_| !bed.database.is_sqlite()) {
+            let set = format!("alter database {name} set default_transaction_isolation = '{level}'");
+            bed.run_as_it_is(&set).await;
+        }
+        let front = Arc::new(Front::on(bed, |layer| layer).await);
+        let mut racing = tokio::task::JoinSet::new();
+        for _ in 0..20 {
+            let front = front.clone();
+            racing.spawn(async move {
+                loop {
+                    let reply = front.post("/charge", &format!("k{n}"), "ten").await;
+                    match reply.status {
+                        // Told to try again, as a client does.
+                        409 | 503 => assert_eq!(reply.header("retry-after"), Some("1")),
+                        _ => return reply,
+                    }
+                }
+            });
+        }
+        let all = racing.join_all().await;
+        let statuses: Vec<u16> = all.iter().map(|reply| reply.status).collect();
+        assert_eq!(statuses, [201; 20], "{level}");
+        assert_eq!(all.iter().filter(|reply| !reply.is_replay()).count(), 1, "{level}");
+        assert_eq!(counted(bed).await, n, "{level}");
+        Arc::into_inner(front).unwrap().end().await;
+    }
 }
 
 async fn a_body_that_is_no_text_comes_back_byte_for_byte(bed: &Bed) {
@@ -512,6 +328,7 @@ mod tests {
     crate::cases::cases!(
         a_repeat_gets_the_first_response_and_makes_no_effect,
         fifty_clients_racing_one_key_get_one_effect_and_its_response,
+        under_stricter_levels_racing_clients_still_make_one_effect,
         a_body_that_is_no_text_comes_back_byte_for_byte,
         a_missing_or_malformed_key_is_refused_and_nothing_runs,
         another_body_path_or_method_under_the_same_key_is_refused,
