@@ -128,6 +128,46 @@ fn a_stopping_worker_finishes_what_runs_and_hands_back_the_rest() {
 }
 
 #[test]
+fn of_three_evaluations_one_opens_the_incident() {
+    expect(
+        "guard",
+        &[
+            "3 evaluations, 1 open incident, 2 found it changed",
+            "opened and closed again: what is open looks unchanged",
+            "the counter of incidents:8 says changed",
+        ],
+    );
+}
+
+#[test]
+fn a_payment_reported_twice_moves_its_order_once() {
+    expect(
+        "transition",
+        &[
+            "2 jobs done, 1 found it handled already, till 800 cents",
+            "application code is told: row 8 of orders is not \"pending\"",
+            "table: \"orders; drop table orders\" is no plain name of a table; write orders or shop.orders",
+        ],
+    );
+}
+
+#[test]
+fn a_rollout_is_turned_up_and_back() {
+    expect(
+        "rollout",
+        &[
+            "warm-greeting: 0 the new way, 100 the old way",
+            "ada set warm-greeting to 30 %",
+            "warm-greeting: 26 the new way, 74 the old way",
+            "ada set warm-greeting to 100 %",
+            "warm-greeting: 100 the new way, 0 the old way",
+            "ada set warm-greeting to 0 %",
+            "warm-greeting: 0 the new way, 100 the old way",
+        ],
+    );
+}
+
+#[test]
 fn every_example_is_tested_and_short() {
     let source = std::fs::read_to_string(root().join("crates/proof/tests/examples.rs")).unwrap();
     for entry in std::fs::read_dir(root().join("crates/rowlock/examples")).unwrap() {

@@ -178,6 +178,12 @@ async fn every_role_can_do_its_part() {
             .await
             .unwrap()
             .id();
+        for (rowlock, conn) in [(&producer, &mut own), (&worker, &mut upkeep)] {
+            let mut tx = conn.begin().await.unwrap();
+            let seen = rowlock.version(&mut tx, "thing").await.unwrap();
+            rowlock.unchanged_version(&mut tx, "thing", seen).await.unwrap();
+            tx.commit().await.unwrap();
+        }
         producer
             .enqueue_all_now((0..20).map(|_| First { sold_out: false }))
             .await
@@ -206,6 +212,8 @@ async fn every_role_can_do_its_part() {
         assert_eq!(look.chain(lost).await.unwrap().len(), 2);
         assert_eq!(look.cases(10).await.unwrap().len(), 1);
         operator.operate().reopen(retired, "tester").await.unwrap();
+        operator.operate().set_rollout("gate", 100, "tester").await.unwrap();
+        assert!(worker.rollout("gate", "x").await.unwrap() && producer.rollout("gate", "x").await.unwrap());
         assert_eq!(look.job(retired).await.unwrap().unwrap().state, State::Ready);
         granted.end(&server).await;
     }
@@ -235,7 +243,9 @@ async fn no_role_can_do_anothers_part() {
         (PRODUCER, "job", sql!("job")),
         (PRODUCER, "reopen", sql!("reopen")),
         (PRODUCER, "partitions", sql!("partitions")),
+        (PRODUCER, "turn a gate", sql!("set_rollout")),
         (WORKER, "reopen", sql!("reopen")),
+        (WORKER, "turn a gate", sql!("set_rollout")),
         (WORKER, "the case", "delete from rowlock.case_file"),
         (
             WORKER,
@@ -246,6 +256,7 @@ async fn no_role_can_do_anothers_part() {
         (OPERATOR, "enqueue", sql!("enqueue")),
         (OPERATOR, "claim", sql!("claim")),
         (OPERATOR, "settle", sql!("settle")),
+        (OPERATOR, "raise a version", sql!("guard_raise")),
         (OPERATOR, "expire", sql!("expire")),
         (OPERATOR, "beat", sql!("beat")),
         (OPERATOR, "prune", sql!("prune")),
@@ -277,7 +288,17 @@ async fn no_role_can_do_anothers_part() {
 
 /// What each role must be able to do; taking any of its grants away must break one of these.
 const PARTS: [(&str, &[&str]); 3] = [
-    (PRODUCER, &[sql!("schema_version"), sql!("enqueue"), NEXT_ID]),
+    (
+        PRODUCER,
+        &[
+            sql!("schema_version"),
+            sql!("enqueue"),
+            NEXT_ID,
+            sql!("guard_version"),
+            sql!("guard_raise"),
+            sql!("rollouts"),
+        ],
+    ),
     (
         WORKER,
         &[
@@ -304,6 +325,9 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("prune"),
             sql!("notify"),
             sql!("terminate"),
+            sql!("guard_version"),
+            sql!("guard_raise"),
+            sql!("rollouts"),
         ],
     ),
     (
@@ -318,6 +342,8 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("attempts"),
             sql!("cases"),
             sql!("reopen"),
+            sql!("rollouts"),
+            sql!("set_rollout"),
             "select at, actor, verb, id from rowlock.audit",
         ],
     ),
