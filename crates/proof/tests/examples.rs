@@ -191,6 +191,18 @@ fn a_webhook_delivered_again_adds_nothing_and_gets_the_first_answer() {
 }
 
 #[test]
+fn of_three_evaluations_one_opens_the_incident() {
+    expect(
+        "guard",
+        &[
+            "3 evaluations, 1 open incident, 2 found it changed",
+            "opened and closed again: what is open looks unchanged",
+            "the counter of incidents:8 says changed",
+        ],
+    );
+}
+
+#[test]
 fn a_request_repeated_under_its_idempotency_key_is_charged_once() {
     expect(
         "idempotency_header",
@@ -202,6 +214,34 @@ fn a_request_repeated_under_its_idempotency_key_is_charged_once() {
             r#"key "k2", boat: 402 fresh """#,
             r#"key "k2", boat: 402 replayed """#,
             "1 order, 200 cents left",
+        ],
+    );
+}
+
+#[test]
+fn a_payment_reported_twice_moves_its_order_once() {
+    expect(
+        "transition",
+        &[
+            "2 jobs done, 1 found it handled already, till 800 cents",
+            "application code is told: row 8 of orders is not \"pending\"",
+            "table: \"orders; drop table orders\" is no plain name of a table; write orders or shop.orders",
+        ],
+    );
+}
+
+#[test]
+fn a_rollout_is_turned_up_and_back() {
+    expect(
+        "rollout",
+        &[
+            "warm-greeting: 0 the new way, 100 the old way",
+            "ada set warm-greeting to 30 %",
+            "warm-greeting: 26 the new way, 74 the old way",
+            "ada set warm-greeting to 100 %",
+            "warm-greeting: 100 the new way, 0 the old way",
+            "ada set warm-greeting to 0 %",
+            "warm-greeting: 0 the new way, 100 the old way",
         ],
     );
 }

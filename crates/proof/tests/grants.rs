@@ -188,6 +188,12 @@ async fn every_role_can_do_its_part() {
             .await
             .unwrap()
             .id();
+        for (rowlock, conn) in [(&producer, &mut own), (&worker, &mut upkeep)] {
+            let mut tx = conn.begin().await.unwrap();
+            let seen = rowlock.version(&mut tx, "thing").await.unwrap();
+            rowlock.unchanged_version(&mut tx, "thing", seen).await.unwrap();
+            tx.commit().await.unwrap();
+        }
         producer
             .enqueue_all_now((0..20).map(|_| First { sold_out: false }))
             .await
@@ -224,6 +230,8 @@ async fn every_role_can_do_its_part() {
         let resolved = operate.resolve_effect(effects[0].no, Resolution::NotHappened, "tester");
         assert_eq!(resolved.await.unwrap(), effects[0].id);
         operate.reopen(retired, "tester").await.unwrap();
+        operator.operate().set_rollout("gate", 100, "tester").await.unwrap();
+        assert!(worker.rollout("gate", "x").await.unwrap() && producer.rollout("gate", "x").await.unwrap());
         assert_eq!(look.job(retired).await.unwrap().unwrap().state, State::Ready);
         granted.end(&server).await;
     }
@@ -261,6 +269,8 @@ async fn no_role_can_do_anothers_part() {
         (WORKER, "an effect's key", "update rowlock.effect set key = 'mine'"),
         (OPERATOR, "effect_begin", sql!("effect_begin")),
         (OPERATOR, "effect_end", sql!("effect_end")),
+        (PRODUCER, "turn a gate", sql!("set_rollout")),
+        (WORKER, "turn a gate", sql!("set_rollout")),
         (WORKER, "the case", "delete from rowlock.case_file"),
         (
             WORKER,
@@ -275,6 +285,7 @@ async fn no_role_can_do_anothers_part() {
         (OPERATOR, "body_lock_take", sql!("body_lock_take")),
         (OPERATOR, "claim", sql!("claim")),
         (OPERATOR, "settle", sql!("settle")),
+        (OPERATOR, "raise a version", sql!("guard_raise")),
         (OPERATOR, "expire", sql!("expire")),
         (OPERATOR, "beat", sql!("beat")),
         (OPERATOR, "prune", sql!("prune")),
@@ -319,6 +330,9 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("lock_wait"),
             sql!("enqueue_waiting"),
             sql!("complete"),
+            sql!("guard_version"),
+            sql!("guard_raise"),
+            sql!("rollouts"),
         ],
     ),
     (
@@ -362,6 +376,9 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("prune"),
             sql!("notify"),
             sql!("terminate"),
+            sql!("guard_version"),
+            sql!("guard_raise"),
+            sql!("rollouts"),
         ],
     ),
     (
@@ -385,6 +402,8 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("complete"),
             sql!("stand"),
             sql!("stand_chain"),
+            sql!("rollouts"),
+            sql!("set_rollout"),
             "select at, actor, verb, id from rowlock.audit",
             sql!("once_read"),
         ],

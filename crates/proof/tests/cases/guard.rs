@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use rowlock::{Ended, Error, Fail, Guard, Job};
+use rowlock::{Applied, Ended, Error, Fail, Guard, Job};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio::sync::Barrier;
@@ -294,6 +294,29 @@ async fn a_change_behind_any_wrapping_is_done_quietly_with_nothing_written(bed: 
     assert_eq!(bed.attempts(id).await[0].error, None);
 }
 
+/// Where an index can state the rule, no guard is needed: the recipe of the guards page.
+async fn a_static_rule_is_kept_by_a_partial_unique_index_alone(bed: &Bed) {
+    incidents(bed).await;
+    bed.run("create unique index one_open on incident (entity) where open = 1")
+        .await;
+    let jobs = [1, 1, 1, 2].map(|entity| Evaluate { entity });
+    let ids = bed.rowlock.enqueue_all_now(jobs).await.unwrap();
+    let handler = |_: Ctx, job: Evaluate, mut tx: Tx| async move {
+        sqlx::query("insert into incident (entity) values ($1) on conflict do nothing")
+            .bind(job.entity)
+            .execute(&mut *tx)
+            .await?
+            .applied()?;
+        tx.done().ok()
+    };
+    let counters = bed.work(bed.worker().atomic(handler), &ids).await;
+    assert_eq!((open_count(bed).await, counters.already_handled()), (2, 2));
+    bed.run("update incident set open = 0").await;
+    let again = bed.rowlock.enqueue_now(Evaluate { entity: 1 }).await.unwrap().id();
+    bed.work(bed.worker().atomic(handler), &[again]).await;
+    assert_eq!(open_count(bed).await, 1, "closed ones are not in its way");
+}
+
 mod tests {
     crate::cases::cases!(
         of_two_evaluations_at_once_one_opens_the_incident_and_the_other_is_done_quietly,
@@ -303,6 +326,7 @@ mod tests {
         several_guards_are_checked_together_and_the_changed_one_is_named,
         a_bad_key_is_refused_before_any_sql,
         a_handler_may_settle_a_change_as_it_chooses,
+        a_static_rule_is_kept_by_a_partial_unique_index_alone,
         a_change_behind_any_wrapping_is_done_quietly_with_nothing_written,
     );
 }

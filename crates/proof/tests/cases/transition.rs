@@ -130,7 +130,7 @@ async fn other_columns_and_words_of_sqls_own_are_named_as_they_are(bed: &Bed) {
     }
 }
 
-async fn nothing_that_a_caller_says_is_read_as_sql(bed: &Bed) {
+async fn a_name_that_could_be_more_than_a_name_is_refused_before_any_sql(bed: &Bed) {
     orders(bed).await;
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
@@ -175,7 +175,17 @@ async fn nothing_that_a_caller_says_is_read_as_sql(bed: &Bed) {
             assert!(matches!(refused, Error::Invalid { .. }), "{refused:?}");
         }
     }
-    // Texts may hold anything else; they stay texts.
+    bed.rowlock
+        .transition(&mut tx, "orders", 1, "pending", "paid")
+        .await
+        .expect("the transaction is as good as before");
+}
+
+/// Texts may hold anything else; they stay texts.
+async fn a_text_stays_a_text_whatever_it_holds(bed: &Bed) {
+    orders(bed).await;
+    let mut conn = bed.conn().await;
+    let mut tx = conn.begin().await.unwrap();
     for text in [
         "pending' or '1'='1",
         "'",
@@ -261,7 +271,8 @@ mod tests {
         of_many_who_move_one_row_at_once_one_does,
         the_same_job_several_times_at_once_moves_the_row_once_and_the_others_are_done_quietly,
         other_columns_and_words_of_sqls_own_are_named_as_they_are,
-        nothing_that_a_caller_says_is_read_as_sql,
+        a_name_that_could_be_more_than_a_name_is_refused_before_any_sql,
+        a_text_stays_a_text_whatever_it_holds,
         rows_are_named_by_number_text_or_uuid,
     );
 }

@@ -88,7 +88,7 @@ impl Move {
         let parts: Vec<&str> = self.table.split('.').collect();
         if parts.len() > 2 || !parts.iter().all(|part| is_name(part)) {
             let problem = format!(
-                "{:?} is no plain name of a table, with its schema's name and a dot before it or without",
+                "{:?} is no plain name of a table; write orders or shop.orders",
                 self.table
             );
             return Err(Error::invalid("table", problem));
