@@ -4,7 +4,18 @@ use crate::{assert_none, read, tree};
 
 const SRC: &str = "crates/rowlock/src/";
 
-const NOUNS: [&str; 8] = ["backoff", "case", "error", "event", "fault", "job", "lease", "state"];
+const NOUNS: [&str; 10] = [
+    "backoff",
+    "case",
+    "error",
+    "event",
+    "fault",
+    "job",
+    "key",
+    "lease",
+    "retention",
+    "state",
+];
 /// A verb may use earlier ones.
 const VERBS: [&str; 7] = ["enqueue", "claim", "handle", "settle", "recover", "observe", "operate"];
 /// They may use anything below them, and only they put verbs together.
