@@ -23,9 +23,12 @@ $roles$;
 grant usage on schema rowlock to rowlock_producer, rowlock_worker, rowlock_operator;
 grant select on rowlock.migration to rowlock_producer, rowlock_worker, rowlock_operator;
 
--- Enqueues, and reads no job back.
+-- Enqueues, and reads nothing back but what a key's repeat is answered with: where its job stands and what it returned.
 grant usage on sequence rowlock.job_id to rowlock_producer;
 grant insert on rowlock.job, rowlock.ready to rowlock_producer;
+grant select, insert, update on rowlock.job_key to rowlock_producer;
+grant select (id) on rowlock.ready, rowlock.lease, rowlock.case_file to rowlock_producer;
+grant select (id, epoch, outcome, result) on rowlock.outcome to rowlock_producer;
 -- Jobs that wait for a name, and completing one.
 grant select, insert on rowlock.completion to rowlock_producer;
 grant select, insert, delete on rowlock.waiting to rowlock_producer;
@@ -40,7 +43,9 @@ grant usage on sequence rowlock.job_id to rowlock_worker;
 grant select, insert, delete on rowlock.job to rowlock_worker;
 grant select, insert, delete, update (alone) on rowlock.ready to rowlock_worker;
 grant select, insert, delete, update (claimed_at) on rowlock.lease to rowlock_worker;
-grant select, insert on rowlock.outcome, rowlock.case_file to rowlock_worker;
+grant select, insert on rowlock.outcome to rowlock_worker;
+grant select, insert, delete on rowlock.case_file to rowlock_worker;
+grant select, insert, update, delete on rowlock.job_key to rowlock_worker;
 grant select, insert, delete, update (beat, dead) on rowlock.worker to rowlock_worker;
 -- What an effect is called is fixed when its intent is first stored.
 grant select, insert, update (state, policy, fingerprint, tries, epoch, worker, begun_at, deadline_at, ended_at, reply, error,
@@ -48,11 +53,14 @@ grant select, insert, update (state, policy, fingerprint, tries, epoch, worker, 
 grant select, insert, delete, update (since) on rowlock.waiting to rowlock_worker;
 grant select, insert on rowlock.completion to rowlock_worker;
 grant select, insert, delete, update (id, epoch, worker, taken_at) on rowlock.body_lock to rowlock_worker;
+-- Its upkeep removes what is over.
+grant delete on rowlock.effect, rowlock.completion, rowlock.ledger to rowlock_worker;
 grant execute on function rowlock.make_partitions(int, bigint), rowlock.drop_history(timestamptz) to rowlock_worker;
 
 -- Looks at everything, reopens cases, resolves effects in doubt and completes names.
 grant select on rowlock.jobs, rowlock.job, rowlock.ready, rowlock.lease, rowlock.outcome, rowlock.case_file, rowlock.worker,
-  rowlock.audit, rowlock.effects, rowlock.effect, rowlock.ledger, rowlock.waiting, rowlock.completion to rowlock_operator;
+  rowlock.audit, rowlock.effects, rowlock.effect, rowlock.ledger, rowlock.waiting, rowlock.completion,
+  rowlock.job_key to rowlock_operator;
 grant update (state, reply, ended_at, resolved_by) on rowlock.effect to rowlock_operator;
 grant delete on rowlock.case_file, rowlock.waiting to rowlock_operator;
 grant insert on rowlock.ready, rowlock.audit, rowlock.waiting, rowlock.completion to rowlock_operator;

@@ -84,6 +84,23 @@ fn a_job_waits_for_its_approval_or_its_time_limit() {
 }
 
 #[test]
+fn a_repeated_request_gets_the_first_ones_job_and_then_its_result() {
+    expect(
+        "enqueue_key",
+        &[
+            "order 7, seat 12A: new: job 1",
+            "order 7, seat 12A: job 1 is ready",
+            "order 7, seat 12B: refused: reserve:7 stands for another request",
+            "order 7, seat 12A: job 1 is done: {\"ticket\":\"T-12A\"}",
+            "seats reserved: 1",
+            "batch of 3: 2 new",
+            "retention: keys are kept for 30 d, but a job of kind reserve-seat may be tried for 1 h 50 min 39 s \
+             (10 attempts) and its case is kept for 90 d; keep keys for 90 d 1 h 50 min 39 s at least, or for ever",
+        ],
+    );
+}
+
+#[test]
 fn a_body_lock_lets_in_as_many_as_it_has_slots() {
     expect(
         "body_lock",

@@ -14,7 +14,7 @@ use std::{
 
 use proof::bed::{Database, Server, postgres_servers, until};
 use rowlock::{
-    Counters, EffectFilter, Ended, Fail, Job, JobFilter, Once, Resolution, State,
+    Counters, EffectFilter, Ended, Error, Fail, Hold, Job, JobFilter, Once, Resolution, State,
     postgres::{Ctx, Outcome, Rowlock, Staged, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -238,6 +238,38 @@ async fn every_role_can_do_its_part() {
 }
 
 #[tokio::test]
+async fn a_producer_gets_what_holds_its_key_and_takes_over_what_is_free() {
+    for server in postgres_servers() {
+        let case = "a_producer_gets_what_holds_its_key_and_takes_over_what_is_free";
+        let mut granted = Granted::new(&server, case).await;
+        let effects = format!("create table public.effects (n int); grant insert on public.effects to {WORKER}");
+        script(&mut granted.root, &effects).await.unwrap();
+        let (producer, mut own) = granted.member(PRODUCER).await;
+        let (worker, _own) = granted.member(WORKER).await;
+        let mut tx = own.begin().await.unwrap();
+        let put = producer.enqueue(&mut tx, Second {}).key("second").hold(Hold::WhileOpen);
+        let id = put.await.unwrap().id();
+        let conflict = producer.enqueue(&mut tx, First { sold_out: true }).key("second").await;
+        assert!(matches!(conflict, Err(Error::KeyConflict { .. })), "{conflict:?}");
+        tx.commit().await.unwrap();
+        let again = producer.enqueue_now(Second {}).key("second").await.unwrap();
+        assert_eq!((again.is_new(), again.id()), (false, id));
+
+        work_until_done(&worker, 1).await;
+        let next = producer.enqueue_now(Second {}).key("second").await.unwrap();
+        assert!(next.is_new(), "taken over");
+        let (operator, _own) = granted.member(OPERATOR).await;
+        let filter = JobFilter {
+            key: Some("second".into()),
+            ..JobFilter::default()
+        };
+        let found = operator.observe().jobs(&filter).await.unwrap();
+        assert_eq!(found.iter().map(|j| j.id).collect::<Vec<_>>(), [next.id()]);
+        granted.end(&server).await;
+    }
+}
+
+#[tokio::test]
 async fn no_role_can_do_anothers_part() {
     let nobodys = [
         "create table rowlock.mine (id int)",
@@ -271,7 +303,15 @@ async fn no_role_can_do_anothers_part() {
         (OPERATOR, "effect_end", sql!("effect_end")),
         (PRODUCER, "turn a gate", sql!("set_rollout")),
         (WORKER, "turn a gate", sql!("set_rollout")),
-        (WORKER, "the case", "delete from rowlock.case_file"),
+        (WORKER, "the case", "update rowlock.case_file set reason = 'mine'"),
+        (PRODUCER, "a payload", "select payload from rowlock.job"),
+        (PRODUCER, "an error", "select error from rowlock.outcome"),
+        (PRODUCER, "a reason", "select reason from rowlock.case_file"),
+        (PRODUCER, "forget a key", "delete from rowlock.job_key"),
+        (PRODUCER, "sweep_keys", sql!("sweep_keys")),
+        (OPERATOR, "job_key_put", sql!("job_key_put")),
+        (OPERATOR, "sweep_keys", sql!("sweep_keys")),
+        (OPERATOR, "sweep_cases", sql!("sweep_cases")),
         (
             WORKER,
             "the audit",
@@ -333,6 +373,9 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("guard_version"),
             sql!("guard_raise"),
             sql!("rollouts"),
+            sql!("job_key_put"),
+            sql!("job_key_read"),
+            sql!("job_key_take"),
         ],
     ),
     (
@@ -374,7 +417,17 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("partitions"),
             sql!("drop_history"),
             sql!("prune"),
+            sql!("job_key_put"),
+            sql!("job_key_read"),
+            sql!("job_key_take"),
+            sql!("keys_page"),
+            sql!("ledger_page"),
             sql!("notify"),
+            sql!("sweep_body_locks"),
+            sql!("sweep_cases"),
+            sql!("sweep_completions"),
+            sql!("sweep_keys"),
+            sql!("sweep_ledger"),
             sql!("terminate"),
             sql!("guard_version"),
             sql!("guard_raise"),

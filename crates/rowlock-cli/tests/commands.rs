@@ -123,6 +123,39 @@ fn enqueue_prints_the_id_and_keeps_every_option() {
 }
 
 #[test]
+fn a_repeat_under_a_key_prints_the_id_of_the_first_and_says_so() {
+    let file = File::migrated();
+    let enqueue =
+        |payload: &str, hold: &str| file.run(&["enqueue", "charge", payload, "--key", "charge:1", "--hold", hold]);
+    assert_eq!(enqueue(r#"{"order":1,"cents":5}"#, "30d").out, "1\n");
+    let again = enqueue(r#"{"cents":5,"order":1}"#, "open");
+    assert_eq!((again.code, again.out.as_str()), (Some(0), "1\n"));
+    assert_eq!(again.err, "the key is held by that job already; it is ready\n");
+    let other = enqueue(r#"{"order":2}"#, "ever");
+    assert_eq!((other.code, other.out.as_str()), (Some(1), ""));
+    let conflict = "error: key \"charge:1\" is held by another request: job 1 with ";
+    assert!(other.err.starts_with(conflict), "{}", other.err);
+
+    file.ok(&["enqueue", "charge", "{}"]);
+    let shown = lines(&file.ok(&["jobs", "--key", "charge:1"]));
+    assert!(shown.len() == 2 && shown[1].starts_with("1 charge "), "{shown:?}");
+    assert_eq!(file.ok(&["jobs", "--key", "charge:2"]), "no such jobs\n");
+    let shown = lines(&file.ok(&["inspect", "1"]));
+    assert!(shown.iter().any(|l| l == "key charge:1"), "{shown:?}");
+    let job: serde_json::Value = serde_json::from_str(&file.ok(&["inspect", "1", "--json"])).unwrap();
+    assert_eq!(job["job"]["key"], "charge:1");
+
+    let bad = file.run(&["enqueue", "charge", "{}", "--key", "k", "--hold", "long"]);
+    assert!(
+        bad.code == Some(2) && bad.err.contains("give open, ever, or a time such as 30d"),
+        "{}",
+        bad.err
+    );
+    let lone = file.run(&["enqueue", "charge", "{}", "--hold", "ever"]);
+    assert!(lone.code == Some(2) && lone.err.contains("--key"), "{}", lone.err);
+}
+
+#[test]
 fn status_counts_per_queue_and_kind() {
     let file = File::migrated();
     assert_eq!(

@@ -138,6 +138,70 @@ async fn a_guard_holds_the_write_lock_from_its_look_to_the_commit(bed: &Bed) {
     open(&mut theirs, 1).await.unwrap();
 }
 
+/// Beside an open transaction with the same key: while it is open there is nothing to say but "try again", and what
+/// stands after it is what a repeat is told.
+async fn a_key_in_an_open_transaction_asks_others_to_try_again_until_it_ends(bed: &Bed) {
+    let (mut first, mut second) = (bed.conn().await, bed.conn().await);
+    // So that nobody waits: how long is the caller's to say.
+    sqlx::raw_sql("pragma busy_timeout = 0")
+        .execute(&mut second)
+        .await
+        .unwrap();
+    let mut ended = Vec::new();
+    for commit in [false, true] {
+        let mut open = first.begin_with("begin immediate").await.unwrap();
+        let put = bed.rowlock.enqueue(&mut *open, Note::new("a")).key("k").await.unwrap();
+        assert!(put.is_new());
+        for text in ["a", "b"] {
+            let mut tx = second.begin().await.unwrap();
+            let busy = bed
+                .rowlock
+                .enqueue(&mut *tx, Note::new(text))
+                .key("k")
+                .await
+                .unwrap_err();
+            assert!(busy.is_retryable(), "{busy:?}");
+            assert_eq!(busy.code().as_deref(), Some("5"));
+            tx.rollback().await.unwrap();
+        }
+        if commit {
+            open.commit().await.unwrap();
+        } else {
+            open.rollback().await.unwrap();
+        }
+        let mut tx = second.begin().await.unwrap();
+        let said = bed.rowlock.enqueue(&mut *tx, Note::new("b")).key("k").await;
+        ended.push(said.map(|put| put.is_new()).map_err(|e| e.to_string()));
+        tx.rollback().await.unwrap();
+    }
+    assert_eq!(ended[0], Ok(true), "the first was rolled back");
+    let refused = ended[1].as_ref().unwrap_err();
+    assert!(refused.starts_with("key \"k\" is held by another request"), "{refused}");
+}
+
+async fn a_transaction_that_read_before_another_took_the_key_asks_to_try_again(bed: &Bed) {
+    let mut conn = bed.conn().await;
+    let mut tx = conn.begin().await.unwrap();
+    let read: i64 = sqlx::query_scalar("select count(*) from ledger")
+        .fetch_one(&mut *tx)
+        .await
+        .unwrap();
+    assert_eq!(read, 0);
+    let id = bed.rowlock.enqueue_now(Note::new("a")).key("k").await.unwrap().id();
+    let stale = bed
+        .rowlock
+        .enqueue(&mut *tx, Note::new("a"))
+        .key("k")
+        .await
+        .unwrap_err();
+    assert!(stale.is_retryable(), "{stale:?}");
+    tx.rollback().await.unwrap();
+    let mut tx = conn.begin_with("begin immediate").await.unwrap();
+    let again = bed.rowlock.enqueue(&mut *tx, Note::new("a")).key("k").await.unwrap();
+    assert_eq!((again.is_new(), again.id()), (false, id));
+    tx.commit().await.unwrap();
+}
+
 mod tests {
     crate::cases::cases!(
         a_handler_that_keeps_its_transaction_for_a_third_of_the_lease_is_cut,
@@ -145,5 +209,7 @@ mod tests {
         a_transaction_that_read_too_early_is_told_to_try_once_again,
         a_transaction_that_read_first_and_cannot_write_any_more_is_told_to_try_again,
         a_guard_holds_the_write_lock_from_its_look_to_the_commit,
+        a_key_in_an_open_transaction_asks_others_to_try_again_until_it_ends,
+        a_transaction_that_read_before_another_took_the_key_asks_to_try_again,
     );
 }

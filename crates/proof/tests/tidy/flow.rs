@@ -4,8 +4,18 @@ use crate::{assert_none, read, tree};
 
 const SRC: &str = "crates/rowlock/src/";
 
-const NOUNS: [&str; 10] = [
-    "backoff", "case", "effect", "error", "event", "fault", "job", "key", "lease", "state",
+const NOUNS: [&str; 11] = [
+    "backoff",
+    "case",
+    "effect",
+    "error",
+    "event",
+    "fault",
+    "job",
+    "key",
+    "lease",
+    "retention",
+    "state",
 ];
 /// A verb may use earlier ones.
 const VERBS: [&str; 8] = [

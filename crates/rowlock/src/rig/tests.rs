@@ -51,6 +51,37 @@ async fn a_chain_runs_link_by_link() {
 }
 
 #[tokio::test]
+async fn a_keyed_job_is_enqueued_once_and_a_refused_next_link_makes_a_case() {
+    let keyed = || JobOptions::new().key("first");
+    let handler = |cx: Staged, job: First| async move { cx.done().then_with(job, JobOptions::new().key("taken")).ok() };
+    let rig = TestRig::sqlite().await.unwrap().staged(handler);
+    rig.enqueue_with(Second, JobOptions::new().key("taken")).await.unwrap();
+    let id = rig.enqueue_with(First { fail: false }, keyed()).await.unwrap();
+    assert_eq!(rig.enqueue_with(First { fail: false }, keyed()).await.unwrap(), id);
+
+    let ran = rig.run_once().await.unwrap().expect(Ended::Retired).expect_no_next();
+    let reason = ran.error.unwrap_or_default();
+    assert!(
+        reason.starts_with("key \"taken\" is held by another request"),
+        "{reason}"
+    );
+    rig.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn upkeep_goes_by_the_rigs_clock() {
+    let rig = TestRig::sqlite().await.unwrap().atomic(first);
+    let id = rig.enqueue(First { fail: false }).await.unwrap();
+    rig.run_once().await.unwrap().expect_done();
+    rig.upkeep(&Retention::default()).await.unwrap();
+    assert!(rig.rowlock().observe().job(id).await.unwrap().is_some());
+    rig.advance(Duration::from_secs(15 * 24 * 3600));
+    rig.upkeep(&Retention::default()).await.unwrap();
+    assert!(rig.rowlock().observe().job(id).await.unwrap().is_none());
+    rig.close().await.unwrap();
+}
+
+#[tokio::test]
 async fn the_clock_moves_a_retry_into_reach() {
     let rig = TestRig::sqlite().await.unwrap().atomic(first);
     let id = rig.enqueue(First { fail: true }).await.unwrap();

@@ -15,9 +15,6 @@ use crate::{
     state::State,
 };
 
-/// How often a key may vanish between two statements, or be taken by another, before the caller is asked to try again.
-pub const ROUNDS_MAX: usize = 20;
-
 /// A row of the key table, with what its job says.
 #[derive(Debug)]
 pub struct Holding {

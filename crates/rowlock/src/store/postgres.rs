@@ -208,7 +208,7 @@ impl Store for PgStore {
     fn enqueue<'a>(&'a self, drafts: &'a [Draft]) -> Fut<'a, Vec<Enqueued>> {
         self.within(Duration::from_secs(60), "enqueue", async {
             let mut lent = self.0.engine.acquire().await.doing("enqueue")?;
-            let put = flow::enqueue(&self.0, lent.pg(), drafts, false).await;
+            let put = flow::enqueue_alone(&self.0, lent.pg(), drafts, false).await;
             if matches!(put, Ok(_) | Err(Error::KeyConflict { .. })) {
                 lent.give_back();
             }

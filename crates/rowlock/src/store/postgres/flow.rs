@@ -20,8 +20,7 @@ const ENQUEUE_CHUNK: usize = 1000;
 
 /// Inserts on the given connection. The hint, if wanted, travels with whatever commit follows.
 pub async fn enqueue(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<Enqueued>> {
-    let same = drafts.windows(2).all(|two| alike(&two[0], &two[1]));
-    if same && !any_keyed(drafts) && drafts.len() <= ENQUEUE_CHUNK {
+    if fits_one_statement(drafts) {
         let ids = enqueue_chunk(inner, pg, drafts, None, hint).await?;
         return Ok(ids.into_iter().map(Enqueued::New).collect());
     }
@@ -37,18 +36,35 @@ pub async fn enqueue(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hin
             sqlx::raw_sql(end).execute(pg).await.doing("enqueue")?;
             Ok(put?)
         }
-        Err(e) if sqlstate(&e).as_deref() == Some("25P01") => {
-            let begin = pg.begin_with("begin isolation level read committed");
-            let mut tx = begin.await.doing("enqueue")?;
-            let put = keys::put(inner, &mut tx, drafts, hint).await?;
-            match put {
-                Ok(_) => tx.commit().await.doing("enqueue")?,
-                Err(_) => tx.rollback().await.doing("enqueue")?,
-            }
-            Ok(put?)
-        }
+        Err(e) if sqlstate(&e).as_deref() == Some("25P01") => enqueue_alone(inner, pg, drafts, hint).await,
         Err(e) => Err(e).doing("enqueue"),
     }
+}
+
+/// The same on a connection that is in no transaction.
+pub async fn enqueue_alone(
+    inner: &Inner,
+    pg: &mut PgConnection,
+    drafts: &[Draft],
+    hint: bool,
+) -> Result<Vec<Enqueued>> {
+    if fits_one_statement(drafts) {
+        let ids = enqueue_chunk(inner, pg, drafts, None, hint).await?;
+        return Ok(ids.into_iter().map(Enqueued::New).collect());
+    }
+    let begin = pg.begin_with("begin isolation level read committed");
+    let mut tx = begin.await.doing("enqueue")?;
+    let put = keys::put(inner, &mut tx, drafts, hint).await?;
+    match put {
+        Ok(_) => tx.commit().await.doing("enqueue")?,
+        Err(_) => tx.rollback().await.doing("enqueue")?,
+    }
+    Ok(put?)
+}
+
+fn fits_one_statement(drafts: &[Draft]) -> bool {
+    let same = drafts.windows(2).all(|two| alike(&two[0], &two[1]));
+    same && !any_keyed(drafts) && drafts.len() <= ENQUEUE_CHUNK
 }
 
 /// With an id for each draft that has one reserved, where there are any.

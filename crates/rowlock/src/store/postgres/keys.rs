@@ -9,8 +9,11 @@ use crate::{
     job::Draft,
     key::{Enqueued, Existing, Keyed},
     state::State,
-    store::keys::{Asking, Conflict, Holding, ROUNDS_MAX, any_keyed},
+    store::keys::{Asking, Conflict, Holding, any_keyed},
 };
+
+/// How often a key may vanish between two statements, or be taken by another, before the caller is asked to try again.
+const ROUNDS_MAX: usize = 20;
 
 /// Inserts what is new, in a transaction that the caller takes back after a conflict.
 pub async fn put(
@@ -72,7 +75,7 @@ async fn take_free(inner: &Inner, pg: &mut PgConnection, asking: &mut Asking<'_>
         .bind(column(&open, |k| k.key.as_str()))
         .bind(column(&open, |k| k.fingerprint.as_bytes()))
         .bind(column(&open, |k| k.hold.as_str()))
-        .bind(column(&open, |k| period_us(k)))
+        .bind(column(&open, period_us))
         .bind(ranks)
         .bind(inner.now())
         .fetch_all(pg)
@@ -93,7 +96,7 @@ async fn take_over(
         .bind(column(&keyed, |k| k.key.as_str()))
         .bind(column(&keyed, |k| k.fingerprint.as_bytes()))
         .bind(column(&keyed, |k| k.hold.as_str()))
-        .bind(column(&keyed, |k| period_us(k)))
+        .bind(column(&keyed, period_us))
         .bind(over.iter().map(|(_, old_id)| *old_id).collect::<Vec<_>>())
         .bind(inner.now())
         .fetch_all(pg)
