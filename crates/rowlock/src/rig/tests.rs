@@ -205,7 +205,9 @@ async fn a_wait_ends_by_a_completion_or_by_the_rigs_clock() {
 async fn hooked(cx: Ctx<Arc<std::sync::Mutex<Vec<i32>>>>, job: First, mut tx: Tx) -> Outcome {
     let (seen, attempt) = (cx.state().clone(), cx.attempt());
     tx.after_commit(async move {
-        seen.lock().unwrap().push(attempt);
+        seen.lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
+            .push(attempt);
         Ok::<_, Fail>(())
     });
     if job.fail && attempt == 1 {
