@@ -105,7 +105,7 @@ async fn main() -> anyhow::Result<()> {
     rowlock.unchanged(&mut tx, &OpenIncidents(8), &seen).await?;
     println!("opened and closed again: what is open looks unchanged");
     match rowlock.unchanged_version(&mut tx, &key, version).await {
-        Err(Error::Changed { key }) => println!("the counter of {key} says changed"),
+        Err(Error::Changed { key, .. }) => println!("the counter of {key} says changed"),
         other => println!("{other:?}"),
     }
     Ok(())

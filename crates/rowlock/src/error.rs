@@ -60,6 +60,8 @@ pub enum Error {
         held: String,
         /// The fingerprint of the request that was refused.
         given: String,
+        /// What that means.
+        source: Meaning,
     },
     /// What a guard protects has changed since it was looked at. Through a handler's `?` it settles the job as done,
     /// quietly, and is counted: the next trigger looks again.
@@ -67,6 +69,8 @@ pub enum Error {
     Changed {
         /// The guard's key.
         key: String,
+        /// What that means.
+        source: Meaning,
     },
     /// No row had the status that a transition starts from. Through a handler's `?` it settles the job as done, quietly,
     /// and is counted.
@@ -84,6 +88,8 @@ pub enum Error {
         doing: &'static str,
         /// The level found.
         found: String,
+        /// What that means.
+        source: Meaning,
     },
     /// Another transaction was in the way (serialisation failure, deadlock, lock time-out, busy file). Nothing is wrong
     /// with the request: roll back and run the whole transaction again.
@@ -216,6 +222,19 @@ impl std::error::Error for AlreadyHandled {
 #[derive(Debug, Error)]
 #[error("already handled: no row matched")]
 pub(crate) struct Handled;
+
+/// What an answer means for whoever gets it. It travels as the answer's source, where no wrapping hides it from the
+/// handler's `?`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum Meaning {
+    /// Nothing is to be done on what was seen.
+    #[error("the next look decides anew")]
+    LookAgain,
+    /// Trying again does not help.
+    #[error("a repeat would get the same answer")]
+    Final,
+}
 
 /// An outside call's error that says that the effect did not happen and will not: the request never left, or the other
 /// side refused it. Only this closes an intent so that the next attempt may call again whatever the policy.

@@ -58,7 +58,7 @@ pub use crate::{
     complete::Completed,
     effect::{EffectFilter, EffectState, EffectView, OnUnknown, Resolution, Verdict},
     enqueue::{Enqueue, EnqueueAll, EnqueueKeyed, JobOptions},
-    error::{AlreadyHandled, Error, NotDone, Result},
+    error::{AlreadyHandled, Error, Meaning, NotDone, Result},
     event::{Counters, Event, Skipped},
     handle::{
         Answer, Applied, Attempt, BodyLock, Ctx, Done, Effect, EffectKey, Fail, Guard, Guards, LookOnce, Once,

@@ -106,7 +106,7 @@ async fn what_is_unchanged_goes_through_and_what_changed_does_not(bed: &Bed) {
     let mut tx = conn.begin().await.unwrap();
     let refused = bed.rowlock.unchanged(&mut tx, &guard, &seen).await.unwrap_err();
     assert!(
-        matches!(&refused, Error::Changed { key } if key == "incidents:7"),
+        matches!(&refused, Error::Changed { key, .. } if key == "incidents:7"),
         "{refused:?}"
     );
     assert_eq!(
@@ -201,7 +201,7 @@ async fn several_guards_are_checked_together_and_the_changed_one_is_named(bed: &
     let both = bed.rowlock.guards(&mut tx).add(&a, &none).add(&b, &none);
     let changed = both.version("policy", 1).await.unwrap_err();
     assert!(
-        matches!(&changed, Error::Changed { key } if key == "incidents:2"),
+        matches!(&changed, Error::Changed { key, .. } if key == "incidents:2"),
         "{changed:?}"
     );
     let version = bed.rowlock.version(&mut tx, "policy").await.unwrap();
@@ -213,8 +213,23 @@ async fn several_guards_are_checked_together_and_the_changed_one_is_named(bed: &
         .version("zone", 0)
         .await
         .unwrap_err();
-    assert!(matches!(&stale, Error::Changed { key } if key == "zone"), "{stale:?}");
+    assert!(
+        matches!(&stale, Error::Changed { key, .. } if key == "zone"),
+        "{stale:?}"
+    );
     bed.rowlock.guards(&mut tx).await.expect("no guard, nothing changed");
+}
+
+async fn a_counter_that_is_gone_has_changed(bed: &Bed) {
+    let mut conn = bed.conn().await;
+    let mut tx = conn.begin().await.unwrap();
+    assert_eq!(bed.rowlock.raise_version(&mut tx, "k").await.unwrap(), 1);
+    tx.commit().await.unwrap();
+    bed.run("delete from rowlock.guard_version").await;
+    let mut tx = conn.begin().await.unwrap();
+    let told = bed.rowlock.unchanged_version(&mut tx, "k", 1).await.unwrap_err();
+    assert!(matches!(told, Error::Changed { .. }), "{told:?}");
+    assert_eq!(bed.rowlock.unchanged_version(&mut tx, "k", 0).await.unwrap(), 1);
 }
 
 async fn a_bad_key_is_refused_before_any_sql(bed: &Bed) {
@@ -324,6 +339,7 @@ mod tests {
         opened_and_closed_again_is_caught_by_the_version_counter_alone,
         a_version_counts_commits_and_a_rollback_leaves_it_alone,
         several_guards_are_checked_together_and_the_changed_one_is_named,
+        a_counter_that_is_gone_has_changed,
         a_bad_key_is_refused_before_any_sql,
         a_handler_may_settle_a_change_as_it_chooses,
         a_static_rule_is_kept_by_a_partial_unique_index_alone,

@@ -20,7 +20,7 @@ pub(crate) fn existing(put: Enqueued) -> Existing {
 /// Key, what holds it, and what was given.
 fn conflict<T: std::fmt::Debug>(said: rowlock::Result<T>) -> (String, String, String) {
     match said {
-        Err(Error::KeyConflict { key, held, given }) => (key, held, given),
+        Err(Error::KeyConflict { key, held, given, .. }) => (key, held, given),
         other => panic!("no conflict: {other:?}"),
     }
 }

@@ -105,7 +105,7 @@ async fn another_request_under_the_same_key_is_refused_with_both_fingerprints(be
 
     let mut tx = conn.begin().await.unwrap();
     let refused = bed.rowlock.once(&mut tx, "k").request("twenty").await;
-    let Err(Error::KeyConflict { key, held, given }) = refused.map(|_| ()) else {
+    let Err(Error::KeyConflict { key, held, given, .. }) = refused.map(|_| ()) else {
         panic!("another request was answered")
     };
     assert_eq!(key, "k");

@@ -85,7 +85,7 @@ async fn of_two_that_evaluated_at_once_the_second_waits_at_the_lock_and_is_told_
 
     let (_, told) = waiting.await.unwrap();
     assert!(
-        matches!(&told, Err(Error::Changed { key }) if key == "incidents:1"),
+        matches!(&told, Err(Error::Changed { key, .. }) if key == "incidents:1"),
         "{told:?}"
     );
     assert_eq!(open_count(&mut bed).await, 1);

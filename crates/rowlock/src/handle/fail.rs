@@ -3,7 +3,7 @@
 use std::{error::Error as StdError, time::Duration};
 
 use crate::{
-    error::{AlreadyHandled, Error, Handled, Undone, sqlstate},
+    error::{Handled, Meaning, Undone, sqlstate},
     event::Skipped,
 };
 
@@ -133,12 +133,11 @@ fn known(error: &(dyn StdError + 'static)) -> How {
     if error.is::<Handled>() {
         return How::Already;
     }
-    match error.downcast_ref::<Error>() {
-        Some(Error::Changed { .. }) => return How::Changed,
-        // A repeat would get the same answer: a person must look.
-        Some(Error::KeyConflict { .. } | Error::Isolation { .. }) => return How::Retire,
-        Some(Error::TryAgain { .. }) => return How::RetrySoon,
-        _ => {}
+    match error.downcast_ref::<Meaning>() {
+        Some(Meaning::LookAgain) => return How::Changed,
+        // A person must look.
+        Some(Meaning::Final) => return How::Retire,
+        None => {}
     }
     let code = error.downcast_ref::<sqlx::Error>().and_then(sqlstate);
     match code.as_deref() {
@@ -185,6 +184,23 @@ mod tests {
         assert_eq!(Fail::from(Outer(AlreadyHandled)).how, How::Already);
         assert_eq!(Fail::from(anyhow::Error::from(AlreadyHandled)).how, How::Already);
         assert_eq!(Fail::from("plain text").how, How::Retry);
+        let changed = || crate::Error::Changed {
+            key: "k".into(),
+            source: Meaning::LookAgain,
+        };
+        assert_eq!(Fail::from(changed()).how, How::Changed);
+        assert_eq!(Fail::from(anyhow::Error::from(changed())).how, How::Changed);
+        assert_eq!(
+            Fail::from(anyhow::Error::from(changed()).context("why")).how,
+            How::Changed
+        );
+        let conflict = crate::Error::KeyConflict {
+            key: "k".into(),
+            held: "job 1".into(),
+            given: "f".into(),
+            source: Meaning::Final,
+        };
+        assert_eq!(Fail::from(anyhow::Error::from(conflict)).how, How::Retire);
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::{
 
 use super::{Prepare, Tx};
 use crate::{
-    error::{Doing, Error, Result},
+    error::{Doing, Error, Meaning, Result},
     key::check_key,
     root::{Backend, InTransaction, Rowlock},
     store::guard::{Guarding, lock_number},
@@ -124,7 +124,10 @@ impl<'a, DB: Backend> Guards<'a, DB> {
         for (key, check) in &self.checks {
             let same = check.same(self.conn).await.doing("look").map_err(Error::answered)?;
             if !same {
-                return Err(Error::Changed { key: key.clone() });
+                return Err(Error::Changed {
+                    key: key.clone(),
+                    source: Meaning::LookAgain,
+                });
             }
         }
         self.versions
@@ -151,7 +154,10 @@ async fn raise_if<C, S: Guarding<C>>(store: &S, conn: &mut C, key: &str, seen: i
     // A counter that was removed meanwhile begins at 1 again.
     match raised.filter(|now| Some(*now) == seen.checked_add(1)) {
         Some(now) => Ok(now),
-        None => Err(Error::Changed { key: key.to_owned() }),
+        None => Err(Error::Changed {
+            key: key.to_owned(),
+            source: Meaning::LookAgain,
+        }),
     }
 }
 
@@ -213,7 +219,10 @@ impl<DB: Backend> Rowlock<DB> {
     pub async fn raise_version(&self, tx: &mut impl InTransaction<DB>, key: &str) -> Result<i64> {
         check_key("guard", key)?;
         let raised = self.store().guard_raise(tx.connection(), key, None).await?;
-        raised.ok_or_else(|| Error::Changed { key: key.to_owned() })
+        raised.ok_or_else(|| Error::Changed {
+            key: key.to_owned(),
+            source: Meaning::LookAgain,
+        })
     }
 }
 

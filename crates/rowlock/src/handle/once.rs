@@ -14,7 +14,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::Tx;
 use crate::{
-    error::{Error, Result},
+    error::{Error, Meaning, Result},
     job::check_payload,
     key::{Fingerprint, Hold, check_key},
     root::{Backend, InTransaction, Rowlock},
@@ -214,6 +214,7 @@ fn answer(key: &str, given: Option<Fingerprint>, entry: Entry) -> Result<Answer>
             key: key.to_owned(),
             held,
             given: format!("fingerprint {given}"),
+            source: Meaning::Final,
         });
     }
     Ok(Answer {

@@ -9,7 +9,7 @@ use std::{
 };
 
 use crate::{
-    error::Error,
+    error::{Error, Meaning},
     job::Draft,
     key::{Enqueued, Existing, Fingerprint, Keyed, hold_is_over},
     state::State,
@@ -40,6 +40,7 @@ impl From<Conflict> for Error {
             key: conflict.key,
             held: conflict.held,
             given: conflict.given.to_string(),
+            source: Meaning::Final,
         }
     }
 }

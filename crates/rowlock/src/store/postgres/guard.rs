@@ -4,7 +4,7 @@ use sqlx::{AssertSqlSafe, PgConnection, Row};
 
 use super::{Inner, PgStore};
 use crate::{
-    error::{Doing, Error, Result},
+    error::{Doing, Error, Meaning, Result},
     store::{
         Fut,
         guard::{Guarding, lock_number},
@@ -77,7 +77,11 @@ async fn lock(inner: &Inner, conn: &mut PgConnection, keys: &[&str]) -> Result<(
     for row in rows {
         if row.try_get::<Option<String>, _>("locked").doing("guard")?.is_none() {
             let found = row.try_get("level").doing("guard")?;
-            return Err(Error::Isolation { doing: "guard", found });
+            return Err(Error::Isolation {
+                doing: "guard",
+                found,
+                source: Meaning::Final,
+            });
         }
     }
     Ok(())
