@@ -63,7 +63,7 @@ impl Cluster {
     pub fn server(&self) -> Server {
         Server {
             label: format!("pg{}", self.major),
-            url: format!("postgres://rowlock@127.0.0.1:{}/postgres", self.port),
+            url: format!("postgres://proof@127.0.0.1:{}/postgres", self.port),
         }
     }
 
@@ -122,7 +122,7 @@ impl Cluster {
         let mut command = self.command(&self.bin_dir.join("initdb"));
         command.arg("-D").arg(self.data());
         command.args([
-            "--username=rowlock",
+            "--username=proof",
             "--auth=trust",
             "--encoding=UTF8",
             "--no-locale",
