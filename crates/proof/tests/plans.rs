@@ -319,3 +319,28 @@ async fn the_journals_statements_cost_the_same_however_long_it_is() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn the_ledger_is_found_by_its_key_however_long_it_is() {
+    on_each_server("the_ledger_is_found_by_its_key_however_long_it_is", async |mut bed| {
+        let fill = "insert into rowlock.ledger (key, hold, made_at)
+            select 'k' || n, 'policy', 'epoch' from generate_series(1, 50000) n; analyze";
+        script(&mut bed.eye, fill).await.unwrap();
+        let at = "'epoch'";
+        for (text, args) in [
+            (sql!("once_read"), "'k7', null".to_owned()),
+            (sql!("once_store"), format!("'k7', '1', {at}")),
+            (
+                sql!("once_take_over"),
+                format!("'k7', null, 'policy', null, null, {at}"),
+            ),
+        ] {
+            let plan = explain(&mut bed.eye, text, &args, true).await;
+            assert_no_walk(&plan);
+            let scans = plan.scans("ledger");
+            assert!(scans.iter().all(|n| n.index() == "ledger_pkey"), "{}", plan.shown());
+            assert!(plan.buffers() < 50, "{} buffers: {}", plan.buffers(), plan.shown());
+        }
+    })
+    .await;
+}

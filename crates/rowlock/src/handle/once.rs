@@ -4,6 +4,7 @@
 //! twin that comes while the first is still open waits for it, and gets the answer, or the slot if the first rolled back.
 
 use std::{
+    fmt,
     future::{Future, IntoFuture},
     pin::Pin,
     time::Duration,
@@ -28,6 +29,15 @@ pub enum Once<DB: Backend> {
     First(OnceSlot<DB>),
     /// It was done before; this is the answer that was stored with it.
     Seen(Answer),
+}
+
+impl<DB: Backend> fmt::Debug for Once<DB> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Once::First(slot) => f.debug_tuple("First").field(&slot.key).finish(),
+            Once::Seen(answer) => f.debug_tuple("Seen").field(answer).finish(),
+        }
+    }
 }
 
 /// The right to store the answer under a key, in the transaction that took it. Dropped, the key is kept with an empty
