@@ -186,6 +186,15 @@ fn in_the_way(error: &sqlx::Error) -> bool {
     matches!(code.as_str(), "40001" | "40P01" | "55P03") || code.parse().is_ok_and(|code: i32| code & 0xff == 5)
 }
 
+/// The code of one link in a chain of sources: a driver's error, or what is inside it where a wrapper hides that.
+pub(crate) fn code_of(link: &(dyn std::error::Error + 'static)) -> Option<String> {
+    if let Some(error) = link.downcast_ref::<sqlx::Error>() {
+        return sqlstate(error);
+    }
+    let said = link.downcast_ref::<Box<dyn sqlx::error::DatabaseError>>()?;
+    said.code().map(|c| c.into_owned())
+}
+
 /// Short form for the verbs: `.doing("claim")`.
 pub(crate) trait Doing<T> {
     fn doing(self, doing: &'static str) -> Result<T>;

@@ -403,6 +403,27 @@ async fn a_guard_in_a_stricter_handler_is_a_case_that_says_so_and_a_version_work
     }
 }
 
+/// An error type that hides the type of what it wraps must not turn "soon" into the kind's backoff.
+async fn a_serialisation_failure_inside_another_error_type_is_tried_again_soon(bed: Bed) {
+    let handler = |cx: Ctx, _: Shift, mut tx: Tx| async move {
+        if cx.attempt() == 1 {
+            let fail = "do $$ begin raise exception 'no luck' using errcode = '40001'; end $$";
+            sqlx::raw_sql(fail)
+                .execute(&mut *tx)
+                .await
+                .map_err(anyhow::Error::from)?;
+        }
+        tx.done().ok()
+    };
+    let worker = Worker::new(&bed.rowlock).queue("default", 1).atomic(handler);
+    let running = Running::start(worker.backoff(NEVER));
+    let id = bed.rowlock.enqueue_now(Shift { row: 1 }).await.unwrap().id();
+    running.done(1).await;
+    let attempts = bed.rowlock.observe().attempts(id).await.unwrap();
+    let ends: Vec<Ended> = attempts.iter().map(|a| a.outcome).collect();
+    assert_eq!(ends, [Ended::Retried, Ended::Done]);
+}
+
 async fn handlers_run_at_the_level_they_were_given(mut bed: Bed) {
     let handler = |_: Ctx, _: Shift, mut tx: Tx| async move {
         let level = "show transaction_isolation";
@@ -429,5 +450,6 @@ races!(
     a_serialisation_failure_at_commit_is_looked_up_and_tried_again_soon,
     two_handlers_in_a_deadlock_are_both_done_once_at_every_level,
     a_guard_in_a_stricter_handler_is_a_case_that_says_so_and_a_version_works_at_every_level,
+    a_serialisation_failure_inside_another_error_type_is_tried_again_soon,
     handlers_run_at_the_level_they_were_given,
 );

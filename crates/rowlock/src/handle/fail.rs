@@ -3,7 +3,7 @@
 use std::{error::Error as StdError, time::Duration};
 
 use crate::{
-    error::{Handled, Meaning, Undone, sqlstate},
+    error::{Handled, Meaning, Undone, code_of, sqlstate},
     event::Skipped,
 };
 
@@ -139,16 +139,14 @@ fn known(error: &(dyn StdError + 'static)) -> How {
         Some(Meaning::Final) => return How::Retire,
         None => {}
     }
-    let code = error.downcast_ref::<sqlx::Error>().and_then(sqlstate);
-    match code.as_deref() {
+    match code_of(error).as_deref() {
         Some("40001" | "40P01") => How::RetrySoon,
         _ => How::Retry,
     }
 }
 
 fn wrote_in_prepare(error: &(dyn StdError + 'static)) -> bool {
-    let code = error.downcast_ref::<sqlx::Error>().and_then(sqlstate);
-    matches!(code.as_deref(), Some("25006" | "8"))
+    matches!(code_of(error).as_deref(), Some("25006" | "8"))
 }
 
 /// Error text that every database can store: no NUL, bounded, cut at a character.

@@ -215,11 +215,13 @@ impl<'a> Decided<'a> {
     /// What to answer, given the ids of the new drafts.
     pub fn answer(self, ids: &[i64]) -> Vec<Enqueued> {
         let id = |place: usize| ids.get(place).copied().unwrap_or_default();
+        let (new, drafts) = (self.new, self.drafts);
+        let waits = |place: usize| new.get(place).is_some_and(|(i, _)| drafts[*i].wait.is_some());
         let said = self.said.into_iter().map(|said| match said {
             Said::New(place) => Enqueued::New(id(place)),
             Said::Repeat(place) => Enqueued::Existing(Existing {
                 id: id(place),
-                state: Some(State::Ready),
+                state: Some(if waits(place) { State::Waiting } else { State::Ready }),
                 outcome: None,
                 result: None,
             }),
