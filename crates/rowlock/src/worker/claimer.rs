@@ -57,6 +57,9 @@ pub(crate) struct State {
     resting: bool,
     /// Since when this worker is clearing its hands for a job that must run alone.
     clearing: Option<Instant>,
+    /// The last look was made with full hands and passed over jobs that have not waited long; look again once they are
+    /// free.
+    busy_look: bool,
     /// The job that runs alone here, since when.
     alone: Option<(Token, Instant)>,
     failing: Duration,
@@ -71,6 +74,7 @@ impl State {
             alone_at: None,
             resting: false,
             clearing: None,
+            busy_look: false,
             alone: None,
             failing: Duration::ZERO,
         }
@@ -128,7 +132,8 @@ impl Claimer {
             .iter()
             .any(|(queue_no, places)| jobs.iter().filter(|j| j.queue_no == *queue_no).count() >= *places as usize);
         if jobs.is_empty() {
-            if std::mem::take(&mut self.state.resting) {
+            let hands_free = self.shared.in_the_way() == 0;
+            if std::mem::take(&mut self.state.resting) || (hands_free && std::mem::take(&mut self.state.busy_look)) {
                 // Nothing else wants the time: on with the jobs that must run alone.
                 self.state.alone_at = None;
                 return;
@@ -247,6 +252,7 @@ impl Claimer {
         self.state.alone_at = Some(now + ALONE_EVERY);
         self.state.resting = false;
         let in_the_way = self.shared.in_the_way();
+        self.state.busy_look = in_the_way > 0;
         let patience = if in_the_way == 0 {
             Duration::ZERO
         } else {
