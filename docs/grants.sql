@@ -37,7 +37,7 @@ grant select, insert, delete on rowlock.waiting to rowlock_producer;
 grant select, insert, update (fingerprint, answer, hold, expires_at, made_at) on rowlock.ledger
   to rowlock_producer, rowlock_worker;
 
--- Claims, settles, recovers, and enqueues next links and compensating jobs. `for update` and `for key share` want the
+-- Claims, settles, recovers, and enqueues next links and compensations. `for update` and `for key share` want the
 -- update right on one column at least, even where nothing is ever updated.
 grant usage on sequence rowlock.job_id to rowlock_worker;
 grant select, insert, delete on rowlock.job to rowlock_worker;

@@ -29,8 +29,9 @@
 //! | 408, 425, 429, 5xx; a panic | is rolled back | is not stored: a repeat runs again |
 //!
 //! Requests that change nothing (`GET`, `HEAD`, `OPTIONS`, `TRACE`) pass untouched. What else the client may get: 400 for a
-//! missing or malformed key, 409 while a twin is under way for longer than the wait, 413 for a body over the limit, 422 for
-//! another request under the same key, 503 with `retry-after` when the database could not decide now.
+//! missing or malformed key and for a body that broke off, 409 with `retry-after` while a twin is under way for longer
+//! than the wait, 413 for a body over the limit, 422 for another request under the same key, 503 with `retry-after` when the
+//! database could not decide now.
 
 mod response;
 

@@ -1,4 +1,4 @@
-//! A case: a retired job with its history, open for triage.
+//! A case: a retired job with its history, open for a decision.
 
 use jiff::Timestamp;
 use serde::Serialize;

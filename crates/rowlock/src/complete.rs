@@ -61,8 +61,8 @@ impl<DB: Backend> Rowlock<DB> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] and [`Error::Encode`] before any SQL, so the transaction stays good; [`Error::TryAgain`] when
-    /// another transaction was in the way; [`Error::Database`] otherwise.
+    /// [`Error::Invalid`] before any SQL, so the transaction stays good; [`Error::TryAgain`] when another transaction was in
+    /// the way; [`Error::Database`] otherwise.
     ///
     /// Cancel safety: dropped half-way, the caller's connection is in the middle of a statement; roll back and drop it.
     pub async fn complete<T: Serialize + ?Sized + Sync>(
@@ -71,10 +71,8 @@ impl<DB: Backend> Rowlock<DB> {
         name: &str,
         answer: &T,
     ) -> Result<Completed> {
-        let answer = serde_json::to_string(answer).map_err(|source| Error::Encode {
-            kind: "the answer".into(),
-            source,
-        })?;
+        let answer = serde_json::to_string(answer)
+            .map_err(|e| Error::invalid("answer", format!("cannot be written as json: {e}")))?;
         check(name, &answer, self.limits())?;
         let moved = self.store().complete_in(conn, name, Some(&answer)).await?;
         Ok(Completed::of(moved))

@@ -90,7 +90,7 @@ macro_rules! option_setters {
             $self
         }
 
-        /// Waits for that long at most, by the database's clock; then it is retired, with its compensating job if it has
+        /// Waits for that long at most, by the database's clock; then it is retired, with its compensation if it has
         /// one. Without a limit it waits until it is completed or expires.
         pub fn wait_limit(mut $self, limit: Duration) -> Self {
             $target.options.wait_limit = Some(limit);

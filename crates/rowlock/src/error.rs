@@ -64,7 +64,7 @@ pub enum Error {
         source: Meaning,
     },
     /// What a guard protects has changed since it was looked at. Through a handler's `?` it settles the job as done,
-    /// quietly, and is counted: the next trigger looks again.
+    /// quietly, and is counted: the next job looks again.
     #[error("{key:?} has changed since it was looked at")]
     Changed {
         /// The guard's key.

@@ -316,4 +316,12 @@ mod tests {
             assert_eq!((counters.settled(ended), counters.settled_of("k", ended)), (1, 1));
         }
     }
+
+    #[test]
+    fn removed_cases_are_counted_one_by_one() {
+        let counters = Counters::default();
+        counters.add(&Event::CasesRemoved { cases: 3 });
+        counters.add(&Event::CasesRemoved { cases: 2 });
+        assert_eq!(counters.cases_removed(), 5);
+    }
 }

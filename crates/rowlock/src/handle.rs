@@ -349,11 +349,9 @@ impl<DB: Backend> Done<DB> {
                 }
                 Err(other) => self.error = self.error.or(Some(other)),
             },
-            Err(source) => {
-                self.error = self.error.or(Some(Error::Encode {
-                    kind: "the result".into(),
-                    source,
-                }));
+            Err(e) => {
+                let problem = format!("cannot be written as json: {e}");
+                self.error = self.error.or(Some(Error::invalid("result", problem)));
             }
         }
         self

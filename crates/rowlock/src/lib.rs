@@ -7,7 +7,9 @@
 //! - `store`: the storage contract, and one room per database behind it
 //! - verbs: `enqueue` → `complete` → `claim` → `handle` → `settle` → `recover` → `observe` → `operate`
 //! - `worker`: the loop that composes them
-//! - doors: [`postgres`] and [`sqlite`] give every type its short name; [`Admin`] serves either database by URL
+//! - doors: [`postgres`] and [`sqlite`] give every type its short name; [`Admin`] serves either database by URL;
+//!   with their features, `axum` answers repeated requests and `redis` is a first look that spares work; [`rig`] is for
+//!   the tests of your handlers
 //!
 //! Start with the README's example, then [`Worker`], [`Rowlock::enqueue`] and the handler shapes [`Worker::atomic`] and
 //! [`Worker::staged`].

@@ -169,7 +169,7 @@ pub struct LaneStatus {
     pub waiting: i64,
     /// In workers' hands.
     pub leased: i64,
-    /// Retired, waiting for triage.
+    /// Retired, open for a decision.
     pub cases: i64,
     /// How long the oldest due job has been waiting, in milliseconds.
     pub oldest_due_ms: Option<i64>,

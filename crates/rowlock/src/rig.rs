@@ -79,7 +79,7 @@ impl TestRig<(), sqlx::Sqlite> {
 
 #[cfg(feature = "postgres")]
 impl TestRig<(), sqlx::Postgres> {
-    /// A rig in a schema of its own in this PostgreSQL database, removed by [`TestRig::close`].
+    /// A rig in this PostgreSQL database, in a schema of its own which stays until the database is dropped.
     ///
     /// # Errors
     /// The database could not be reached or the schema not be made.
@@ -265,12 +265,12 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         Ok(id)
     }
 
-    /// One round of upkeep at the rig's time: what is over by this retention goes.
+    /// One round of upkeep at the rig's time: what is over by this retention goes. Returns how many cases went.
     ///
     /// # Errors
     /// The database could not be reached.
-    pub async fn upkeep(&self, retention: &Retention) -> Result<()> {
-        self.rowlock.store().maintain(retention).await.map(drop)
+    pub async fn upkeep(&self, retention: &Retention) -> Result<u64> {
+        Ok(self.rowlock.store().maintain(retention).await?.cases)
     }
 
     /// Removes the rig's file. A schema in PostgreSQL stays until its database is dropped, for you to look at.

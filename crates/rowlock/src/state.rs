@@ -15,7 +15,7 @@ pub enum State {
     Waiting,
     /// A worker has it.
     Leased,
-    /// Retired: out of attempts or given up on, open for triage.
+    /// Retired: out of attempts or given up on, open for a decision.
     Case,
     /// Done or cancelled: in no place, with a closing row in the outcome log.
     Finished,

@@ -331,7 +331,7 @@ pub trait Room: Database {
     /// Back to the savepoint: what the handler wrote is gone, the transaction can still record a failure. `false` when
     /// user code ended the transaction, so that what it wrote may stand.
     fn back<'a>(store: &'a Self::Store, held: &'a mut Self::Held) -> Fut<'a, bool>;
-    /// Writes the outcome, the next links and the compensating jobs as the last statements of the transaction.
+    /// Writes the outcome, the next links and the compensations as the last statements of the transaction.
     fn settle_in<'a>(
         store: &'a Self::Store,
         held: &'a mut Self::Held,

@@ -197,7 +197,8 @@ async fn a_large_batch_with_keys_is_made_once_however_often_it_is_sent(bed: &Bed
     assert!(first.iter().all(Enqueued::is_new));
     let again = send(0).await;
     assert!(again.iter().all(|put| !put.is_new()));
-    assert_eq!(again, first);
+    let ids = |put: &[Enqueued]| put.iter().map(Enqueued::id).collect::<Vec<_>>();
+    assert!(ids(&again) == ids(&first), "the same jobs in the same order");
     let overlap = send(1000).await;
     assert_eq!(overlap.iter().filter(|put| put.is_new()).count(), 1000);
     assert_eq!(jobs(bed).await, [2500, 2500]);

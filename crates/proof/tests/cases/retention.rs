@@ -72,9 +72,10 @@ impl Rigged {
         self.at(self.rig.now())
     }
 
-    async fn pass(&self, time: Duration, retention: Retention) {
+    /// How many cases upkeep removed after this time.
+    async fn pass(&self, time: Duration, retention: Retention) -> u64 {
         self.rig.advance(time);
-        self.rig.upkeep(&retention).await.unwrap();
+        self.rig.upkeep(&retention).await.unwrap()
     }
 
     /// An intent of this job's, in this state.
@@ -236,9 +237,9 @@ async fn a_case_that_nobody_decides_on_goes_with_its_body_and_effects_unless_in_
         let cases = rigged.rig.rowlock().observe().cases(10).await.unwrap();
         cases.iter().map(|c| c.id).collect::<Vec<_>>()
     };
-    rigged.pass(89 * DAY, keep).await;
+    assert_eq!(rigged.pass(89 * DAY, keep).await, 0);
     assert_eq!(open().await.len(), 3);
-    rigged.pass(2 * DAY, keep).await;
+    assert_eq!(rigged.pass(2 * DAY, keep).await, 1);
     let mut left = open().await;
     left.sort_unstable();
     assert_eq!(left, cases[1..], "those with an effect in doubt stay");

@@ -255,10 +255,10 @@ async fn the_body_of_a_waiting_job_is_kept_however_old_it_is(mut bed: Bed) {
     let id = enqueue(&bed, &mut bed.session().await.pg, 60_000).await;
     let old = "update rowlock.job set created_at = now() - interval '400 days'";
     sqlx::raw_sql(old).execute(&mut bed.eye).await.unwrap();
-    let prune = sqlx::query(sql!("prune"))
+    let prune = sqlx::query_scalar::<_, i64>(sql!("prune"))
         .bind(jiff_sqlx::ToSqlx::to_sqlx(jiff::Timestamp::now()))
         .bind(5000i64);
-    assert_eq!(prune.execute(&mut bed.eye).await.unwrap().rows_affected(), 0);
+    assert_eq!(prune.fetch_one(&mut bed.eye).await.unwrap(), 0);
     assert_eq!(stands(&mut bed, id).await, (State::Waiting, 1));
 }
 

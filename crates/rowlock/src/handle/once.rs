@@ -322,8 +322,8 @@ impl<DB: Backend> Tx<DB> {
     /// with this job's commit and free again when the attempt fails.
     ///
     /// # Errors
-    /// As [`Rowlock::once`]. Through a handler's `?`, a conflict makes the job a case, and what only asks for another try
-    /// is tried again soon.
+    /// As [`Rowlock::once`]. Through a handler's `?`, a conflict makes the job a case; a serialisation failure or
+    /// deadlock retries soon, a lock time-out or busy file after the backoff.
     ///
     /// Cancel safety: as any query in a handler; a handler dropped half-way is rolled back.
     pub fn once(&mut self, key: impl Into<String>) -> TakeOnce<'_, DB> {

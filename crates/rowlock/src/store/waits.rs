@@ -45,7 +45,7 @@ pub struct Stand {
 pub trait Waits: Send + Sync {
     /// [`Completing::complete_in`] in a commit of its own; the wake is sent after it.
     fn complete<'a>(&'a self, name: &'a str, answer: Option<&'a str>) -> Fut<'a, Option<i64>>;
-    /// Ends up to so many waiting jobs whose limit has passed, with the compensating jobs of those that are retired; and,
+    /// Ends up to so many waiting jobs whose limit has passed, with the compensations of those that are retired; and,
     /// with `names`, moves as many whose name is completed. Wakes are sent after it. With nothing to do it costs a look at
     /// one index entry; with `names`, at each waiting job.
     fn sweep_waits(&self, max: i32, names: bool) -> Fut<'_, Swept>;

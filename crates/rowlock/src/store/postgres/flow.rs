@@ -273,7 +273,7 @@ async fn write_outcomes(
     Ok(batch.iter().map(found).collect())
 }
 
-/// Next links and compensating jobs; returns the queues that got work.
+/// Next links and compensations; returns the queues that got work.
 async fn write_what_follows(
     inner: &Inner,
     pg: &mut PgConnection,

@@ -289,7 +289,7 @@ struct Compensation {
     tags: Option<Box<RawValue>>,
 }
 
-/// The compensating jobs of jobs just retired, as the next links of their chains.
+/// The compensations of jobs just retired, as the next links of their chains.
 pub async fn compensations(db: &mut SqliteConnection, retired: &[i64]) -> sqlx::Result<Vec<Draft>> {
     if retired.is_empty() {
         return Ok(Vec::new());
