@@ -48,7 +48,7 @@ grant select, insert, delete on rowlock.case_file to rowlock_worker;
 grant select, insert, update, delete on rowlock.job_key to rowlock_worker;
 grant select, insert, delete, update (beat, dead) on rowlock.worker to rowlock_worker;
 -- What an effect is called is fixed when its intent is first stored.
-grant select, insert, update (state, policy, fingerprint, tries, epoch, worker, begun_at, deadline_at, ended_at, reply, error,
+grant select, insert, update (state, policy, fingerprint, tries, doubt, epoch, worker, begun_at, deadline_at, ended_at, reply, error,
   resolved_by) on rowlock.effect to rowlock_worker;
 grant select, insert, delete, update (since) on rowlock.waiting to rowlock_worker;
 grant select, insert on rowlock.completion to rowlock_worker;
@@ -61,7 +61,7 @@ grant execute on function rowlock.make_partitions(int, bigint), rowlock.drop_his
 grant select on rowlock.jobs, rowlock.job, rowlock.ready, rowlock.lease, rowlock.outcome, rowlock.case_file, rowlock.worker,
   rowlock.audit, rowlock.effects, rowlock.effect, rowlock.ledger, rowlock.waiting, rowlock.completion,
   rowlock.job_key to rowlock_operator;
-grant update (state, reply, ended_at, resolved_by) on rowlock.effect to rowlock_operator;
+grant update (state, doubt, reply, ended_at, resolved_by) on rowlock.effect to rowlock_operator;
 grant delete on rowlock.case_file, rowlock.waiting to rowlock_operator;
 grant insert on rowlock.ready, rowlock.audit, rowlock.waiting, rowlock.completion to rowlock_operator;
 

@@ -105,7 +105,13 @@ impl<DB: Backend> Idempotency<DB> {
             hold: Hold::Policy,
             wait: Duration::from_secs(5),
             body_bytes_max: 1 << 20,
-            headers: vec![header::CONTENT_TYPE, header::LOCATION],
+            headers: vec![
+                header::CONTENT_TYPE,
+                header::CONTENT_ENCODING,
+                header::CONTENT_LANGUAGE,
+                header::CONTENT_DISPOSITION,
+                header::LOCATION,
+            ],
             scope: None,
             under_way: UnderWay::default(),
         }
@@ -435,6 +441,8 @@ impl<DB: Backend> DerefMut for IdempotentTx<DB> {
         }
     }
 }
+
+impl<DB: Backend> crate::root::sealed::Sealed<DB> for IdempotentTx<DB> {}
 
 impl<DB: Backend> InTransaction<DB> for IdempotentTx<DB> {
     fn connection(&mut self) -> &mut DB::Connection {

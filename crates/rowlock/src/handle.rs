@@ -43,7 +43,7 @@ pub(crate) use self::{
     fail::{How, clean},
     fragile::{Fragile, panic_text},
     hook::Hook,
-    journal::Emit,
+    journal::{Emit, Held},
 };
 use crate::{
     enqueue::JobOptions,
@@ -263,6 +263,8 @@ impl<DB: Backend> DerefMut for Tx<DB> {
         }
     }
 }
+
+impl<DB: Backend> crate::root::sealed::Sealed<DB> for Tx<DB> {}
 
 impl<DB: Backend> InTransaction<DB> for Tx<DB> {
     fn connection(&mut self) -> &mut DB::Connection {

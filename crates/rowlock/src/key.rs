@@ -151,6 +151,7 @@ impl Fingerprint {
     /// Of JSON text, and of a word that says what it is a request for.
     pub(crate) fn of_json(what: &str, json: &str) -> Result<Fingerprint> {
         let invalid = |e: serde_json::Error| Error::invalid("request", format!("not json: {e}"));
+        check_depth(json)?;
         let raw: &RawValue = serde_json::from_str(json).map_err(invalid)?;
         let mut text = String::with_capacity(json.len());
         canonical(raw, &mut text).map_err(invalid)?;
@@ -202,6 +203,27 @@ impl fmt::Debug for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Fingerprint({self})")
     }
+}
+
+/// A request nested deeper than this is refused: its fingerprint is taken level by level.
+const DEPTH_MAX: usize = 200;
+
+fn check_depth(json: &str) -> Result<()> {
+    let (mut depth, mut in_string, mut escaped) = (0usize, false, false);
+    for byte in json.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if in_string => escaped = true,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => depth += 1,
+            b'}' | b']' if !in_string => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEPTH_MAX {
+            return Err(Error::invalid("request", format!("nested deeper than {DEPTH_MAX}")));
+        }
+    }
+    Ok(())
 }
 
 /// Fields in order, no spaces, strings written one way; numbers keep their digits, which a parse could lose.
@@ -307,6 +329,17 @@ mod tests {
         for bad in [Duration::ZERO, Duration::MAX] {
             assert!(Hold::For(bad).checked().is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_request_nested_beyond_reason_is_refused() {
+        let nested = |depth: usize| "[".repeat(depth) + &"]".repeat(depth);
+        assert!(Fingerprint::of_json("charge", &nested(DEPTH_MAX)).is_ok());
+        assert!(Fingerprint::of_json("charge", &nested(100_000)).is_err());
+        assert!(
+            Fingerprint::of_json("charge", &format!("{:?}", "[".repeat(1000))).is_ok(),
+            "in a string"
+        );
     }
 
     #[test]

@@ -312,6 +312,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
             timing: Timing::of_lease(LEASE),
             resolved: Box::new(|_, _| {}),
             emit: Arc::new(|_| {}),
+            held: Arc::new(|| true),
         }
     }
 

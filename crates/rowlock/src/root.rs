@@ -25,11 +25,18 @@ pub trait Backend: Room {
 }
 
 /// Proof that there is a transaction: [`sqlx::Transaction`] or a handler's [`Tx`](crate::Tx). Sealed.
-pub trait InTransaction<DB: Backend>: Send {
+pub trait InTransaction<DB: Backend>: sealed::Sealed<DB> + Send {
     /// The connection it runs on.
     #[doc(hidden)]
     fn connection(&mut self) -> &mut DB::Connection;
 }
+
+/// Nobody else may claim to be a transaction.
+pub(crate) mod sealed {
+    pub trait Sealed<DB> {}
+}
+
+impl<DB: Backend> sealed::Sealed<DB> for sqlx::Transaction<'_, DB> {}
 
 impl<DB: Backend> InTransaction<DB> for sqlx::Transaction<'_, DB> {
     fn connection(&mut self) -> &mut DB::Connection {

@@ -14,8 +14,14 @@ use crate::{
     store::Settlement,
 };
 
-/// The delay after a serialisation failure or deadlock: short, and spread so that the two do not meet again.
+/// The delay after the first serialisation failure or deadlock: short, and spread so that the two do not meet again.
 const SOON: Duration = Duration::from_millis(20);
+
+/// How often that delay may double.
+const DOUBLINGS_MAX: i32 = 7;
+
+/// How many attempts of a job are given back before a serialisation failure counts as one.
+const GIVEN_BACK_MAX: i64 = 100;
 
 /// No delay is longer: a due time must stay a time that every database can store.
 const DELAY_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
@@ -55,11 +61,24 @@ impl Ending {
             // A lost lease is told before it comes to this; its settlement would be refused.
             How::Retry | How::LeaseLost => self.settlement(again, self.backoff.jittered(self.attempt), text),
             How::RetryAfter(delay) => self.settlement(again, delay, text),
-            How::RetrySoon => self.settlement(again, SOON.mul_f64(0.5 + fastrand::f64()), text),
+            How::RetrySoon => self.in_the_way(text, fastrand::f64()),
             How::Retire => self.settlement(Ended::Retired, Duration::ZERO, text),
             How::Defer(delay) => self.settlement(Ended::Deferred, delay, None),
             How::Cancel => self.settlement(Ended::Cancelled, Duration::ZERO, text),
             How::Already | How::Changed => self.settlement(Ended::Done, Duration::ZERO, None),
+        }
+    }
+
+    /// Another transaction was in the way, which is nobody's failure: the attempt is given back, so that many that want
+    /// one row do not use up their attempts against each other. Each time the delay may double, and they come apart.
+    /// A job that meets one too often is treated like any other failure.
+    fn in_the_way(&self, text: Option<String>, jitter: f64) -> Settlement {
+        let given_back = self.token.epoch.saturating_sub(self.attempt.into()).max(0);
+        let doublings = i32::try_from(given_back).unwrap_or(i32::MAX).min(DOUBLINGS_MAX);
+        let delay = SOON.mul_f64(0.5 + jitter * 2f64.powi(doublings));
+        match given_back < GIVEN_BACK_MAX {
+            true => self.settlement(Ended::Deferred, delay, text),
+            false => self.settlement(state::failed(self.attempt, self.attempts_max), delay, text),
         }
     }
 
@@ -91,5 +110,43 @@ impl Ending {
             result: None,
             next: Vec::new(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::WorkerId;
+
+    fn ending(attempt: i32, backoff: Backoff) -> Ending {
+        let token = Token {
+            id: 1,
+            epoch: 1,
+            worker: WorkerId(1),
+        };
+        Ending {
+            token,
+            attempt,
+            attempts_max: 10,
+            backoff,
+        }
+    }
+
+    #[test]
+    fn a_conflict_gives_the_attempt_back_later_each_time_until_there_are_too_many() {
+        let met = |epoch, jitter| {
+            let mut ending = ending(1, Backoff::DEFAULT);
+            ending.token.epoch = epoch;
+            let settlement = ending.in_the_way(Some("40001".into()), jitter);
+            assert_eq!(settlement.error.as_deref(), Some("40001"));
+            (settlement.ended, settlement.delay)
+        };
+        assert_eq!(met(1, 0.0), (Ended::Deferred, Duration::from_millis(10)));
+        assert_eq!(met(1, 1.0), (Ended::Deferred, Duration::from_millis(30)));
+        assert_eq!(met(6, 1.0), (Ended::Deferred, Duration::from_millis(650)));
+        let longest = Duration::from_millis(2570);
+        assert_eq!(met(100, 1.0), (Ended::Deferred, longest));
+        assert_eq!(met(101, 1.0), (Ended::Retried, longest));
+        assert_eq!(met(i64::MAX, 1.0), (Ended::Retried, longest));
     }
 }

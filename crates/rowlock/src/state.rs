@@ -29,7 +29,7 @@ pub enum Ended {
     Done,
     /// The attempt failed and another will follow.
     Retried,
-    /// The handler asked for a later time; the attempt is given back.
+    /// The handler asked for a later time, or another transaction was in its way; the attempt is given back.
     Deferred,
     /// Handed back unrun; the attempt is given back.
     Released,

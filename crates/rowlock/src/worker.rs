@@ -127,7 +127,7 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
 
     /// The isolation level of the handler added last: of an atomic handler's transaction, of the one that `settle` gives
     /// a staged handler (read committed unless set; SQLite has one level and ignores it). Serialisation failures and
-    /// deadlocks at any level are tried again soon, each as an attempt.
+    /// deadlocks at any level are tried again soon; the attempt is given back, a hundred times at most.
     pub fn isolation(mut self, level: Isolation) -> Self {
         if let Some(handler) = self.handlers.last_mut() {
             handler.level = level;

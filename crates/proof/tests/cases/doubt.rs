@@ -301,6 +301,59 @@ async fn a_reconciler_is_asked_before_anything_is_done_about_a_doubt(bed: &Bed) 
     }
 }
 
+/// That the second call did not happen says nothing of the first one.
+async fn a_later_call_that_was_not_done_does_not_answer_an_earlier_doubt(bed: &Bed) {
+    let ids = bed.rowlock.enqueue_all_now(["stays", "other request"].map(Note::new));
+    let ids = ids.attempts(3).await.unwrap();
+    let calls = Seen::default();
+    let handler = {
+        let calls = calls.clone();
+        move |cx: Staged, job: Note| {
+            let calls = calls.clone();
+            async move {
+                let attempt = cx.attempt();
+                let called = cx.effect("call", async |_| {
+                    calls.push(job.text.as_str());
+                    match attempt {
+                        1 => Err::<i32, _>(anyhow::anyhow!("no answer")),
+                        _ => Err(NotDone::because("connection refused").into()),
+                    }
+                });
+                let asked = (job.text == "other request" && attempt == 3) as i32;
+                let reply = called.request(&asked).await?;
+                cx.done().result(&reply).ok()
+            }
+        }
+    };
+    work(bed, handler, &ids).await;
+    for id in &ids {
+        assert_eq!(only(bed, *id).await.state, EffectState::Uncertain);
+        assert_eq!(bed.job(*id).await.state, State::Case);
+    }
+    assert_eq!(doubts(bed).await.len(), 2, "both are there to be looked into");
+    let told = reason(bed, ids[1]).await;
+    assert!(told.contains("was begun with another request"), "{told}");
+    assert_eq!(calls.all().len(), 5, "the other request was not called");
+
+    // Once somebody has found out, a call that is not done closes the intent again.
+    let no = only(bed, ids[0]).await.no;
+    let operate = bed.rowlock.operate();
+    operate
+        .resolve_effect(no, Resolution::NotHappened, "tess")
+        .await
+        .unwrap();
+    reopen(bed, ids[0]).await;
+    let handler = |cx: Staged, _: Note| async move {
+        let called = cx.effect("call", async |_| {
+            Err::<i32, anyhow::Error>(NotDone::because("refused").into())
+        });
+        called.request(&0).await?;
+        cx.done().ok()
+    };
+    work(bed, handler, &ids[..1]).await;
+    assert_eq!(only(bed, ids[0]).await.state, EffectState::Undone);
+}
+
 async fn an_effect_given_up_by_its_handler_is_in_doubt_when_the_attempt_is_over(bed: &Bed) {
     let id = bed.note("x").await;
     let handler = |cx: Staged, _: Note| async move {
@@ -324,6 +377,7 @@ mod tests {
         a_resolved_doubt_lets_the_job_go_on_with_the_given_reply_or_a_new_call,
         a_doubt_is_not_resolved_while_its_call_is_in_flight,
         a_reconciler_is_asked_before_anything_is_done_about_a_doubt,
+        a_later_call_that_was_not_done_does_not_answer_an_earlier_doubt,
         an_effect_given_up_by_its_handler_is_in_doubt_when_the_attempt_is_over,
     );
 }

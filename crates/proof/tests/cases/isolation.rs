@@ -4,7 +4,7 @@
 use rowlock::{Ended, Isolation};
 
 use super::{Bed, Note, Other, write};
-use crate::db::{Ctx, Staged, Tx};
+use crate::db::{Ctx, Staged, Tx, Worker};
 
 const LEVELS: [Isolation; 3] = [
     Isolation::ReadCommitted,
@@ -47,6 +47,33 @@ async fn jobs_that_are_strangers_are_done_once_at_every_level_without_a_retry(be
     }
 }
 
+/// Each commit fails all the others that have begun; they must come apart before their attempts are used up.
+async fn jobs_that_all_want_one_row_are_done_once_and_none_becomes_a_case(bed: &Bed) {
+    bed.run("create table hot (n bigint not null); insert into hot values (0)")
+        .await;
+    let ids = bed
+        .rowlock
+        .enqueue_all_now((0..100).map(|n| Other { n }))
+        .await
+        .unwrap();
+    let handler = |_: Ctx, _: Other, mut tx: Tx| async move {
+        sqlx::query("update hot set n = n + 1").execute(&mut *tx).await?;
+        tx.done().ok()
+    };
+    let worker = Worker::new(&bed.rowlock).queue("default", 16).connections(16);
+    let counters = bed
+        .work(worker.atomic(handler).isolation(Isolation::RepeatableRead), &ids)
+        .await;
+    assert_eq!(
+        (counters.settled(Ended::Done), counters.settled(Ended::Retired)),
+        (100, 0)
+    );
+    assert_eq!(bed.count("select n from hot").await, 100);
+}
+
 mod tests {
-    crate::cases::cases!(jobs_that_are_strangers_are_done_once_at_every_level_without_a_retry);
+    crate::cases::cases!(
+        jobs_that_all_want_one_row_are_done_once_and_none_becomes_a_case,
+        jobs_that_are_strangers_are_done_once_at_every_level_without_a_retry
+    );
 }

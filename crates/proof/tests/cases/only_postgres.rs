@@ -158,7 +158,7 @@ async fn a_deadlock_between_handlers_is_retried_soon(bed: &Bed) {
             for row in rows {
                 let add = "update ledger set note = note || 'x' where job = $1";
                 sqlx::query(add).bind(row).execute(&mut *tx).await?;
-                if cx.attempt() == 1 {
+                if cx.epoch() == 1 {
                     let _ = tokio::time::timeout(Duration::from_millis(100), meet.wait()).await;
                 }
             }
@@ -168,10 +168,10 @@ async fn a_deadlock_between_handlers_is_retried_soon(bed: &Bed) {
     bed.work(bed.worker().atomic(handler), &ids).await;
     let mut ends = [bed.ends(ids[0]).await, bed.ends(ids[1]).await];
     ends.sort_by_key(Vec::len);
-    assert_eq!(ends, [vec![Ended::Done], vec![Ended::Retried, Ended::Done]]);
+    assert_eq!(ends, [vec![Ended::Done], vec![Ended::Deferred, Ended::Done]]);
     assert_eq!(bed.count("select count(*) from ledger where note = 'xx'").await, 2);
     let soon = "select count(*) from rowlock.outcome d join rowlock.outcome r using (id)
-                where d.outcome = 'done' and r.outcome = 'retried' and d.started_at - r.ended_at < interval '700 ms'";
+                where d.outcome = 'done' and r.outcome = 'deferred' and d.started_at - r.ended_at < interval '700 ms'";
     assert_eq!(bed.count(soon).await, 1, "sooner than the backoff of a second");
 }
 

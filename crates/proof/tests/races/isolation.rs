@@ -193,7 +193,7 @@ struct Meet {
 /// Looks at both rows, lets the test do something meanwhile in its first attempt, and writes.
 async fn look_then_write(cx: Ctx<Arc<Meet>>, job: Shift, mut tx: Tx) -> Outcome {
     on_call(&mut tx).await?;
-    if cx.attempt() == 1 {
+    if cx.epoch() == 1 {
         cx.state().looked.notify_one();
         cx.state().go_on.notified().await;
     }
@@ -218,7 +218,7 @@ async fn a_handler_that_meets_a_newer_row_is_tried_again_soon_and_commits_once(m
         match level {
             Isolation::ReadCommitted => assert_eq!(ends, [Ended::Done]),
             _ => {
-                assert_eq!(ends, [Ended::Retried, Ended::Done], "{level:?}");
+                assert_eq!(ends, [Ended::Deferred, Ended::Done], "{level:?}");
                 assert!(
                     errors.contains("could not serialize access due to concurrent update"),
                     "{errors}"
@@ -234,7 +234,7 @@ async fn write_then_wait(cx: Ctx<Arc<Meet>>, job: Shift, mut tx: Tx) -> Outcome 
     on_call(&mut tx).await?;
     turn_off(&mut tx, job.row).await?;
     note(&mut tx, cx.id()).await?;
-    if cx.attempt() == 1 {
+    if cx.epoch() == 1 {
         cx.state().looked.notify_one();
         cx.state().go_on.notified().await;
     }
@@ -253,7 +253,7 @@ async fn a_serialisation_failure_in_settle_is_tried_again_soon_and_commits_once(
     meet.go_on.notify_one();
     let counters = running.done(1).await;
     let (ends, errors) = told(&mut bed, id).await;
-    assert_eq!(ends, [Ended::Retried, Ended::Done]);
+    assert_eq!(ends, [Ended::Deferred, Ended::Done]);
     assert!(
         errors.contains("settle failed") && errors.contains("(code 40001)"),
         "{errors}"
@@ -296,7 +296,7 @@ async fn a_serialisation_failure_at_commit_is_looked_up_and_tried_again_soon(mut
     holder.run("select pg_advisory_unlock(4711)").await;
     let counters = running.done(1).await;
     let (ends, errors) = told(&mut bed, id).await;
-    assert_eq!(ends, [Ended::Retried, Ended::Done]);
+    assert_eq!(ends, [Ended::Deferred, Ended::Done]);
     assert!(
         errors.contains("commit failed") && errors.contains("(code 40001)"),
         "{errors}"
@@ -312,7 +312,7 @@ async fn a_serialisation_failure_at_commit_is_looked_up_and_tried_again_soon(mut
 async fn cross(cx: Ctx<Arc<Barrier>>, job: Shift, mut tx: Tx) -> Outcome {
     turn_off(&mut tx, job.row).await?;
     note(&mut tx, cx.id()).await?;
-    if cx.attempt() == 1 {
+    if cx.epoch() == 1 {
         cx.state().wait().await;
     }
     turn_off(&mut tx, 3 - job.row).await?;
@@ -335,7 +335,7 @@ async fn two_handlers_in_a_deadlock_are_both_done_once_at_every_level(mut bed: B
             assert_eq!(ends.last(), Some(&Ended::Done), "{level:?}");
             errors += &said;
         }
-        assert!(counters.settled(Ended::Retried) >= 1, "{level:?}");
+        assert!(counters.settled(Ended::Deferred) >= 1, "{level:?}");
         assert!(
             errors.contains("deadlock detected") && errors.contains("(code 40P01)"),
             "{level:?}: {errors}"
@@ -406,7 +406,7 @@ async fn a_guard_in_a_stricter_handler_is_a_case_that_says_so_and_a_version_work
 /// An error type that hides the type of what it wraps must not turn "soon" into the kind's backoff.
 async fn a_serialisation_failure_inside_another_error_type_is_tried_again_soon(bed: Bed) {
     let handler = |cx: Ctx, _: Shift, mut tx: Tx| async move {
-        if cx.attempt() == 1 {
+        if cx.epoch() == 1 {
             let fail = "do $$ begin raise exception 'no luck' using errcode = '40001'; end $$";
             sqlx::raw_sql(fail)
                 .execute(&mut *tx)
@@ -421,7 +421,7 @@ async fn a_serialisation_failure_inside_another_error_type_is_tried_again_soon(b
     running.done(1).await;
     let attempts = bed.rowlock.observe().attempts(id).await.unwrap();
     let ends: Vec<Ended> = attempts.iter().map(|a| a.outcome).collect();
-    assert_eq!(ends, [Ended::Retried, Ended::Done]);
+    assert_eq!(ends, [Ended::Deferred, Ended::Done]);
 }
 
 async fn handlers_run_at_the_level_they_were_given(mut bed: Bed) {

@@ -58,8 +58,14 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
 /// Reopens the job's case, unless another effect would park it again at once.
 async fn reopen(admin: &Admin, job: i64, actor: &str) -> Result<String> {
     let observe = admin.observe();
-    if observe.case(job).await?.is_none() {
+    let Some(case) = observe.case(job).await? else {
         return Ok(format!("job {job} is no case; nothing to reopen\n"));
+    };
+    if !(case.reason.starts_with("effect ") && case.reason.contains(" is in doubt since ")) {
+        return Ok(format!(
+            "not reopened: job {job} was not parked, it was retired because {}; `rowlock reopen {job}` does\n",
+            case.reason
+        ));
     }
     let doubts = EffectFilter {
         job: Some(job),

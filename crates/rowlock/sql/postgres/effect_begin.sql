@@ -10,6 +10,11 @@ on conflict (id, name) do update set
   state = 'open', policy = excluded.policy,
   fingerprint = case when e.state = 'undone' then excluded.fingerprint else coalesce(excluded.fingerprint, e.fingerprint) end,
   tries = e.tries + case when e.epoch = excluded.epoch and e.worker = excluded.worker then 0 else 1 end,
+  -- A reconciler that said no has answered the doubt; so has whoever closed the effect as undone.
+  doubt = case
+    when e.state = 'undone' or ($6 = 'ask' and $10) then false
+    else e.doubt or e.state = 'uncertain' or e.epoch <> excluded.epoch or e.worker <> excluded.worker
+  end,
   epoch = excluded.epoch, worker = excluded.worker, begun_at = excluded.begun_at, deadline_at = excluded.deadline_at,
   ended_at = null, error = null, resolved_by = null
 where e.state = 'undone' or (

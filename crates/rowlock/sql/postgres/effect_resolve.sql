@@ -2,7 +2,7 @@
 -- Index: effect_pkey, lease_pkey.
 with resolved as (
   update rowlock.effect e set
-    state = $2, reply = $3::json, resolved_by = $4, ended_at = coalesce($5::timestamptz, clock_timestamp())
+    state = $2, doubt = false, reply = $3::json, resolved_by = $4, ended_at = coalesce($5::timestamptz, clock_timestamp())
   where e.no = $1 and e.state in ('open', 'uncertain') and not (
     e.state = 'open'
     and exists (select from rowlock.lease l where l.id = e.id and l.epoch = e.epoch and l.worker = e.worker)

@@ -8,6 +8,11 @@ on conflict (id, name) do update set
   state = 'open', policy = excluded.policy,
   fingerprint = case when state = 'undone' then excluded.fingerprint else coalesce(excluded.fingerprint, fingerprint) end,
   tries = tries + case when epoch = excluded.epoch and worker = excluded.worker then 0 else 1 end,
+  -- A reconciler that said no has answered the doubt; so has whoever closed the effect as undone.
+  doubt = case
+    when state = 'undone' or (?6 = 'ask' and ?10) then 0
+    else doubt or state = 'uncertain' or epoch <> excluded.epoch or worker <> excluded.worker
+  end,
   epoch = excluded.epoch, worker = excluded.worker, begun_at = excluded.begun_at, deadline_at = excluded.deadline_at,
   ended_at = null, error = null, resolved_by = null
 where state = 'undone' or (

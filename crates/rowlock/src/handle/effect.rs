@@ -9,7 +9,7 @@ use std::{
     fmt,
     future::{Future, IntoFuture},
     pin::Pin,
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use jiff::Timestamp;
@@ -199,7 +199,7 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> IntoFuture for Effect<'a, 
                 Start::Call(open) => open,
             };
             point!("after-intent");
-            if let Some(fail) = stood_still(self.effects, &intent, open).await {
+            if let Some(fail) = stood_still(self.effects, &intent).await {
                 return Err(fail);
             }
             let answered = limited(self.limit, &intent.name, (self.call)(intent.effect_key())).await;
@@ -217,8 +217,6 @@ impl<'a, T: Serialize + DeserializeOwned + Send + 'a> IntoFuture for Effect<'a, 
 struct Open {
     no: i64,
     since: Timestamp,
-    /// When the intent, or what is known of it, was asked for.
-    asked: Instant,
 }
 
 enum Start<T> {
@@ -245,21 +243,19 @@ impl<T: Serialize + DeserializeOwned> Effect<'_, T> {
     /// Commits the intent, or finds out why there is nothing to call.
     async fn begin(&mut self, intent: &mut Intent) -> std::result::Result<Start<T>, Fail> {
         for _ in 0..LOOKS_MAX {
-            let asked = Instant::now();
             let known = match self.effects.begin(intent.clone()).await? {
                 Begun::LeaseLost => return Err(Fail::lease_lost()),
                 Begun::Go { no, since, doubted } => {
                     if doubted {
                         self.effects.tell_doubt(no, &intent.name);
                     }
-                    return Ok(Start::Call(Open { no, since, asked }));
+                    return Ok(Start::Call(Open { no, since }));
                 }
                 Begun::Known(known) => known,
             };
             let open = Open {
                 no: known.no,
                 since: known.since,
-                asked,
             };
             let step = step(&known, intent);
             if matches!(step, Step::Park | Step::Ask) && known.state == "open" {
@@ -413,10 +409,10 @@ async fn uncertain(effects: &Effects, intent: &Intent, open: Open, why: String, 
     effects.recorded(end, fail).await
 }
 
-/// A process that was frozen between its intent and its call wakes up when its lease may be over, and the doubt that it
-/// left behind resolved: it must not call any more.
-async fn stood_still(effects: &Effects, intent: &Intent, open: Open) -> Option<Fail> {
-    if open.asked.elapsed() < effects.lease {
+/// A process that was frozen between its intent and its call may wake up when its lease is over, and the doubt that it
+/// left behind resolved: it calls only while the lease is surely held.
+async fn stood_still(effects: &Effects, intent: &Intent) -> Option<Fail> {
+    if (effects.held)() {
         return None;
     }
     let why = format!(
@@ -429,7 +425,7 @@ async fn stood_still(effects: &Effects, intent: &Intent, open: Open) -> Option<F
 
 /// What a case says, so that whoever opens it can go on.
 fn in_doubt(intent: &Intent, open: Open, why: &str) -> String {
-    let Open { no, since, .. } = open;
+    let Open { no, since } = open;
     format!(
         "effect {no} {:?} is in doubt since {since:.0}: {why}; its key is {}; find out whether it happened, then run \
          `rowlock effect resolve {no} --happened JSON` or `rowlock effect resolve {no} --not-happened`",

@@ -18,6 +18,12 @@ use crate::{
     store::{Fut, Store},
 };
 
+/// Whether the lease is surely held: renewed in time, and not cut off.
+pub(crate) type Held = Arc<dyn Fn() -> bool + Send + Sync>;
+
+/// For how many leases a reply is held ready for a database that is away.
+const REPLY_PATIENCE: u32 = 4;
+
 /// Tells of an event.
 pub(crate) type Emit = Arc<dyn Fn(Event) + Send + Sync>;
 
@@ -29,6 +35,7 @@ pub(crate) struct Effects {
     pub(super) lease: Duration,
     pub(super) time_limit: Duration,
     pub(super) emit: Emit,
+    pub(super) held: Held,
     pub(super) used: Mutex<HashSet<String>>,
 }
 
@@ -64,7 +71,8 @@ impl Effects {
     }
 
     pub(super) async fn end(&self, end: CallEnd) -> Result<Noted> {
-        let (store, limit) = (self.store.clone(), self.lease);
+        // What came back from outside is worth more patience than the lease: the token says whether it may be stored.
+        let (store, limit) = (self.store.clone(), self.lease * REPLY_PATIENCE);
         detached(async move { patiently(limit, || store.effect_end(&end)).await }).await
     }
 

@@ -18,7 +18,7 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     Attempt, Done, Effect, EffectKey, Fail, Link, Slot, Tx,
-    journal::{Effects, Emit},
+    journal::{Effects, Emit, Held},
     lock::Locks,
 };
 use crate::{
@@ -37,6 +37,7 @@ pub(crate) struct Outside<DB: Backend> {
     /// How long the whole handler may run.
     pub(crate) time_limit: Duration,
     pub(crate) emit: Emit,
+    pub(crate) held: Held,
 }
 
 /// The context of a staged handler.
@@ -66,6 +67,7 @@ impl<A, DB: Backend> Staged<A, DB> {
             lease: outside.timing.lease,
             time_limit: outside.time_limit,
             emit: outside.emit.clone(),
+            held: outside.held.clone(),
             used: Mutex::default(),
         };
         Staged {

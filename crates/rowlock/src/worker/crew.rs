@@ -53,7 +53,7 @@ impl<DB: Backend> Crew<DB> {
             }
         }
         let events = shared.clone();
-        let told = shared.clone();
+        let (told, lease) = (shared.clone(), shared.clone());
         Crew {
             shared: shared.clone(),
             env: Arc::new(Env {
@@ -66,6 +66,7 @@ impl<DB: Backend> Crew<DB> {
                     });
                 }),
                 emit: Arc::new(move |event| told.emit(event)),
+                held: Arc::new(move || !lease.lease_ending(Instant::now())),
             }),
             handlers: by_kind,
             lines: places.iter().map(|p| (p.queue_no, Line::new(p.concurrency))).collect(),

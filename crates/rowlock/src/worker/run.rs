@@ -6,7 +6,7 @@
 use std::{
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::atomic::Ordering,
+    sync::{Arc, atomic::Ordering},
     time::Duration,
 };
 
@@ -16,7 +16,7 @@ use crate::{
     event::Skipped,
     fault::point,
     handle::{
-        Attempt, Done, Emit, Fail, Fragile, How, Outcome, Slot, Tx,
+        Attempt, Done, Emit, Fail, Fragile, Held, How, Outcome, Slot, Tx,
         atomic::{Decoded, Handler, Running, Shape, open},
         panic_text,
         staged::Outside,
@@ -57,6 +57,14 @@ pub(crate) struct Env<DB: Backend> {
     pub(crate) resolved: Box<dyn Fn(Token, bool) + Send + Sync>,
     /// Tells of what happens in the middle of an attempt.
     pub(crate) emit: Emit,
+    /// Whether the worker's lease is renewed in time.
+    pub(crate) held: Held,
+}
+
+/// Whether an attempt surely holds its lease at the moment it is asked.
+fn held<DB: Backend>(env: &Env<DB>, job: &InHand) -> Held {
+    let (renewed, cut) = (env.held.clone(), job.cut.clone());
+    Arc::new(move || !cut.is_cancelled() && renewed())
 }
 
 pub(crate) async fn run<DB: Backend>(
@@ -97,6 +105,7 @@ pub(crate) async fn run<DB: Backend>(
                     holder: job.holder.clone(),
                     time_limit: handler.time_limit,
                     emit: env.emit.clone(),
+                    held: held(env, job),
                 };
                 let outcome = guarded(Box::pin(async move { decoded(outside).await }), job).await;
                 conclude(env, outcome, slot, job).await
@@ -135,6 +144,7 @@ pub(crate) async fn run_for_nothing<DB: Backend>(
                 holder: job.holder.clone(),
                 time_limit: handler.time_limit,
                 emit: env.emit.clone(),
+                held: held(env, job),
             };
             Box::pin(async move { decoded(outside).await })
         }

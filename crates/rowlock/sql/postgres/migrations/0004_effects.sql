@@ -1,4 +1,5 @@
--- Outside calls: the intent is stored before the call, the reply after it. An open intent whose lease is gone is in doubt.
+-- Outside calls: the intent is stored before the call, the reply after it. An open intent whose lease is gone is in doubt;
+-- `doubt` says that an earlier call may have happened, which a later call's failure does not answer.
 create table rowlock.effect (
   no bigint generated always as identity primary key,
   id bigint not null,
@@ -8,6 +9,7 @@ create table rowlock.effect (
   policy text not null check (policy in ('retry', 'park', 'ask')),
   fingerprint bytea,
   tries int not null,
+  doubt boolean not null default false,
   epoch bigint not null,
   worker bigint not null,
   begun_at timestamptz not null,

@@ -1,4 +1,5 @@
--- Outside calls: the intent is stored before the call, the reply after it. An open intent whose lease is gone is in doubt.
+-- Outside calls: the intent is stored before the call, the reply after it. An open intent whose lease is gone is in doubt;
+-- `doubt` says that an earlier call may have happened, which a later call's failure does not answer.
 create table rowlock_effect (
   no integer primary key autoincrement,
   id integer not null,
@@ -8,6 +9,7 @@ create table rowlock_effect (
   policy text not null check (policy in ('retry', 'park', 'ask')),
   fingerprint blob,
   tries integer not null,
+  doubt integer not null default 0 check (doubt in (0, 1)),
   epoch integer not null,
   worker integer not null,
   begun_at integer not null,

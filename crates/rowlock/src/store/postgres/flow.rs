@@ -28,12 +28,15 @@ pub async fn enqueue(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hin
     // server knows of a transaction begun by hand, and tells by whether it lets us make a savepoint.
     match sqlx::raw_sql("savepoint rowlock_enqueue").execute(&mut *pg).await {
         Ok(_) => {
-            let put = keys::put(inner, pg, drafts, hint).await?;
+            let put = keys::put(inner, pg, drafts, hint).await;
             let end = match put {
-                Ok(_) => "release savepoint rowlock_enqueue",
-                Err(_) => "rollback to savepoint rowlock_enqueue; release savepoint rowlock_enqueue",
+                Ok(Ok(_)) => "release savepoint rowlock_enqueue",
+                _ => "rollback to savepoint rowlock_enqueue; release savepoint rowlock_enqueue",
             };
-            sqlx::raw_sql(end).execute(pg).await.doing("enqueue")?;
+            let ended = sqlx::raw_sql(end).execute(pg).await.doing("enqueue");
+            // What went wrong first is what to tell.
+            let put = put?;
+            ended?;
             Ok(put?)
         }
         Err(e) if sqlstate(&e).as_deref() == Some("25P01") => enqueue_alone(inner, pg, drafts, hint).await,
