@@ -344,3 +344,31 @@ async fn the_ledger_is_found_by_its_key_however_long_it_is() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_sweep_of_completions_looks_bodies_up_by_name_and_other_jobs_are_not_in_that_index() {
+    on_each_server(
+        "a_sweep_of_completions_looks_bodies_up_by_name_and_other_jobs_are_not_in_that_index",
+        async |mut bed| {
+            let size = "select coalesce(sum(pg_relation_size(i.inhrelid)), 0)::bigint from pg_inherits i
+                where i.inhparent = 'rowlock.job_waits_for'::regclass";
+            let empty = bed.count(size).await;
+            backlog(&mut bed.eye, 2_000).await;
+            assert_eq!(bed.count(size).await, empty, "20,000 ordinary jobs write nothing to it");
+
+            let fill = "insert into rowlock.completion (name, completed_at)
+                  select 'n' || n, 'epoch' from generate_series(1, 100) n;
+                update rowlock.job set waits_for = 'n' || id where id <= 50;
+                analyze";
+            script(&mut bed.eye, fill).await.unwrap();
+            let sweep = explain(&mut bed.eye, sql!("sweep_completions"), "now(), 5000", true).await;
+            let nodes = sweep.nodes();
+            assert!(nodes.iter().all(|n| n.kind() != "Seq Scan"), "{}", sweep.shown());
+            let by_name = |index: &str| index.contains("waits_for");
+            assert!(nodes.iter().any(|n| by_name(n.index())), "{}", sweep.shown());
+            let per_name = sweep.buffers() / 100;
+            assert!(per_name < 60, "{per_name} buffers for a name: {}", sweep.shown());
+        },
+    )
+    .await;
+}

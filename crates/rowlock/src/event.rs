@@ -106,7 +106,8 @@ pub enum Event {
     CutOff,
     /// This worker was declared dead by another and goes on under a new id.
     DeclaredDead,
-    /// An after-commit hook failed or panicked. The job it belongs to is done all the same.
+    /// An after-commit hook failed or panicked, or a job's hooks were dropped because those of too many others run. The job
+    /// is done all the same.
     HookFailed {
         /// The job.
         id: i64,

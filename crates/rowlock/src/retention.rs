@@ -28,7 +28,8 @@ pub struct Retention {
     /// doubt is kept whatever its age.
     pub cases: Option<Duration>,
     /// Keys that are held by policy ([`Hold::Policy`](crate::Hold::Policy)), of jobs and of the ledger, and names that
-    /// were completed: 180 days unless set; `None` keeps them.
+    /// were completed: 180 days unless set; `None` keeps them. A name that a job of whatever state waits or waited for is
+    /// kept as long as that job's body.
     pub keys: Option<Duration>,
 }
 

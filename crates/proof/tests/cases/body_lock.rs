@@ -297,7 +297,7 @@ async fn a_release_after_the_lease_was_lost_says_so_and_frees_nobodys_slot(bed: 
 }
 
 async fn a_lock_ends_with_its_attempt_and_a_wrong_use_is_a_case(bed: &Bed) {
-    let ids = ["fine", "twice", "slots", "key", "after settle"];
+    let ids = ["fine", "twice", "slots", "key", "after settle", "taken after settle"];
     let ids = bed.rowlock.enqueue_all_now(ids.map(Note::new)).await.unwrap();
     let handler = |cx: Staged, job: Note| async move {
         match job.text.as_str() {
@@ -312,6 +312,12 @@ async fn a_lock_ends_with_its_attempt_and_a_wrong_use_is_a_case(bed: &Bed) {
                 let tx = cx.settle().await?;
                 let said = lock.release().await.unwrap_err().to_string();
                 return tx.done().result(&said).ok();
+            }
+            "taken after settle" => {
+                let late = cx.lock("e").wait(Duration::from_secs(600));
+                let tx = cx.settle().await?;
+                drop(late.await?);
+                return tx.done().ok();
             }
             _ => {
                 // Dropped and taken again: it was never given up.
@@ -330,6 +336,10 @@ async fn a_lock_ends_with_its_attempt_and_a_wrong_use_is_a_case(bed: &Bed) {
     );
     assert_eq!(reason(2).await, "lock \"b\": 0 slots is not in 1..=1000");
     assert!(reason(3).await.starts_with("lock: \"\" is not 1 to 250 bytes"));
+    assert_eq!(
+        reason(5).await,
+        "lock \"e\" taken after settle; take it before, for it ends with the commit"
+    );
     let said = "lock \"c\" released after settle; it ends with the commit, so release it before or not at all";
     assert_eq!(bed.job(ids[4]).await.result, Some(said.into()));
     assert_eq!(bed.ends(ids[0]).await, [Ended::Done]);

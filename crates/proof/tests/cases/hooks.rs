@@ -7,6 +7,7 @@ use std::{
 
 use rowlock::{Ended, Event, Fail, State};
 use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
 
 use super::{AT_ONCE, Bed, Note, Running, Seen, fail, until, write};
 use crate::db::{Ctx, Outcome, Staged, Tx};
@@ -210,6 +211,43 @@ async fn the_stop_waits_for_hooks_within_the_grace_period_and_no_longer(bed: &Be
     }
 }
 
+async fn hooks_of_a_thousand_jobs_run_at_once_and_more_are_dropped_and_counted(bed: &Bed) {
+    let notes = (0..1003).map(|n| Note::new(&n.to_string()));
+    let ids = bed.rowlock.enqueue_all_now(notes).await.unwrap();
+    let (seen, go) = (Seen::default(), CancellationToken::new());
+    let (kept, wait) = (seen.clone(), go.clone());
+    let handler = move |cx: Staged, _: Note| {
+        let (seen, go) = (kept.clone(), wait.clone());
+        async move {
+            let done = cx.done().after_commit(async move {
+                go.cancelled().await;
+                seen.push("ran");
+                Ok::<(), Fail>(())
+            });
+            done.after_commit(async { Ok::<(), Fail>(()) }).ok()
+        }
+    };
+    let failed = Seen::default();
+    let errors = failed.clone();
+    let worker = bed.worker().staged(handler).on_event(move |event| {
+        if let Event::HookFailed { error, .. } = event {
+            errors.push(error.clone());
+        }
+    });
+    let running = Running::start(worker);
+    until("every job to be done", async || {
+        running.counters.settled(Ended::Done) == 1003
+    })
+    .await;
+    until("three to be dropped", async || running.counters.hooks_failed() >= 3).await;
+    let said = "its 2 hooks were dropped: those of 1000 other jobs are under way";
+    assert_eq!(failed.all(), [said; 3]);
+    go.cancel();
+    let counters = running.stop().await;
+    assert_eq!((seen.all().len(), counters.hooks_failed()), (1000, 3));
+    assert_eq!(bed.ends(ids[1002]).await, [Ended::Done]);
+}
+
 mod tests {
     crate::cases::cases!(
         hooks_run_after_the_commit_in_the_order_given,
@@ -217,5 +255,6 @@ mod tests {
         hooks_are_dropped_with_whatever_does_not_commit,
         a_hook_that_fails_or_panics_is_counted_and_changes_nothing,
         the_stop_waits_for_hooks_within_the_grace_period_and_no_longer,
+        hooks_of_a_thousand_jobs_run_at_once_and_more_are_dropped_and_counted,
     );
 }

@@ -24,6 +24,7 @@ mod once;
 mod operate;
 mod recover;
 mod retention;
+mod retention_waits;
 mod rollout;
 mod settle;
 mod staged;

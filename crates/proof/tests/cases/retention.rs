@@ -11,15 +11,20 @@ use crate::db::{Ctx, TestRig, Tx};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// A rig with a plain handler for notes, and one for others that gives up on them.
-struct Rigged {
-    rig: TestRig,
+/// A rig and its tables; as `new`, with a plain handler for notes, and one for others that gives up on them.
+pub(super) struct Rigged {
+    pub(super) rig: TestRig,
     tables: String,
 }
 
 impl Rigged {
-    async fn new(bed: &Bed) -> Rigged {
+    pub(super) async fn empty(bed: &Bed) -> Rigged {
         let (rig, tables) = crate::db::rig(&bed.database.url).await;
+        Rigged { rig, tables }
+    }
+
+    async fn new(bed: &Bed) -> Rigged {
+        let Rigged { rig, tables } = Rigged::empty(bed).await;
         let done = |_: Ctx, job: Note, tx: Tx| async move { tx.done().result(&job.text).ok() };
         let retired = |_: Ctx, _: Other, _: Tx| async move { fail(Fail::retire("no")) };
         Rigged {
@@ -44,7 +49,7 @@ impl Rigged {
         super::keys::existing(self.put(text, hold).await)
     }
 
-    async fn run(&self, text: &str) {
+    pub(super) async fn run(&self, text: &str) {
         let text = AssertSqlSafe(text.replace("rowlock.", &self.tables));
         sqlx::raw_sql(text)
             .execute(&mut self.rig.connect().await.unwrap())
@@ -52,7 +57,7 @@ impl Rigged {
             .unwrap();
     }
 
-    async fn count(&self, text: &str) -> i64 {
+    pub(super) async fn count(&self, text: &str) -> i64 {
         let text = AssertSqlSafe(text.replace("rowlock.", &self.tables));
         sqlx::query_scalar(text)
             .fetch_one(&mut self.rig.connect().await.unwrap())
@@ -68,12 +73,17 @@ impl Rigged {
         }
     }
 
-    fn now(&self) -> String {
+    pub(super) fn now(&self) -> String {
         self.at(self.rig.now())
     }
 
+    pub(super) async fn state(&self, id: i64) -> Option<State> {
+        let job = self.rig.rowlock().observe().job(id).await.unwrap();
+        job.map(|job| job.state)
+    }
+
     /// How many cases upkeep removed after this time.
-    async fn pass(&self, time: Duration, retention: Retention) -> u64 {
+    pub(super) async fn pass(&self, time: Duration, retention: Retention) -> u64 {
         self.rig.advance(time);
         self.rig.upkeep(&retention).await.unwrap()
     }

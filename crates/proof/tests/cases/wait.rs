@@ -157,6 +157,60 @@ async fn a_chain_is_over_at_its_first_retired_link_and_shows_where_it_stands(bed
     running.stop().await;
 }
 
+async fn the_result_of_a_chain_is_never_its_compensations(bed: &Bed) {
+    let pay = |cx: Ctx, _: Other, tx: Tx| async move {
+        match cx.epoch() {
+            1 => fail(Fail::retire("the bank is away")),
+            _ => tx.done().result(&"paid").ok(),
+        }
+    };
+    let undo = |_: Ctx, _: Note, tx: Tx| async move { tx.done().result(&"told them").ok() };
+    let running = Running::start(bed.worker().atomic(pay).atomic(undo));
+    let enqueue = bed.rowlock.enqueue_now(Other { n: 1 }).if_retired(Note::new("sorry"));
+    let id = enqueue.await.unwrap().id();
+    let chain = async || {
+        bed.rowlock
+            .wait(id)
+            .chain()
+            .timeout(Duration::from_secs(20))
+            .await
+            .unwrap()
+    };
+    assert_eq!(chain().await, Awaited::Retired("the bank is away".into()));
+    until("the compensation to be done", async || {
+        let links = bed.rowlock.observe().chain(id).await.unwrap();
+        links.get(1).is_some_and(|link| link.state == State::Finished)
+    })
+    .await;
+    bed.rowlock.operate().reopen(id, "Ada").await.unwrap();
+    assert_eq!(chain().await, Awaited::Done(Some("paid".into())));
+    running.stop().await;
+}
+
+async fn a_chain_goes_on_being_waited_for_when_the_history_of_an_early_link_is_gone(bed: &Bed) {
+    let handler = |_: Ctx, job: Other, tx: Tx| async move {
+        match job.n {
+            2 => {
+                let options = JobOptions::new().waits_for("go");
+                tx.done().then_with(Other { n: 1 }, options).ok()
+            }
+            _ => tx.done().result(&"the end").ok(),
+        }
+    };
+    let running = Running::start(bed.worker().atomic(handler));
+    let id = bed.rowlock.enqueue_now(Other { n: 2 }).await.unwrap().id();
+    let first = bed.rowlock.wait(id).timeout(Duration::from_secs(20)).await.unwrap();
+    assert_eq!(first, Awaited::Done(None));
+    bed.run(&format!("delete from rowlock.outcome where id = {id}")).await;
+    let look = bed.rowlock.wait(id).chain().timeout(Duration::ZERO).await.unwrap();
+    assert_eq!(look, Awaited::TimedOut(State::Waiting));
+    let mut conn = bed.conn().await;
+    let _ = bed.rowlock.complete(&mut conn, "go", &()).await.unwrap();
+    let over = bed.rowlock.wait(id).chain().timeout(Duration::from_secs(20)).await;
+    assert_eq!(over.unwrap(), Awaited::Done(Some("the end".into())));
+    running.stop().await;
+}
+
 mod tests {
     crate::cases::cases!(
         every_end_of_a_job_is_told_apart,
@@ -165,5 +219,7 @@ mod tests {
         a_job_pruned_while_it_is_waited_for_is_not_found,
         a_chain_is_waited_for_to_its_last_link,
         a_chain_is_over_at_its_first_retired_link_and_shows_where_it_stands,
+        the_result_of_a_chain_is_never_its_compensations,
+        a_chain_goes_on_being_waited_for_when_the_history_of_an_early_link_is_gone,
     );
 }

@@ -341,6 +341,21 @@ async fn settings_that_cannot_work_are_refused_with_a_sentence(bed: &Bed) {
     );
 }
 
+async fn a_grace_period_without_end_is_one(bed: &Bed) {
+    let id = bed.note("x").await;
+    let handler = |_: Ctx, _: Note, mut tx: Tx| async move {
+        tx.after_commit(async { Ok::<(), std::io::Error>(()) });
+        tx.done().ok()
+    };
+    let worker = bed.worker().grace(Duration::MAX).atomic(handler);
+    bed.work(worker, &[id]).await;
+    assert_eq!(
+        bed.count("select count(*) from rowlock.worker").await,
+        0,
+        "it said goodbye"
+    );
+}
+
 mod tests {
     crate::cases::cases!(
         a_stop_waits_for_what_runs_and_releases_what_has_not_started,
@@ -353,5 +368,6 @@ mod tests {
         a_listener_that_panics_harms_nobody,
         two_workers_share_the_work,
         settings_that_cannot_work_are_refused_with_a_sentence,
+        a_grace_period_without_end_is_one,
     );
 }

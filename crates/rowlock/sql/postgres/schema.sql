@@ -40,6 +40,9 @@ create index job_created on rowlock.job using brin (created_at);
 -- A chain's root has no chain of its own; its links carry the root's id.
 create index job_chain on rowlock.job (chain, position) where chain is not null;
 
+-- A completion is kept while a body names it.
+create index job_waits_for on rowlock.job (waits_for) where waits_for is not null;
+
 -- Due or scheduled. Narrow: it is written and removed once per attempt.
 create table rowlock.ready (
   queue_no bigint not null,

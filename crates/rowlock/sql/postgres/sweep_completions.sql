@@ -1,9 +1,11 @@
--- Removes names that were completed before the given time and that nobody waits for, a bounded number at a time.
--- Index: completion_pkey, all of it (completions are few); waiting_name.
+-- Removes names that were completed before the given time and that no job waits or waited for, a bounded number at a time.
+-- Index: completion_pkey, all of it (completions are few); waiting_name, job_waits_for: a case may be reopened, and a job that is ready reads its answer later.
 with old as materialized (
   select c.name
   from rowlock.completion c
-  where c.completed_at < $1 and not exists (select from rowlock.waiting w where w.name = c.name)
+  where c.completed_at < $1
+    and not exists (select from rowlock.waiting w where w.name = c.name)
+    and not exists (select from rowlock.job j where j.waits_for = c.name)
   limit $2
 )
 delete from rowlock.completion c using old o where c.name = o.name and c.completed_at < $1

@@ -32,6 +32,9 @@ create table rowlock_job (
 -- A chain's root has no chain of its own; its links carry the root's id.
 create index rowlock_job_chain on rowlock_job (chain, position) where chain is not null;
 
+-- A completion is kept while a body names it.
+create index rowlock_job_waits_for on rowlock_job (waits_for) where waits_for is not null;
+
 -- Due or scheduled. Narrow: it is written and removed once per attempt. The id is the row's place in the table, so
 -- it needs no index of its own.
 create table rowlock_ready (

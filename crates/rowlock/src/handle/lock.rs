@@ -31,8 +31,16 @@ const SLOTS_MAX: i32 = 1000;
 const TRY_FIRST: Duration = Duration::from_millis(10);
 const TRY_MAX: Duration = Duration::from_millis(100);
 
-/// About how long a job that found no slot stays away.
+/// About how long a job that found no slot stays away: the first time, and at most. Each time is written down.
 const DEFER: Duration = Duration::from_secs(1);
+const DEFER_MAX: Duration = Duration::from_secs(20);
+
+/// How long this time, after it came so often before without spending an attempt; `spread` is in 0..1.
+fn away(before: i64, spread: f64) -> Duration {
+    let before = i32::try_from(before.clamp(0, 30)).unwrap_or(0);
+    let about = DEFER.mul_f64(1.5_f64.powi(before)).min(DEFER_MAX);
+    about.mul_f64(0.5 + spread)
+}
 
 /// The locks in the hands of one attempt.
 #[derive(Default)]
@@ -77,6 +85,8 @@ pub struct TakeLock {
     key: String,
     slots: i32,
     patience: Duration,
+    /// How often the job was claimed before without spending an attempt.
+    given_back: i64,
 }
 
 impl TakeLock {
@@ -111,6 +121,13 @@ impl TakeLock {
         let start = Instant::now();
         let mut pause = TRY_FIRST;
         loop {
+            // On SQLite it would wait for the writer that this attempt's own transaction holds.
+            if self.locks.settling.load(Ordering::Relaxed) {
+                let key = &self.key;
+                return Err(Fail::retire(format!(
+                    "lock {key:?} taken after settle; take it before, for it ends with the commit"
+                )));
+            }
             match self.store.take_slot(self.token, &self.key, self.slots).await? {
                 Take::Taken(slot) => {
                     return Ok(BodyLock {
@@ -127,7 +144,7 @@ impl TakeLock {
                 Take::Full => {
                     let left = self.patience.saturating_sub(start.elapsed());
                     if left.is_zero() {
-                        return Err(Fail::defer(DEFER.mul_f64(0.5 + fastrand::f64())));
+                        return Err(Fail::defer(away(self.given_back, fastrand::f64())));
                     }
                     tokio::time::sleep(pause.mul_f64(0.75 + 0.5 * fastrand::f64()).min(left)).await;
                     pause = (pause * 3 / 2).min(TRY_MAX);
@@ -180,12 +197,12 @@ impl BodyLock {
 
 impl<A, DB: Backend> Staged<A, DB> {
     /// Locks a key for the rest of this attempt: `let lock = cx.lock("customer:42").slots(3).wait(limit).await?`. While
-    /// every slot is taken by attempts that hold their leases, the job is deferred for about a second, which gives the
-    /// attempt back. No connection is held while the lock is.
+    /// every slot is taken by attempts that hold their leases, the job is deferred, which gives the attempt back: for
+    /// about a second the first time, and longer each time up to 30 s. No connection is held while the lock is.
     ///
     /// # Errors
-    /// A deferral when no slot became free; a case when the key, the number of slots or a second lock of the same key in
-    /// this attempt makes no sense; a retry when the database refused.
+    /// A deferral when no slot became free; a case when the key, the number of slots, a second lock of the same key in
+    /// this attempt or a lock after `settle` makes no sense; a retry when the database refused.
     ///
     /// Cancel safety: dropped half-way, the slot may be taken; it ends with the attempt, and taking it again succeeds.
     pub fn lock(&self, key: impl Into<String>) -> TakeLock {
@@ -196,6 +213,31 @@ impl<A, DB: Backend> Staged<A, DB> {
             key: key.into(),
             slots: 1,
             patience: Duration::ZERO,
+            given_back: self.token.epoch - i64::from(self.attempt()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_that_finds_no_slot_stays_away_longer_each_time_up_to_half_a_minute() {
+        let mean = |before| away(before, 0.5);
+        assert_eq!(mean(0), DEFER);
+        assert_eq!(
+            (mean(1), mean(2)),
+            (Duration::from_millis(1500), Duration::from_millis(2250))
+        );
+        assert!((0..7).all(|before| mean(before) < mean(before + 1)));
+        assert_eq!((mean(8), mean(i64::MAX)), (DEFER_MAX, DEFER_MAX));
+        assert_eq!(
+            mean(-1),
+            DEFER,
+            "an attempt more than claims cannot be, and would do no harm"
+        );
+        let (least, most) = (away(100, 0.0), away(100, 1.0));
+        assert_eq!((least, most), (Duration::from_secs(10), Duration::from_secs(30)));
     }
 }

@@ -28,7 +28,7 @@ const LOOK_MAX: Duration = Duration::from_millis(500);
 #[must_use]
 #[non_exhaustive]
 pub enum Awaited {
-    /// Done, with what the handler returned through `Done::result`; of a chain, its last link's.
+    /// Done, with what the handler returned through `Done::result`; of a chain, its last link's, compensations aside.
     Done(Option<Value>),
     /// It became a case, for this reason. A person may still reopen it.
     Retired(String),
@@ -55,7 +55,7 @@ impl Wait {
     }
 
     /// Waits for every link of the job's chain, also those that later links add; ends early at the first that is retired
-    /// or cancelled.
+    /// or cancelled. Links whose retention is over are passed over while others are known.
     pub fn chain(mut self) -> Wait {
         self.chain = true;
         self
@@ -100,16 +100,17 @@ fn outcome(links: &[Stand]) -> Option<std::result::Result<Awaited, State>> {
             (State::Case, _) => return Some(Ok(Awaited::Retired(text()))),
             (State::Finished, Some(Ended::Cancelled)) => return Some(Ok(Awaited::Cancelled(text()))),
             (State::Finished, Some(_)) => {}
-            // Its history has been dropped, and its body is next.
-            (State::Finished, None) => return None,
+            // Its history has been dropped, and its body is next; then nobody sees it at all.
+            (State::Finished, None) => {}
             (state, _) => goes_on = goes_on.or(Some(state)),
         }
     }
-    let last = links.last()?;
-    Some(match goes_on {
-        Some(state) => Err(state),
-        None => Ok(Awaited::Done(last.result.clone())),
-    })
+    if let Some(state) = goes_on {
+        return Some(Err(state));
+    }
+    // A link that was retired, compensated for, reopened and done is done; what it was compensated with says nothing.
+    let last = links.iter().rfind(|link| !link.compensates).or(links.last())?;
+    last.last.map(|_| Ok(Awaited::Done(last.result.clone())))
 }
 
 impl IntoFuture for Wait {
@@ -150,7 +151,40 @@ mod tests {
             last,
             error: last.map(|l| l.as_str().to_owned()),
             result: Some(1.into()),
+            compensates: false,
         }
+    }
+
+    #[test]
+    fn a_chains_result_is_that_of_its_last_link_that_compensates_for_nothing() {
+        let compensation = |state, last| Stand {
+            result: Some(2.into()),
+            compensates: true,
+            ..link(state, last)
+        };
+        let done = || link(State::Finished, Some(Ended::Done));
+        let undone = || compensation(State::Finished, Some(Ended::Done));
+        let one = Some(Ok(Awaited::Done(Some(1.into()))));
+        assert_eq!(outcome(&[done(), undone()]), one);
+        assert_eq!(
+            outcome(&[undone()]),
+            Some(Ok(Awaited::Done(Some(2.into())))),
+            "all that is left"
+        );
+        let goes_on = compensation(State::Leased, None);
+        assert_eq!(outcome(&[done(), goes_on]), Some(Err(State::Leased)));
+    }
+
+    #[test]
+    fn a_link_whose_history_is_gone_is_passed_over_unless_it_is_the_last() {
+        let gone = || link(State::Finished, None);
+        let done = || link(State::Finished, Some(Ended::Done));
+        assert_eq!(
+            outcome(&[gone(), link(State::Waiting, None)]),
+            Some(Err(State::Waiting))
+        );
+        assert_eq!(outcome(&[gone(), done()]), Some(Ok(Awaited::Done(Some(1.into())))));
+        assert_eq!(outcome(&[done(), gone()]), None, "its result is not known any more");
     }
 
     #[test]

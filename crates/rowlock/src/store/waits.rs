@@ -39,6 +39,8 @@ pub struct Stand {
     pub last: Option<Ended>,
     pub error: Option<String>,
     pub result: Option<serde_json::Value>,
+    /// In a chain: it was enqueued because another link was retired.
+    pub compensates: bool,
 }
 
 /// The engine's verbs for waits, on connections of the store's own.

@@ -13,7 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use crate::{
@@ -24,6 +24,10 @@ use crate::{
     settle::Ending,
     store::{Store, Timing},
 };
+
+/// Jobs whose after-commit hooks run at once. A hook is a hint: beyond this they are dropped, or a system outside that
+/// answers slowly would fill the memory of a worker that does not.
+pub(crate) const HOOKS_MAX: usize = 1000;
 
 /// Why a handler was cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +194,8 @@ pub(crate) struct Shared {
     pub(crate) renewed: Notify,
     /// After-commit hooks under way.
     pub(crate) hooks: TaskTracker,
+    /// For how many more jobs they may be.
+    pub(crate) hooks_left: Arc<Semaphore>,
     /// For what outlives the call that starts it.
     pub(crate) me: Weak<Shared>,
     session: Mutex<Arc<Session>>,
@@ -227,6 +233,7 @@ impl Shared {
             dead_heard: Notify::new(),
             renewed: Notify::new(),
             hooks: TaskTracker::new(),
+            hooks_left: Arc::new(Semaphore::new(HOOKS_MAX)),
             me: me.clone(),
             session: Mutex::new(Session::new(worker)),
             acked: Mutex::new(Instant::now()),

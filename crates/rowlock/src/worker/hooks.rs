@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::hand::{InHand, Shared};
+use super::hand::{HOOKS_MAX, InHand, Shared};
 use crate::{event::Event, handle::Hook, state::Ended};
 
 /// Starts the hooks of a job that was settled like this; they hold neither its slot nor its lease. Those of any other
-/// end than done are dropped.
+/// end than done are dropped, and so are those beyond the bound.
 pub(crate) fn start(shared: &Shared, job: &InHand, ended: Ended) {
     let hooks = job.take_hooks();
     let Some(shared) = shared.me.upgrade() else { return };
@@ -14,7 +14,13 @@ pub(crate) fn start(shared: &Shared, job: &InHand, ended: Ended) {
         return;
     }
     let (id, kind, limit) = (job.token.id, job.kind.clone(), job.limit);
+    let Ok(place) = shared.hooks_left.clone().try_acquire_owned() else {
+        let count = hooks.len();
+        let problem = format!("its {count} hooks were dropped: those of {HOOKS_MAX} other jobs are under way");
+        return failed(&shared, id, &job.kind, problem);
+    };
     shared.hooks.clone().spawn(async move {
+        let _place = place;
         let all = tokio::time::timeout(limit, run_all(&shared, id, &kind, hooks));
         tokio::select! {
             biased;

@@ -113,7 +113,8 @@ impl Running {
 
     pub(crate) async fn stop(mut self) {
         self.shared.stopping.cancel();
-        let grace_ends = tokio::time::Instant::now() + self.grace;
+        // None: later than a clock can say.
+        let grace_ends = tokio::time::Instant::now().checked_add(self.grace);
         let settle_limit = self.shared.timing.lease;
         // The claimer may be in the middle of a claim; what it brings is released unstarted.
         let _ = tokio::time::timeout(settle_limit, &mut self.claimer).await;
@@ -133,10 +134,15 @@ impl Running {
             );
         }
         self.shared.hooks.close();
-        if tokio::time::timeout_at(grace_ends, self.shared.hooks.wait())
-            .await
-            .is_err()
-        {
+        let hooks = self.shared.hooks.wait();
+        let in_time = match grace_ends {
+            Some(at) => tokio::time::timeout_at(at, hooks).await.is_ok(),
+            None => {
+                hooks.await;
+                true
+            }
+        };
+        if !in_time {
             let jobs = self.shared.hooks.len();
             tracing::warn!(jobs, "after-commit hooks went on past the grace period and are dropped");
         }

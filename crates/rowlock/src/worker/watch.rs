@@ -30,6 +30,8 @@ const SWEEP_SPREAD: f64 = 1.2;
 const SWEEP_MAX: i32 = 500;
 /// Looking their names up is done as often, unless it costs more than a twentieth of the time.
 const NAMES_COST_SHARE: u32 = 20;
+/// A look-up that failed says little about its cost; it is not put off for longer than this.
+const NAMES_FAILED_MAX: Duration = Duration::from_secs(30);
 const UPKEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// Runs the watch until `stop`; the thread ends by itself then.
@@ -185,26 +187,51 @@ async fn recover_always(shared: &Shared, store: &dyn Store) {
     }
 }
 
+/// When the next sweep of waiting jobs comes, and from when on it looks their names up again. Limits are found by their
+/// index; names are looked up job by job, which may take its time.
+struct Pace {
+    wait: Duration,
+    names_at: Instant,
+}
+
+impl Pace {
+    /// A full round has more behind it.
+    fn swept(&mut self, full: bool, names: bool, start: Instant, took: Duration) {
+        self.wait = if full { Duration::ZERO } else { SWEEP_EVERY };
+        if names && !full {
+            self.names_at = start + took * NAMES_COST_SHARE;
+        }
+    }
+
+    /// Never at once again, whatever the round before was: the database may be away, or the look-up too much for it.
+    fn failed(&mut self, names: bool, start: Instant, took: Duration) {
+        self.wait = SWEEP_EVERY;
+        if names {
+            self.names_at = start + took + (took * NAMES_COST_SHARE).min(NAMES_FAILED_MAX);
+        }
+    }
+}
+
 /// Ends waits whose limit has passed, and those that a completion in another open transaction did not see.
 async fn sweep_waits(shared: &Shared, store: &dyn Store) {
-    let (mut wait, mut names_at) = (SWEEP_EVERY, Instant::now());
+    let mut pace = Pace {
+        wait: SWEEP_EVERY,
+        names_at: Instant::now(),
+    };
     loop {
-        tokio::time::sleep(wait.mul_f64(0.8 + (SWEEP_SPREAD - 0.8) * fastrand::f64())).await;
+        tokio::time::sleep(pace.wait.mul_f64(0.8 + (SWEEP_SPREAD - 0.8) * fastrand::f64())).await;
         let start = Instant::now();
-        let names = start >= names_at;
+        let names = start >= pace.names_at;
         let swept = match store.sweep_waits(SWEEP_MAX, names).await {
             Ok(swept) => swept,
             Err(error) => {
                 tracing::warn!(%error, "sweeping waiting jobs failed; trying again");
+                pace.failed(names, start, start.elapsed());
                 continue;
             }
         };
         let full = swept.moved.max(swept.over.len()) >= SWEEP_MAX as usize;
-        wait = if full { Duration::ZERO } else { SWEEP_EVERY };
-        if names && !full {
-            // Limits are found by their index; names are looked up job by job, which may take its time.
-            names_at = start + start.elapsed() * NAMES_COST_SHARE;
-        }
+        pace.swept(full, names, start, start.elapsed());
         for over in swept.over {
             tracing::info!(
                 job = over.id,
@@ -270,6 +297,33 @@ mod tests {
     #[test]
     fn waiting_jobs_are_swept_every_second_at_least() {
         assert!(SWEEP_EVERY.mul_f64(SWEEP_SPREAD) < Duration::from_secs(1));
+    }
+
+    #[test]
+    fn a_sweep_that_fails_after_a_full_round_is_not_repeated_at_once() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut pace = Pace {
+            wait: SWEEP_EVERY,
+            names_at: start,
+        };
+        pace.swept(true, true, start, second);
+        assert_eq!(
+            (pace.wait, pace.names_at),
+            (Duration::ZERO, start),
+            "more is to be done"
+        );
+        pace.failed(true, start, second);
+        assert_eq!((pace.wait, pace.names_at), (SWEEP_EVERY, start + 21 * second));
+        pace.failed(false, start, 5 * second);
+        assert_eq!(pace.names_at, start + 21 * second, "no name was looked up");
+        pace.failed(true, start, 10 * second);
+        assert_eq!(
+            pace.names_at,
+            start + 40 * second,
+            "an outage puts it off for so long and no longer"
+        );
+        pace.swept(false, true, start, second);
+        assert_eq!((pace.wait, pace.names_at), (SWEEP_EVERY, start + 20 * second));
     }
 
     #[test]

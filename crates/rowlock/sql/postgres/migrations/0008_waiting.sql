@@ -27,6 +27,9 @@ create table rowlock.completion (
 -- The name a job waits for; its handler finds the answer by it.
 alter table rowlock.job add column waits_for text;
 
+-- A completion is kept while a body names it.
+create index job_waits_for on rowlock.job (waits_for) where waits_for is not null;
+
 -- Every job with its state, owner, attempts, last error and next due time.
 create or replace view rowlock.jobs as
 select

@@ -27,6 +27,9 @@ create table rowlock_completion (
 -- The name a job waits for; its handler finds the answer by it.
 alter table rowlock_job add column waits_for text;
 
+-- A completion is kept while a body names it.
+create index rowlock_job_waits_for on rowlock_job (waits_for) where waits_for is not null;
+
 drop view rowlock_jobs;
 
 -- Every job with its state, owner, attempts, last error and next due time. Times are microseconds since the epoch.

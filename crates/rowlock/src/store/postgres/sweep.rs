@@ -7,7 +7,7 @@ use sqlx::{PgConnection, Row, postgres::PgRow};
 
 use super::{Inner, recover, rows};
 use crate::{
-    error::{Doing, Error, Result},
+    error::{Doing, Result},
     retention::Retention,
     store::Swept,
 };
@@ -32,32 +32,24 @@ pub async fn maintain(inner: &Inner, retention: &Retention) -> Result<Swept> {
             now.to_jiff()
         }
     };
+    // Nothing is older than the epoch, and not every database can write what is.
     let ago = |time| {
         now.checked_sub(time)
-            .map_err(|e| Error::Config(format!("retention: {e}")))
+            .map_or(Timestamp::UNIX_EPOCH, |at| at.max(Timestamp::UNIX_EPOCH))
     };
     recover::make_partitions(inner, pg).await?;
-    history(inner, pg, ago(retention.history)?).await?;
+    history(inner, pg, ago(retention.history)).await?;
     let mut swept = Swept::default();
     if let Some(kept) = retention.cases {
-        swept.cases = cases(inner, pg, ago(kept)?).await?;
+        swept.cases = cases(inner, pg, ago(kept)).await?;
     }
-    let keys_before = retention.keys.map(ago).transpose()?;
+    let keys_before = retention.keys.map(ago);
     swept.keys = keys(inner, pg, now, keys_before).await?;
     swept.ledger = ledger(inner, pg, now, keys_before).await?;
     if let Some(before) = keys_before {
-        sqlx::query(inner.sql.sweep_completions.clone())
-            .bind(before.to_sqlx())
-            .bind(PRUNE_MAX)
-            .execute(&mut *pg)
-            .await
-            .doing("sweep completions")?;
+        completions(inner, pg, before).await?;
     }
-    sqlx::query(inner.sql.sweep_body_locks.clone())
-        .bind(PRUNE_MAX)
-        .execute(&mut *pg)
-        .await
-        .doing("sweep body locks")?;
+    body_locks(inner, pg).await?;
     lent.give_back();
     Ok(swept)
 }
@@ -97,6 +89,35 @@ async fn cases(inner: &Inner, pg: &mut PgConnection, before: Timestamp) -> Resul
         }
     }
     Ok(removed)
+}
+
+async fn completions(inner: &Inner, pg: &mut PgConnection, before: Timestamp) -> Result<()> {
+    for _ in 0..PRUNE_ROUNDS {
+        let swept = sqlx::query(inner.sql.sweep_completions.clone())
+            .bind(before.to_sqlx())
+            .bind(PRUNE_MAX)
+            .execute(&mut *pg)
+            .await
+            .doing("sweep completions")?;
+        if swept.rows_affected() < PRUNE_MAX.unsigned_abs() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn body_locks(inner: &Inner, pg: &mut PgConnection) -> Result<()> {
+    for _ in 0..PRUNE_ROUNDS {
+        let swept = sqlx::query(inner.sql.sweep_body_locks.clone())
+            .bind(PRUNE_MAX)
+            .execute(&mut *pg)
+            .await
+            .doing("sweep body locks")?;
+        if swept.rows_affected() < PRUNE_MAX.unsigned_abs() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// Walks the enqueue keys page by page, so that no statement looks at more than one page of keys that must stay.

@@ -147,5 +147,6 @@ fn stand(row: &PgRow) -> sqlx::Result<Stand> {
         last: last.as_deref().map(rows::ended).transpose()?,
         error: row.try_get("last_error")?,
         result: rows::json(row.try_get("result")?)?,
+        compensates: row.try_get("compensates")?,
     })
 }

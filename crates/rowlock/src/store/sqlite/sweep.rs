@@ -6,7 +6,7 @@ use sqlx::{Row, SqliteConnection};
 use super::{SqliteStore, micros, now_us, rows, sql};
 use crate::{error::Result, retention::Retention, store::Swept};
 
-/// Rows looked at or removed in one turn, and turns for history and for cases in one go.
+/// Rows looked at or removed in one turn, and turns for each thing but keys in one go.
 const PAGE: i64 = 1000;
 const ROUNDS: usize = 50;
 
@@ -68,8 +68,21 @@ pub async fn maintain(store: &SqliteStore, retention: &Retention) -> Result<Swep
     let policy = retention.keys.map(ago);
     swept.keys = walk(store, KEYS, now, policy).await?;
     swept.ledger = walk(store, LEDGER, now, policy).await?;
-    let rest = store.write("sweep", policy, |db, _, policy| Box::pin(the_rest(db, *policy)));
-    rest.await?;
+    for _ in 0..ROUNDS {
+        let Some(before) = policy else { break };
+        let turn = store.write("sweep completions", before, |db, _, before| {
+            Box::pin(completions(db, *before))
+        });
+        if turn.await? < PAGE.unsigned_abs() {
+            break;
+        }
+    }
+    for _ in 0..ROUNDS {
+        let turn = store.write("sweep body locks", (), |db, _, ()| Box::pin(body_locks(db)));
+        if turn.await? < PAGE.unsigned_abs() {
+            break;
+        }
+    }
     Ok(swept)
 }
 
@@ -164,11 +177,12 @@ async fn page(db: &mut SqliteConnection, table: Table, walk: &Walk) -> sqlx::Res
     Ok((swept.rows_affected(), last.map(|(key, made_at)| (made_at, key))))
 }
 
-async fn the_rest(db: &mut SqliteConnection, policy: Option<i64>) -> sqlx::Result<()> {
-    if let Some(before) = policy {
-        let completions = sqlx::query(sql::SWEEP_COMPLETIONS).bind(before).bind(PAGE);
-        completions.execute(&mut *db).await?;
-    }
-    sqlx::query(sql::SWEEP_BODY_LOCKS).bind(PAGE).execute(&mut *db).await?;
-    Ok(())
+async fn completions(db: &mut SqliteConnection, before: i64) -> sqlx::Result<u64> {
+    let swept = sqlx::query(sql::SWEEP_COMPLETIONS).bind(before).bind(PAGE);
+    Ok(swept.execute(db).await?.rows_affected())
+}
+
+async fn body_locks(db: &mut SqliteConnection) -> sqlx::Result<u64> {
+    let swept = sqlx::query(sql::SWEEP_BODY_LOCKS).bind(PAGE);
+    Ok(swept.execute(db).await?.rows_affected())
 }

@@ -228,5 +228,6 @@ fn stand(row: &SqliteRow) -> sqlx::Result<Stand> {
         last: last.map(rows::ended).transpose()?,
         error: row.try_get("last_error")?,
         result: rows::json(row.try_get("result")?)?,
+        compensates: row.try_get("compensates")?,
     })
 }
