@@ -25,5 +25,7 @@ mod db {
 
 mod cases;
 
+#[path = "cases/keys_stall.rs"]
+mod keys_stall;
 #[path = "cases/only_postgres.rs"]
 mod only_postgres;

@@ -214,10 +214,7 @@ async fn a_client_that_goes_away_does_not_cut_its_request(bed: &Bed) {
     let mut socket = TcpStream::connect(front.address).await.unwrap();
     let asked = request("POST", "/wait", &[("idempotency-key", "k")], b"");
     socket.write_all(&asked).await.unwrap();
-    until("the handler to hold its transaction", async || {
-        front.pool.size() as usize > front.pool.num_idle()
-    })
-    .await;
+    until("the handler to hold its transaction", async || front.entered() == 1).await;
     drop(socket);
     front.gate.add_permits(1);
     until("the effect to be committed", async || counted(bed).await == 1).await;
@@ -234,8 +231,8 @@ async fn a_twin_waits_for_the_first_and_gets_its_response(bed: &Bed) {
         tokio::spawn(async move { front.post("/wait", "k", "").await })
     };
     let pair = [ask(&front), ask(&front)];
-    until("both to have come", async || {
-        front.pool.size() as usize >= front.pool.num_idle() + 2
+    until("one to be in its handler, the other to have come", async || {
+        front.entered() == 1 && front.pool.size() as usize >= front.pool.num_idle() + 2
     })
     .await;
     assert!(pair.iter().all(|reply| !reply.is_finished()));
@@ -246,6 +243,7 @@ async fn a_twin_waits_for_the_first_and_gets_its_response(bed: &Bed) {
     assert_eq!([one.status, two.status], [200, 200]);
     assert_eq!(one.body, two.body);
     assert!(one.is_replay() != two.is_replay());
+    assert_eq!(front.entered(), 1);
     assert_eq!(counted(bed).await, 1);
     Arc::into_inner(front).unwrap().end().await;
 }
@@ -254,10 +252,7 @@ async fn a_twin_of_one_that_takes_too_long_is_told_so(bed: &Bed) {
     let front = Arc::new(Front::with(bed, |layer| layer.wait(Duration::from_millis(50))).await);
     let slow = front.clone();
     let first = tokio::spawn(async move { slow.post("/wait", "k", "").await });
-    until("the handler to hold its transaction", async || {
-        front.pool.size() as usize > front.pool.num_idle()
-    })
-    .await;
+    until("the handler to hold its transaction", async || front.entered() == 1).await;
     // On SQLite the connection's own busy time-out decides, which is the driver's 5 s here.
     let twin = front.post("/wait", "k", "").await;
     assert_eq!((twin.status, twin.header("retry-after")), (409, Some("1")), "{twin:?}");

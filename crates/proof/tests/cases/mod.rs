@@ -4,6 +4,7 @@
 mod body_lock;
 mod chain;
 mod claim;
+mod compensation;
 mod complete;
 mod doubt;
 mod effect;

@@ -29,7 +29,7 @@ use std::{
 use jiff_sqlx::ToSqlx;
 use sqlx::{AssertSqlSafe, PgConnection, Postgres, SqlSafeStr, postgres::PgConnectOptions};
 use sqlx_core::transaction::TransactionManager;
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::{Semaphore, mpsc::UnboundedSender};
 
 pub use self::migrate::{SCHEMA, migration_sql};
 use self::{
@@ -46,7 +46,7 @@ use crate::{
     retention::Retention,
     store::{
         ClaimAsk, ClaimReply, Clock, Expired, Fut, Isolation, Probe, Resolved, Room, SchemaFound, SettledIn,
-        Settlement, Store, Swept, Timing, Wakes,
+        Settlement, Store, Swept, Timing, Wakes, keys::any_keyed,
     },
 };
 
@@ -57,6 +57,10 @@ const HANDLER_NAME: &str = "rowlock handler";
 
 /// Connections for claim, settle, wake and reads.
 const ENGINE_CONNECTIONS: usize = 4;
+
+/// How many of them may write keys at a time. A key waits for whoever has it in an open transaction, and what has nothing
+/// to do with it must find a connection meanwhile.
+const KEYED_CONNECTIONS: usize = ENGINE_CONNECTIONS / 2;
 
 /// A store on one schema of one PostgreSQL database.
 #[derive(Clone)]
@@ -70,6 +74,7 @@ pub struct Inner {
     handlers_max: usize,
     clock: Clock,
     engine: Arc<Conns>,
+    keyed: Semaphore,
     handlers: Arc<Conns>,
     heard: Arc<wake::Heard>,
     wakes: OnceLock<UnboundedSender<i64>>,
@@ -100,6 +105,7 @@ impl PgStore {
             handlers_max,
             clock,
             engine: Conns::new(engine, engine_setup(timing), ENGINE_CONNECTIONS),
+            keyed: Semaphore::new(KEYED_CONNECTIONS),
             handlers: Conns::new(handlers, handler_setup(timing), handlers_max.max(1)),
             heard: Arc::default(),
             wakes: OnceLock::new(),
@@ -190,6 +196,7 @@ impl Store for PgStore {
                 engine_setup(inner.timing),
                 2,
             ),
+            keyed: Semaphore::new(1),
             handlers: Conns::new(inner.options.clone(), ISOLATION.to_owned(), 1),
             heard: inner.heard.clone(),
             wakes: OnceLock::new(),
@@ -207,6 +214,7 @@ impl Store for PgStore {
 
     fn enqueue<'a>(&'a self, drafts: &'a [Draft]) -> Fut<'a, Vec<Enqueued>> {
         self.within(Duration::from_secs(60), "enqueue", async {
+            let _turn = keys::turn(&self.0, any_keyed(drafts)).await;
             let mut lent = self.0.engine.acquire().await.doing("enqueue")?;
             let put = flow::enqueue_alone(&self.0, lent.pg(), drafts, false).await;
             if matches!(put, Ok(_) | Err(Error::KeyConflict { .. })) {
@@ -227,10 +235,15 @@ impl Store for PgStore {
     }
 
     fn settle<'a>(&'a self, batch: &'a [Settlement]) -> Fut<'a, Vec<bool>> {
-        self.bounded("settle", async {
+        let settled = self.bounded("settle", async {
             let (applied, woken) = flow::settle(&self.0, batch).await?;
             self.wake(&woken);
             Ok(applied)
+        });
+        Box::pin(async {
+            // The turn is not part of the limit: waiting for it says nothing about the server.
+            let _turn = keys::turn(&self.0, batch.iter().any(|s| any_keyed(&s.next))).await;
+            settled.await
         })
     }
 

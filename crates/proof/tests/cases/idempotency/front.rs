@@ -1,6 +1,13 @@
 //! A front door with the layer on it, and a client that speaks plain HTTP to it.
 
-use std::{net::SocketAddr, sync::Arc};
+use std::{
+    net::SocketAddr,
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
 
 use axum::{
     Router,
@@ -26,11 +33,15 @@ type Layer = Idempotency<Backend>;
 
 pub(super) const COUNTER: &str = "create table counter (n bigint not null); insert into counter (n) values (0)";
 
+/// No request of the suite takes longer, on the slowest machine, unless it hangs.
+const REPLY_MAX: Duration = Duration::from_secs(60);
+
 /// What the handlers share.
 #[derive(Clone)]
 struct App {
     rowlock: Rowlock,
     gate: Arc<Semaphore>,
+    entered: Arc<AtomicUsize>,
 }
 
 /// A server on a free loopback port, until the case ends.
@@ -38,6 +49,8 @@ pub(super) struct Front {
     pub(super) address: SocketAddr,
     /// `/wait` and `/keep` run on once there is a permit.
     pub(super) gate: Arc<Semaphore>,
+    /// How often `/wait` was entered: its request is then the first under its key.
+    entered: Arc<AtomicUsize>,
     pub(super) pool: Pool<Backend>,
     task: tokio::task::JoinHandle<()>,
 }
@@ -60,9 +73,11 @@ impl Front {
             .await
             .unwrap();
         let gate = Arc::new(Semaphore::new(0));
+        let entered = Arc::new(AtomicUsize::new(0));
         let app = App {
             rowlock: bed.rowlock.clone(),
             gate: gate.clone(),
+            entered: entered.clone(),
         };
         let layer = chosen(Idempotency::new(&bed.rowlock, &pool));
         let router = Router::new()
@@ -86,12 +101,23 @@ impl Front {
         Front {
             address,
             gate,
+            entered,
             pool,
             task,
         }
     }
 
+    pub(super) fn entered(&self) -> usize {
+        self.entered.load(Ordering::SeqCst)
+    }
+
     pub(super) async fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
+        let asked = self.ask(method, path, headers, body);
+        let reply = tokio::time::timeout(REPLY_MAX, asked).await;
+        reply.unwrap_or_else(|_| panic!("{method} {path} {headers:?}: no reply within {REPLY_MAX:?}"))
+    }
+
+    async fn ask(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Reply {
         let mut socket = TcpStream::connect(self.address).await.unwrap();
         socket.write_all(&request(method, path, headers, body)).await.unwrap();
         let mut reply = Vec::new();
@@ -194,6 +220,7 @@ async fn bytes(mut tx: Tx) -> (HeaderMap, Vec<u8>) {
 
 async fn wait(State(app): State<App>, mut tx: Tx) -> String {
     let n = raise(&mut tx).await;
+    app.entered.fetch_add(1, Ordering::SeqCst);
     app.gate.acquire().await.unwrap().forget();
     format!("waited for {n}")
 }

@@ -1,9 +1,9 @@
 //! The flow verbs: enqueue, claim, settle, resolve. Statements are under `sql/postgres`.
 
-use std::collections::HashMap;
+use std::{collections::HashMap, time::Duration};
 
 use jiff_sqlx::ToSqlx;
-use sqlx::{Connection, PgConnection, Postgres, Row, SqlStr, postgres::PgArguments, query::Query};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Row, SqlStr, postgres::PgArguments, query::Query};
 
 use super::{Inner, keys, rows};
 use crate::{
@@ -17,6 +17,10 @@ use crate::{
 
 /// How many jobs one enqueue statement carries; more are sent as several statements of one transaction.
 const ENQUEUE_CHUNK: usize = 1000;
+
+/// How long a settlement with a key waits for an open transaction that has it, before it lets another one have its turn
+/// and comes again.
+const KEY_WAIT: Duration = Duration::from_secs(1);
 
 /// Inserts on the given connection. The hint, if wanted, travels with whatever commit follows.
 pub async fn enqueue(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<Enqueued>> {
@@ -207,6 +211,14 @@ pub async fn settle(inner: &Inner, batch: &[Settlement]) -> Result<(Vec<bool>, V
         return Ok((applied.into_iter().map(|w| w.applied).collect(), Vec::new()));
     }
     let mut tx = lent.pg().begin().await.doing("settle")?;
+    if batch.iter().any(|s| any_keyed(&s.next)) {
+        let brief = format!(
+            "set local lock_timeout = {}",
+            inner.timing.lock.min(KEY_WAIT).as_millis()
+        );
+        let brief = sqlx::raw_sql(AssertSqlSafe(brief));
+        brief.execute(&mut *tx).await.doing("settle")?;
+    }
     let written = write_outcomes(inner, &mut tx, batch, None).await?;
     let stand = batch.iter().zip(&written).filter(|(_, w)| w.applied).map(|(s, _)| s);
     let woken = write_what_follows(inner, &mut tx, stand).await?;

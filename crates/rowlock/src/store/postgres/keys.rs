@@ -2,6 +2,7 @@
 //! one reads the rest, because the first one's snapshot is older than what it waited for.
 
 use sqlx::{PgConnection, Row, postgres::PgRow};
+use tokio::sync::SemaphorePermit;
 
 use super::{Inner, flow, rows};
 use crate::{
@@ -14,6 +15,16 @@ use crate::{
 
 /// How often a key may vanish between two statements, or be taken by another, before the caller is asked to try again.
 const ROUNDS_MAX: usize = 20;
+
+/// A turn to write keys on a connection of the engine; none is needed where there are no keys. To be taken before the
+/// connection is.
+pub async fn turn(inner: &Inner, keyed: bool) -> Option<SemaphorePermit<'_>> {
+    match keyed {
+        // Nobody closes it.
+        true => inner.keyed.acquire().await.ok(),
+        false => None,
+    }
+}
 
 /// Inserts what is new, in a transaction that the caller takes back after a conflict.
 pub async fn put(

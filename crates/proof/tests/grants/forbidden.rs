@@ -1,0 +1,98 @@
+//! No role can do another's part.
+
+use proof::bed::postgres_servers;
+
+use crate::{
+    granted::{Granted, OPERATOR, PRODUCER, Run, WORKER, as_role, refused},
+    steps::sql,
+};
+
+/// What none of the roles may do.
+const NOBODYS: [&str; 12] = [
+    "create table rowlock.mine (id int)",
+    "drop table rowlock.lease",
+    "alter table rowlock.ready add column mine int",
+    "truncate rowlock.outcome",
+    "insert into rowlock.migration (version, name, oldest) values (99, 'mine', 99)",
+    "update rowlock.job set payload = '{}'",
+    "update rowlock.ready set due_at = now()",
+    "update rowlock.lease set worker = 1",
+    "update rowlock.outcome set outcome = 'done'",
+    "delete from rowlock.outcome",
+    "delete from rowlock.audit",
+    "create or replace function rowlock.drop_history(before timestamptz) returns int language sql as 'select 1'",
+];
+
+/// What is another role's part.
+const FORBIDDEN: [(&str, &str, &str); 41] = [
+    (PRODUCER, "claim", sql!("claim")),
+    (PRODUCER, "settle", sql!("settle")),
+    (PRODUCER, "expire", sql!("expire")),
+    (PRODUCER, "register", sql!("register")),
+    (PRODUCER, "job", sql!("job")),
+    (PRODUCER, "waits_over", sql!("waits_over")),
+    (PRODUCER, "body_lock_take", sql!("body_lock_take")),
+    (PRODUCER, "reopen", sql!("reopen")),
+    (PRODUCER, "partitions", sql!("partitions")),
+    (PRODUCER, "effect_begin", sql!("effect_begin")),
+    (WORKER, "reopen", sql!("reopen")),
+    (WORKER, "effect_resolve", sql!("effect_resolve")),
+    (WORKER, "an effect's key", "update rowlock.effect set key = 'mine'"),
+    (OPERATOR, "effect_begin", sql!("effect_begin")),
+    (OPERATOR, "effect_end", sql!("effect_end")),
+    (PRODUCER, "turn a gate", sql!("set_rollout")),
+    (WORKER, "turn a gate", sql!("set_rollout")),
+    (WORKER, "the case", "update rowlock.case_file set reason = 'mine'"),
+    (PRODUCER, "a payload", "select payload from rowlock.job"),
+    (PRODUCER, "an error", "select error from rowlock.outcome"),
+    (PRODUCER, "a reason", "select reason from rowlock.case_file"),
+    (PRODUCER, "forget a key", "delete from rowlock.job_key"),
+    (PRODUCER, "sweep_keys", sql!("sweep_keys")),
+    (OPERATOR, "job_key_put", sql!("job_key_put")),
+    (OPERATOR, "sweep_keys", sql!("sweep_keys")),
+    (OPERATOR, "sweep_cases", sql!("sweep_cases")),
+    (
+        WORKER,
+        "the audit",
+        "insert into rowlock.audit (actor, verb, id) values ('me', 'reopen', 1)",
+    ),
+    (WORKER, "a worker's name", "update rowlock.worker set name = 'me'"),
+    (OPERATOR, "enqueue", sql!("enqueue")),
+    (OPERATOR, "once_take", sql!("once_take")),
+    (OPERATOR, "once_store", sql!("once_store")),
+    (OPERATOR, "enqueue_waiting", sql!("enqueue_waiting")),
+    (OPERATOR, "body_lock_take", sql!("body_lock_take")),
+    (OPERATOR, "claim", sql!("claim")),
+    (OPERATOR, "settle", sql!("settle")),
+    (OPERATOR, "raise a version", sql!("guard_raise")),
+    (OPERATOR, "expire", sql!("expire")),
+    (OPERATOR, "beat", sql!("beat")),
+    (OPERATOR, "prune", sql!("prune")),
+    (OPERATOR, "partitions", sql!("partitions")),
+    (OPERATOR, "drop_history", sql!("drop_history")),
+];
+
+#[tokio::test]
+async fn no_role_can_do_anothers_part() {
+    for server in postgres_servers() {
+        let mut granted = Granted::new(&server, "no_role_can_do_anothers_part").await;
+        let everyone = [PRODUCER, WORKER, OPERATOR];
+        for (role, what, text) in everyone
+            .iter()
+            .flat_map(|role| NOBODYS.iter().map(move |text| (*role, *text, *text)))
+        {
+            let said = as_role(&mut granted.root, role, text, Run::Really).await;
+            assert!(refused(&said), "{role} may {what}: {said:?}");
+        }
+        for (role, what, text) in FORBIDDEN {
+            let said = as_role(&mut granted.root, role, text, Run::Explain).await;
+            assert!(refused(&said), "{role} may {what}: {said:?}");
+        }
+        let stranger = granted.login(None).await;
+        for text in ["select from rowlock.jobs", "select rowlock.make_partitions(1, 1)"] {
+            let said = as_role(&mut granted.root, &stranger, text, Run::Really).await;
+            assert!(refused(&said), "a stranger may {text}: {said:?}");
+        }
+        granted.end(&server).await;
+    }
+}

@@ -1,0 +1,171 @@
+//! No grant is there for nothing.
+
+use proof::bed::postgres_servers;
+use sqlx::Connection;
+
+use crate::{
+    granted::{Granted, NEXT_ID, OPERATOR, PRODUCER, Run, WORKER, as_role, refused},
+    steps::{catalog::script, enqueue, sql},
+};
+
+/// What each role must be able to do; taking any of its grants away must break one of these.
+const PARTS: [(&str, &[&str]); 3] = [
+    (
+        PRODUCER,
+        &[
+            sql!("schema_version"),
+            sql!("enqueue"),
+            NEXT_ID,
+            sql!("once_take"),
+            sql!("once_read"),
+            sql!("once_take_over"),
+            sql!("once_store"),
+            sql!("lock_wait"),
+            sql!("enqueue_waiting"),
+            sql!("complete"),
+            sql!("guard_version"),
+            sql!("guard_raise"),
+            sql!("rollouts"),
+            sql!("job_key_put"),
+            sql!("job_key_read"),
+            sql!("job_key_take"),
+        ],
+    ),
+    (
+        WORKER,
+        &[
+            sql!("schema_version"),
+            sql!("register"),
+            sql!("beat"),
+            sql!("claim"),
+            sql!("settle"),
+            sql!("enqueue"),
+            sql!("enqueue_waiting"),
+            sql!("complete"),
+            NEXT_ID,
+            sql!("once_take"),
+            sql!("once_read"),
+            sql!("once_take_over"),
+            sql!("once_store"),
+            sql!("compensate"),
+            sql!("effect_begin"),
+            sql!("effect_end"),
+            sql!("effect_known"),
+            sql!("waits_due"),
+            sql!("waits_completed"),
+            sql!("waits_over"),
+            sql!("answer"),
+            sql!("body_lock_take"),
+            sql!("body_lock_release"),
+            sql!("resolve_lock"),
+            sql!("resolve_outcome"),
+            sql!("mark_dead"),
+            sql!("expire"),
+            sql!("lock_dead"),
+            sql!("forget_dead"),
+            sql!("leave"),
+            sql!("lock_worker"),
+            sql!("own_leases"),
+            sql!("alone_due"),
+            sql!("partitions"),
+            sql!("drop_history"),
+            sql!("prune"),
+            sql!("job_key_put"),
+            sql!("job_key_read"),
+            sql!("job_key_take"),
+            sql!("keys_page"),
+            sql!("ledger_page"),
+            sql!("notify"),
+            sql!("sweep_body_locks"),
+            sql!("sweep_cases"),
+            sql!("sweep_completions"),
+            sql!("sweep_keys"),
+            sql!("sweep_ledger"),
+            sql!("terminate"),
+            sql!("guard_version"),
+            sql!("guard_raise"),
+            sql!("rollouts"),
+        ],
+    ),
+    (
+        OPERATOR,
+        &[
+            sql!("schema_version"),
+            sql!("status"),
+            sql!("workers"),
+            sql!("jobs"),
+            sql!("job"),
+            sql!("chain"),
+            sql!("attempts"),
+            sql!("cases"),
+            sql!("effect"),
+            sql!("effects"),
+            sql!("effects_doubtful"),
+            sql!("effects_of"),
+            sql!("effect_lock"),
+            sql!("effect_resolve"),
+            sql!("reopen"),
+            sql!("complete"),
+            sql!("stand"),
+            sql!("stand_chain"),
+            sql!("rollouts"),
+            sql!("set_rollout"),
+            "select at, actor, verb, id from rowlock.audit",
+            sql!("once_read"),
+        ],
+    ),
+];
+
+/// Each grant of `$1` in the schema, as the statement that takes it away.
+const REVOCATIONS: &str = "
+    select format('revoke %s on %s rowlock.%I from %s', a.privilege_type,
+      case c.relkind when 'S' then 'sequence' else 'table' end, c.relname, $1)
+    from pg_class c cross join aclexplode(c.relacl) a
+    where c.relnamespace = 'rowlock'::regnamespace and a.grantee = $1::regrole
+    union all
+    select format('revoke %s (%I) on rowlock.%I from %s', a.privilege_type, t.attname, c.relname, $1)
+    from pg_attribute t join pg_class c on c.oid = t.attrelid cross join aclexplode(t.attacl) a
+    where c.relnamespace = 'rowlock'::regnamespace and a.grantee = $1::regrole
+    union all
+    select format('revoke execute on function %s from %s', p.oid::regprocedure, $1)
+    from pg_proc p cross join aclexplode(p.proacl) a
+    where p.pronamespace = 'rowlock'::regnamespace and a.grantee = $1::regrole
+    union all
+    select format('revoke %s on schema rowlock from %s', a.privilege_type, $1)
+    from pg_namespace n cross join aclexplode(n.nspacl) a
+    where n.nspname = 'rowlock' and a.grantee = $1::regrole";
+
+#[tokio::test]
+async fn every_grant_is_needed_and_none_is_missing() {
+    for server in postgres_servers() {
+        let mut granted = Granted::new(&server, "every_grant_is_needed_and_none_is_missing").await;
+        enqueue(&mut granted.root, 1, 1).await;
+        for (role, part) in PARTS {
+            for text in part {
+                as_role(&mut granted.root, role, text, Run::Explain)
+                    .await
+                    .unwrap_or_else(|e| panic!("{role}: {text}: {e}"));
+            }
+            let revocations: Vec<String> = sqlx::query_scalar(REVOCATIONS)
+                .bind(role)
+                .fetch_all(&mut granted.root)
+                .await
+                .unwrap();
+            assert!(revocations.len() >= 5, "{role} has only {revocations:?}");
+            for revocation in revocations {
+                let mut without = granted.root.begin().await.unwrap();
+                script(&mut without, &revocation).await.unwrap();
+                let mut missed = false;
+                for text in part {
+                    missed |= refused(&as_role(&mut without, role, text, Run::Explain).await);
+                }
+                without.rollback().await.unwrap();
+                assert!(
+                    missed,
+                    "{role} does its part after `{revocation}`: the grant is not needed"
+                );
+            }
+        }
+        granted.end(&server).await;
+    }
+}
