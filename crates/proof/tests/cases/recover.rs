@@ -330,8 +330,41 @@ async fn a_staged_handler_that_hangs_outside_is_cut_too(bed: &Bed) {
     assert_eq!((counters.settled(Ended::Retried), counters.lease_lost()), (1, 0));
 }
 
+/// A worker that has just finished one of them and its next link looks for the following one at once, not at its next
+/// look a second later.
+async fn recovered_jobs_with_next_links_follow_each_other_without_a_pause(bed: &Bed) {
+    const JOBS: usize = 10;
+    let notes = (0..JOBS).map(|n| Note::new(&n.to_string()));
+    let ids = bed.rowlock.enqueue_all_now(notes).await.unwrap();
+    // Leases of a worker that is not there, as a lost one leaves them.
+    bed.run("insert into rowlock.lease select id, 1, 7, 1, attempts_max, queue_no, kind_no, alone, priority, due_at from rowlock.ready")
+        .await;
+    bed.run("delete from rowlock.ready").await;
+    bed.run("insert into rowlock.worker (id, name, lease_ms, beat, dead, started_at) select 7, 'gone', 2000, min(claimed_at), true, min(claimed_at) from rowlock.lease")
+        .await;
+    let handler = |_: Ctx, _: Note, tx: Tx| async move { tx.done().then(Other { n: 1 }).ok() };
+    let next = |_: Ctx, _: Other, tx: Tx| async move { tx.done().ok() };
+    bed.work(bed.worker().atomic(handler).atomic(next), &ids).await;
+    let mut ends = Vec::new();
+    for id in &ids {
+        let attempts = bed.attempts(*id).await;
+        assert_eq!(
+            attempts.iter().map(|a| a.outcome).collect::<Vec<_>>(),
+            [Ended::Lost, Ended::Done]
+        );
+        ends.push(attempts[1].ended_at);
+    }
+    ends.sort_unstable();
+    let took = ends[JOBS - 1].duration_since(ends[0]);
+    assert!(
+        took.as_secs_f64() < 6.0,
+        "{JOBS} jobs, of which each could wait a second, took {took}"
+    );
+}
+
 mod tests {
     crate::cases::cases!(
+        recovered_jobs_with_next_links_follow_each_other_without_a_pause,
         a_lost_workers_job_is_counted_recorded_and_done_once_by_the_next,
         a_job_whose_last_attempt_is_lost_becomes_a_case_with_its_compensation,
         what_a_lost_worker_had_claimed_ahead_is_recovered_too,
