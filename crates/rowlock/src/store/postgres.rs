@@ -5,6 +5,7 @@
 //! connection, so a silent network cannot hold a worker for ever.
 
 mod body_lock;
+mod by_key;
 mod conns;
 mod flow;
 mod guard;
