@@ -88,7 +88,7 @@ impl<A, DB: Backend> Staged<A, DB> {
         &self.rowlock
     }
 
-    /// Opens a read-only transaction, to look before going outside. A write in it is an error: it would commit on
+    /// Opens a read-only transaction, to look before going outside. All that it reads is of one moment. A write in it is an error: it would commit on
     /// every attempt, unfenced; write after [`Staged::settle`].
     ///
     /// # Errors
