@@ -34,6 +34,7 @@ mod races {
     mod partitions;
     mod recover;
     mod settle;
+    mod strangers;
     mod version;
     mod waits;
 }

@@ -93,10 +93,9 @@ async fn main() -> anyhow::Result<()> {
     );
 
     let key = OpenIncidents(8).key();
-    let (seen, version) = (
-        OpenIncidents(8).look(&mut db).await?,
-        rowlock.version(&mut db, &key).await?,
-    );
+    // First the counter, then what it protects: a change between the two is noticed, not hidden.
+    let version = rowlock.version(&mut db, &key).await?;
+    let seen = OpenIncidents(8).look(&mut db).await?;
     sqlx::raw_sql("insert into incident (entity, state) values (8, 'open')")
         .execute(&mut db)
         .await?;

@@ -45,6 +45,8 @@ pub struct Worker<A, DB: Backend> {
     listen: bool,
     counters: Arc<Counters>,
     listeners: Vec<Listener>,
+    /// A setting of the handler added last, made before there was one.
+    too_early: Option<&'static str>,
 }
 
 impl<DB: Backend> Worker<(), DB> {
@@ -64,6 +66,7 @@ impl<DB: Backend> Worker<(), DB> {
             listen: true,
             counters: Arc::default(),
             listeners: Vec::new(),
+            too_early: None,
         }
     }
 
@@ -84,6 +87,7 @@ impl<DB: Backend> Worker<(), DB> {
             listen: self.listen,
             counters: self.counters,
             listeners: self.listeners,
+            too_early: self.too_early,
         }
     }
 }
@@ -119,8 +123,9 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
 
     /// The delay between attempts of the handler added last.
     pub fn backoff(mut self, backoff: Backoff) -> Self {
-        if let Some(handler) = self.handlers.last_mut() {
-            handler.backoff = backoff;
+        match self.handlers.last_mut() {
+            Some(handler) => handler.backoff = backoff,
+            None => self.too_early = Some("backoff"),
         }
         self
     }
@@ -129,8 +134,9 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
     /// a staged handler (read committed unless set; SQLite has one level and ignores it). Serialisation failures and
     /// deadlocks at any level are tried again soon; the attempt is given back, a hundred times at most.
     pub fn isolation(mut self, level: Isolation) -> Self {
-        if let Some(handler) = self.handlers.last_mut() {
-            handler.level = level;
+        match self.handlers.last_mut() {
+            Some(handler) => handler.level = level,
+            None => self.too_early = Some("isolation"),
         }
         self
     }
@@ -241,6 +247,11 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
             return Err(Error::Config(
                 "a worker needs a queue and a handler; add .queue(…) and .atomic(…) or .staged(…)".into(),
             ));
+        }
+        if let Some(setting) = self.too_early {
+            return Err(Error::Config(format!(
+                "{setting}: there is no handler to set it for yet; call it after .atomic(…) or .staged(…)"
+            )));
         }
         if self.prefetch.is_some_and(|jobs| jobs > 10_000) {
             return Err(Error::Config("prefetch: more than 10000 jobs ahead; give less".into()));

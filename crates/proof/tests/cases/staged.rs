@@ -2,12 +2,16 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rowlock::{Ended, Fail, State};
+use rowlock::{Ended, Fail, NotDone, State};
 use sqlx::Connection;
 use tokio::sync::Barrier;
 use tokio_util::sync::CancellationToken;
 
-use super::{AT_ONCE, Bed, Note, Other, Running, Seen, fail, note, until, write};
+use super::{
+    AT_ONCE, Bed, Note, Other, Running, Seen,
+    effect::{only, reason},
+    fail, note, until, write,
+};
 use crate::db::{Outcome, Staged};
 
 async fn a_write_in_prepare_is_an_error_that_points_to_settle(bed: &Bed) {
@@ -228,8 +232,68 @@ async fn no_connection_is_held_while_handlers_are_outside(bed: &Bed) {
     assert_eq!(bed.ledger().await, 5);
 }
 
+/// Charges, and then records it on an order that somebody may have cancelled meanwhile; the note says how.
+async fn charge_then_record(cx: Staged, job: Note) -> Outcome {
+    let (how, attempt) = (job.text.as_str(), cx.attempt());
+    let calls = how != "no effect" && !(how == "before" && attempt == 2);
+    if calls {
+        let charged = cx.effect("charge", async |_| match how {
+            "undone" => Err(Fail::from(NotDone::because("card declined"))),
+            _ => Ok("ch_1".to_owned()),
+        });
+        let _ = charged.await;
+    }
+    if how == "before" && attempt == 1 {
+        return fail("after the call");
+    }
+    let mut tx = cx.settle().await?;
+    match how {
+        "changed" => drop(tx.unchanged_version("order:1", 9).await?),
+        "chosen" => {
+            let moved = tx.transition("orders", 1, "pending", "paid").await;
+            moved.map_err(|e| Fail::cancel(e.to_string()))?;
+        }
+        _ => tx.transition("orders", 1, "pending", "paid").await?,
+    }
+    tx.done().ok()
+}
+
+async fn an_effect_that_happened_for_a_change_that_was_not_to_be_is_a_case_and_never_quiet(bed: &Bed) {
+    bed.run("create table orders (id bigint primary key, status text not null)")
+        .await;
+    bed.run("insert into orders values (1, 'cancelled')").await;
+    let told = [
+        ("already", r#"row 1 of orders is not "pending""#),
+        ("before", r#"row 1 of orders is not "pending""#),
+        ("changed", r#""order:1" has changed since it was looked at"#),
+    ];
+    for (how, why) in told {
+        let id = bed.note(how).await;
+        let counters = bed
+            .work(bed.worker().staged(charge_then_record).backoff(AT_ONCE), &[id])
+            .await;
+        assert_eq!(bed.ends(id).await.last(), Some(&Ended::Retired), "{how}");
+        let effect = only(bed, id).await;
+        let reason = reason(bed, id).await;
+        let wanted = format!(
+            "outside calls were made and nothing of them is recorded (effect {} \"charge\" replied): {why}",
+            effect.no
+        );
+        assert!(reason.starts_with(&wanted), "{how}: {reason}");
+        assert_eq!((counters.already_handled(), counters.changed()), (0, 0), "{how}");
+    }
+    for (how, quiet) in [("no effect", 1), ("undone", 1), ("chosen", 0)] {
+        let id = bed.note(how).await;
+        let counters = bed.work(bed.worker().staged(charge_then_record), &[id]).await;
+        let ended = if quiet == 1 { Ended::Done } else { Ended::Cancelled };
+        assert_eq!(bed.ends(id).await, [ended], "{how}");
+        assert_eq!(counters.already_handled(), quiet, "{how}");
+    }
+}
+
 mod tests {
     crate::cases::cases!(
+        an_effect_that_happened_for_a_change_that_was_not_to_be_is_a_case_and_never_quiet,
         a_write_in_prepare_is_an_error_that_points_to_settle,
         prepare_reads_and_may_be_dropped_unfinished,
         an_effects_key_is_the_same_on_every_attempt_and_differs_per_name_and_job,

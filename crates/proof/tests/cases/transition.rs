@@ -182,6 +182,19 @@ async fn a_name_that_could_be_more_than_a_name_is_refused_before_any_sql(bed: &B
 }
 
 /// Texts may hold anything else; they stay texts.
+async fn a_move_to_the_same_status_is_refused_before_any_sql(bed: &Bed) {
+    orders(bed).await;
+    let mut conn = bed.conn().await;
+    let mut tx = conn.begin().await.unwrap();
+    let same = bed.rowlock.transition(&mut tx, "orders", 1, "pending", "pending");
+    assert_eq!(
+        same.await.unwrap_err().to_string(),
+        "to: \"pending\" is the status it comes from; everybody would win such a move"
+    );
+    let moved = bed.rowlock.transition(&mut tx, "orders", 1, "pending", "paid");
+    moved.await.unwrap();
+}
+
 async fn a_text_stays_a_text_whatever_it_holds(bed: &Bed) {
     orders(bed).await;
     let mut conn = bed.conn().await;
@@ -272,6 +285,7 @@ mod tests {
         the_same_job_several_times_at_once_moves_the_row_once_and_the_others_are_done_quietly,
         other_columns_and_words_of_sqls_own_are_named_as_they_are,
         a_name_that_could_be_more_than_a_name_is_refused_before_any_sql,
+        a_move_to_the_same_status_is_refused_before_any_sql,
         a_text_stays_a_text_whatever_it_holds,
         rows_are_named_by_number_text_or_uuid,
     );

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Ended, Error, Event, State};
+use rowlock::{Ended, Error, Event, Isolation, State};
 use sqlx::Connection;
 use tokio::sync::{Barrier, Notify};
 
@@ -322,6 +322,15 @@ async fn settings_that_cannot_work_are_refused_with_a_sentence(bed: &Bed) {
     let nothing = "a worker needs a queue and a handler; add .queue(…) and .atomic(…) or .staged(…)";
     assert_eq!(refusal(new().atomic(note)).await, nothing);
     assert_eq!(refusal(new().queue("q", 1)).await, nothing);
+    for (setting, early) in [
+        ("isolation", new().isolation(Isolation::Serializable)),
+        ("backoff", new().backoff(AT_ONCE)),
+    ] {
+        assert_eq!(
+            refusal(early.queue("q", 1).atomic(note)).await,
+            format!("{setting}: there is no handler to set it for yet; call it after .atomic(…) or .staged(…)")
+        );
+    }
     assert_eq!(refusal(with("q", 1).atomic(note)).await, "kind note has two handlers");
     assert_eq!(refusal(with("q", 1).queue("q", 2)).await, "queue q is listed twice");
     assert_eq!(

@@ -1,6 +1,14 @@
 //! The unknown commit, resolved by waiting for the old backend, and the commit that user code slipped in.
 
-use rowlock::{Ended, State};
+use std::{sync::Arc, time::Duration};
+
+use proof::bed::until;
+use rowlock::{
+    AlreadyHandled, Ended, Fail, Job, State,
+    postgres::{Ctx, Outcome, Tx, Worker},
+};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use crate::steps::{
     APPLIED, Held, Resolved, Settled, claim, claim_alone, done, enqueue, expire, mark_dead, register, resolve,
@@ -193,6 +201,61 @@ async fn another_attempts_marker_does_not_pass(mut bed: Bed) {
     assert_eq!(bed.places(held.id).await, [0, 1, 0]);
 }
 
+#[derive(Clone, Serialize, Deserialize, Job)]
+#[job(kind = "end")]
+struct End {
+    how: String,
+}
+
+async fn end(_: Ctx, job: End, tx: Tx) -> Outcome {
+    match job.how.as_str() {
+        "cancel" => Err(Fail::cancel("not wanted any more")),
+        "retire" => Err(Fail::retire("somebody must look")),
+        "already" => Err(AlreadyHandled.into()),
+        _ => tx.done().ok(),
+    }
+}
+
+/// Whatever a handler's transaction settles is refused at its commit; the engine's own writes are not.
+async fn a_handlers_own_end_stays_its_own_when_the_record_of_it_does_not_commit(mut bed: Bed) {
+    let refuse = "create function public.refuse() returns trigger language plpgsql as $$ begin
+            if current_setting('application_name') = 'rowlock handler' then raise exception 'refused at commit'; end if;
+            return null; end $$;
+        create constraint trigger refuse after delete on rowlock.lease deferrable initially deferred
+            for each row execute function public.refuse()";
+    sqlx::raw_sql(refuse).execute(&mut bed.eye).await.unwrap();
+    let ends = [
+        ("cancel", Ended::Cancelled, Some("not wanted any more")),
+        ("retire", Ended::Retired, Some("somebody must look")),
+        ("already", Ended::Done, None),
+        ("done", Ended::Retired, Some("refused at commit")),
+    ];
+    let mut ids = Vec::new();
+    for (how, ..) in ends {
+        let job = bed.rowlock.enqueue_now(End { how: how.into() }).attempts(1);
+        ids.push(job.await.unwrap().id());
+    }
+    let worker = Worker::new(&bed.rowlock).queue("default", 2).atomic(end);
+    let (counters, stop) = (worker.counters(), Arc::new(Notify::new()));
+    let stopped = stop.clone();
+    let running = tokio::task::spawn_local(worker.run_until(async move { stopped.notified().await }));
+    let rowlock = bed.rowlock.clone();
+    for (id, (how, ended, error)) in ids.into_iter().zip(ends) {
+        let attempt = until("the attempt to end", Duration::from_secs(20), async || {
+            rowlock.observe().attempts(id).await.unwrap().pop()
+        })
+        .await;
+        assert_eq!(attempt.outcome, ended, "{how}");
+        match error {
+            Some(error) => assert!(attempt.error.unwrap().contains(error), "{how}"),
+            None => assert_eq!(attempt.error, None, "{how}"),
+        }
+    }
+    stop.notify_one();
+    running.await.unwrap().unwrap();
+    assert_eq!(counters.already_handled(), 1);
+}
+
 races!(
     an_unknown_commit_that_happened_is_found_as_its_outcome,
     an_unknown_commit_that_did_not_happen_is_found_still_leased,
@@ -202,4 +265,5 @@ races!(
     a_lock_timeout_while_resolving_is_an_error_not_an_answer,
     a_settle_outside_the_engines_transaction_writes_nothing_and_says_so,
     another_attempts_marker_does_not_pass,
+    a_handlers_own_end_stays_its_own_when_the_record_of_it_does_not_commit,
 );

@@ -1,7 +1,15 @@
 //! Version counters, step by step: one look allows one write, at every isolation level.
 
-use rowlock::{Error, postgres::Rowlock};
+use std::{sync::Arc, time::Duration};
+
+use proof::bed::until;
+use rowlock::{
+    Ended, Error, Job,
+    postgres::{Outcome, Rowlock, Staged, Worker},
+};
+use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
+use tokio::sync::Notify;
 
 use crate::steps::session::{Bed, Session};
 
@@ -22,8 +30,10 @@ fn second(
     session.start(async move |pg| {
         let mut tx = pg.begin_with(begin).await.unwrap();
         let raised = rowlock.unchanged_version(&mut tx, "k", seen).await;
-        if raised.is_ok() {
-            tx.commit().await.unwrap();
+        // Ended at once: whoever waits behind it must not wait for the test.
+        match raised {
+            Ok(_) => tx.commit().await.unwrap(),
+            Err(_) => tx.rollback().await.unwrap(),
         }
         raised
     })
@@ -154,15 +164,72 @@ async fn whoever_raises_is_waited_for_by_every_guard_of_the_key(mut bed: Bed) {
     let rowlock = bed.rowlock.clone();
     let by_look = by_look.start(async move |pg| {
         let mut tx = pg.begin().await.unwrap();
-        rowlock.unchanged(&mut tx, &Thing, &0).await
+        let told = rowlock.unchanged(&mut tx, &Thing, &0).await;
+        tx.rollback().await.unwrap();
+        told
     });
+    // One after the other, so that the first to wait is the first to be told, and lets the other go on.
+    bed.blocked(pids[0]).await;
     let by_counter = second(&bed, by_counter, "read committed", 0);
-    for pid in pids {
-        bed.blocked(pid).await;
-    }
+    bed.blocked(pids[1]).await;
     tx.commit().await.unwrap();
     assert!(matches!(by_look.await.unwrap().1, Err(Error::Changed { .. })));
     assert!(matches!(by_counter.await.unwrap().1, Err(Error::Changed { .. })));
+}
+
+#[derive(Clone, Serialize, Deserialize, Job)]
+#[job(kind = "evaluate")]
+struct Evaluate;
+
+/// Where the test and the handler wait for each other.
+#[derive(Default)]
+struct Meet {
+    looked: Notify,
+    go_on: Notify,
+}
+
+/// Looks, reads the counter after it, and says what it saw and what it was told.
+async fn look_then_version(mut cx: Staged<Arc<Meet>>, _: Evaluate) -> Outcome {
+    let meet = cx.state().clone();
+    let mut read = cx.prepare().await?;
+    let look = sqlx::query_scalar("select count(*) from public.thing");
+    let things: i64 = look.fetch_one(&mut *read).await?;
+    meet.looked.notify_one();
+    meet.go_on.notified().await;
+    let version = read.version("k").await?;
+    read.commit().await?;
+    let mut tx = cx.settle().await?;
+    let changed = matches!(tx.unchanged_version("k", version).await, Err(Error::Changed { .. }));
+    tx.done().result(&(things, version, changed)).ok()
+}
+
+/// A counter that was read after the look would hide a change that came between the two, if each had its own snapshot.
+async fn what_prepare_reads_is_of_one_moment_so_that_no_change_is_hidden(mut bed: Bed) {
+    let create = "create table public.thing ()";
+    sqlx::raw_sql(create).execute(&mut bed.eye).await.unwrap();
+    let mut writer = bed.session().await;
+    let (meet, stop) = (Arc::new(Meet::default()), Arc::new(Notify::new()));
+    let worker = Worker::new(&bed.rowlock).queue("default", 1).state(meet.clone());
+    let worker = worker.staged(look_then_version);
+    let (counters, stopped) = (worker.counters(), stop.clone());
+    let running = tokio::task::spawn_local(worker.run_until(async move { stopped.notified().await }));
+    let id = bed.rowlock.enqueue_now(Evaluate).await.unwrap().id();
+
+    meet.looked.notified().await;
+    let mut tx = writer.pg.begin().await.unwrap();
+    bed.rowlock.raise_version(&mut tx, "k").await.unwrap();
+    let insert = "insert into public.thing default values";
+    sqlx::raw_sql(insert).execute(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap();
+    meet.go_on.notify_one();
+
+    let done = async || (counters.settled(Ended::Done) == 1).then_some(());
+    until("the job to be done", Duration::from_secs(20), done).await;
+    stop.notify_one();
+    running.await.unwrap().unwrap();
+    let job = bed.rowlock.observe().job(id).await.unwrap().unwrap();
+    // Saw nothing, at a counter that says so, and was told that this is over.
+    assert_eq!(job.result, Some(serde_json::json!([0, 0, true])));
 }
 
 races!(
@@ -170,4 +237,5 @@ races!(
     if_the_first_rolls_back_the_second_goes_on_at_every_level,
     counters_raised_in_opposite_orders_answer_try_again_at_every_level,
     whoever_raises_is_waited_for_by_every_guard_of_the_key,
+    what_prepare_reads_is_of_one_moment_so_that_no_change_is_hidden,
 );

@@ -6,7 +6,7 @@ with input as materialized (
     u.*,
     greatest(coalesce(u.due, t.now + u.delay_us * interval '1 microsecond'), t.now) as due_at,
     t.now + u.limit_us * interval '1 microsecond' as limit_at,
-    exists (select from rowlock.completion c where c.name = u.waits_for) as completed,
+    c.name is not null as completed,
     t.now
   from (select coalesce($16::timestamptz, clock_timestamp()) as now) t
   cross join unnest(
@@ -17,6 +17,7 @@ with input as materialized (
     uid, kind, kind_no, version, queue, queue_no, priority, attempts_max,
     payload, tags, chain, position, due, delay_us, expires_at, if_retired, reserved, waits_for, limit_us, ord
   )
+  left join rowlock.completion c on c.name = u.waits_for
 ), body as (
   insert into rowlock.job (
     id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired, created_at,

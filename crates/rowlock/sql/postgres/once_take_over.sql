@@ -5,4 +5,4 @@ update rowlock.ledger
 set fingerprint = $2, answer = null, hold = $3, expires_at = moment.at + $4::bigint * interval '1 microsecond', made_at = moment.at
 from moment
 where key = $1 and ledger.made_at = $6 and ledger.expires_at <= moment.at
-returning ledger.made_at
+returning ledger.made_at, current_setting('transaction_isolation') = 'serializable' as serializable

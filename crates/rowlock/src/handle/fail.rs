@@ -34,7 +34,8 @@ pub(crate) enum How {
     Defer(Duration),
     Cancel,
     Already,
-    /// What a guard protects changed meanwhile: done without its effect, quietly.
+    /// What a guard protects changed meanwhile: done without its effect, quietly. Like `Already`, a case where an outside
+    /// call was made.
     Changed,
     /// The token no longer held: nothing of this attempt is recorded.
     LeaseLost,

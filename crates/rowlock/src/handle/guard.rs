@@ -192,6 +192,9 @@ impl<DB: Backend> Rowlock<DB> {
     /// How often what this key protects has been changed, by [`Rowlock::unchanged_version`] and
     /// [`Rowlock::raise_version`]; 0 when never.
     ///
+    /// Read it before what it protects, or both in one snapshot such as [`Staged::prepare`](crate::Staged::prepare) is:
+    /// a counter that is read later counts a change as seen that came in between.
+    ///
     /// # Errors
     /// [`Error::Invalid`] for a bad key, before any SQL; [`Error::TryAgain`]; [`Error::Database`]. Cancel safety: as
     /// [`Rowlock::unchanged`].
@@ -228,7 +231,8 @@ impl<DB: Backend> Rowlock<DB> {
 
 impl<DB: Backend> Tx<DB> {
     /// Goes on only if what the guard protects is still as it was seen: see [`Rowlock::unchanged`]. Through the
-    /// handler's `?`, *changed* settles the job as done, quietly, and is counted; `map_err` it to choose otherwise.
+    /// handler's `?`, *changed* settles the job as done, quietly, and is counted; where an outside call of the job was
+    /// made, it is a case instead. `map_err` it to choose otherwise.
     ///
     /// # Errors
     /// As [`Rowlock::unchanged`]. Cancel safety: the engine does not use the connection again.
@@ -245,7 +249,7 @@ impl<DB: Backend> Tx<DB> {
         Guards::new(&rowlock, self)
     }
 
-    /// A counter as it stands: see [`Rowlock::version`].
+    /// A counter as it stands, to be read before what it protects: see [`Rowlock::version`].
     ///
     /// # Errors
     /// As [`Rowlock::version`]. Cancel safety: the engine does not use the connection again.
@@ -274,7 +278,8 @@ impl<DB: Backend> Tx<DB> {
 }
 
 impl<DB: Backend> Prepare<'_, DB> {
-    /// A counter as it stands, to be compared after the evaluation: see [`Rowlock::version`].
+    /// A counter as it stands, to be compared after the evaluation: see [`Rowlock::version`]. All that this transaction
+    /// reads is of one moment, so it may be read before or after what it protects.
     ///
     /// # Errors
     /// As [`Rowlock::version`]. Cancel-safe: a connection dropped half-way is closed.

@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashSet,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
@@ -37,6 +40,7 @@ pub(crate) struct Effects {
     pub(super) emit: Emit,
     pub(super) held: Held,
     pub(super) used: Mutex<HashSet<String>>,
+    pub(super) called: Arc<AtomicBool>,
 }
 
 impl Effects {
@@ -66,6 +70,7 @@ impl Effects {
     }
 
     pub(super) async fn begin(&self, intent: Intent) -> Result<Begun> {
+        self.called.store(true, Ordering::Relaxed);
         let (store, limit) = (self.store.clone(), self.lease);
         detached(async move { patiently(limit, || store.effect_begin(&intent)).await }).await
     }

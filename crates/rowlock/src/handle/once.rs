@@ -19,7 +19,7 @@ use crate::{
     job::check_payload,
     key::{Fingerprint, Hold, check_key},
     root::{Backend, InTransaction, Rowlock},
-    store::ledger::{Ask, Entry, Ledger, Taken},
+    store::ledger::{Ask, Entry, Ledger, Mine, Taken},
 };
 
 /// What a key was found to be.
@@ -45,7 +45,7 @@ impl<DB: Backend> fmt::Debug for Once<DB> {
 pub struct OnceSlot<DB: Backend> {
     rowlock: Rowlock<DB>,
     key: String,
-    made_at: Timestamp,
+    mine: Mine,
 }
 
 impl<DB: Backend> OnceSlot<DB> {
@@ -70,7 +70,7 @@ impl<DB: Backend> OnceSlot<DB> {
             other => other?,
         }
         let store = self.rowlock.store();
-        if store.store(tx.connection(), &self.key, self.made_at, &json).await? {
+        if store.store(tx.connection(), &self.key, self.mine, &json).await? {
             return Ok(());
         }
         Err(Error::NotFound(format!(
@@ -189,10 +189,10 @@ impl<'c, DB: Backend> IntoFuture for TakeOnce<'c, DB> {
                 None => check_hold(ask.hold)?,
             }
             Ok(match rowlock.store().take(self.conn, &ask).await? {
-                Taken::First { made_at } => Once::First(OnceSlot {
+                Taken::First(mine) => Once::First(OnceSlot {
                     rowlock,
                     key: ask.key,
-                    made_at,
+                    mine,
                 }),
                 Taken::Seen(entry) => Once::Seen(answer(&ask.key, ask.fingerprint, entry)?),
             })

@@ -9,7 +9,7 @@ use std::{
     ops::{Deref, DerefMut},
     sync::{
         Arc, Mutex,
-        atomic::{AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, Ordering},
     },
     time::Duration,
 };
@@ -30,6 +30,8 @@ use crate::{
 /// What the engine lends a staged attempt: where its transaction's connection goes back to, and who holds it.
 pub(crate) struct Outside<DB: Backend> {
     pub(crate) slot: Slot<DB>,
+    /// Set when an effect is begun.
+    pub(crate) called: Arc<AtomicBool>,
     pub(crate) timing: Timing,
     pub(crate) level: Isolation,
     /// What `Store::cut` needs, once there is a connection.
@@ -69,6 +71,7 @@ impl<A, DB: Backend> Staged<A, DB> {
             emit: outside.emit.clone(),
             held: outside.held.clone(),
             used: Mutex::default(),
+            called: outside.called.clone(),
         };
         Staged {
             state,
@@ -90,7 +93,7 @@ impl<A, DB: Backend> Staged<A, DB> {
         &self.rowlock
     }
 
-    /// Opens a read-only transaction, to look before going outside. A write in it is an error: it would commit on
+    /// Opens a read-only transaction, to look before going outside. All that it reads is of one moment. A write in it is an error: it would commit on
     /// every attempt, unfenced; write after [`Staged::settle`].
     ///
     /// # Errors

@@ -74,7 +74,7 @@ impl<DB: Backend> Rowlock<DB> {
     ///
     /// # Errors
     /// [`Error::AlreadyHandled`], with [`AlreadyHandled`] as its source, when the row does not have that status.
-    /// [`Error::Invalid`] before any SQL for a name or text that is refused, and after it when the id named several rows.
+    /// [`Error::Invalid`] before any SQL for a name or text that is refused and for a status moved to itself, and after it when the id named several rows.
     /// [`Error::TryAgain`] when another transaction is in the way; [`Error::Database`].
     ///
     /// Cancel safety: dropped half-way, the caller's connection is in the middle of a statement; roll back and drop it.
@@ -104,7 +104,7 @@ impl<DB: Backend> Rowlock<DB> {
 impl<DB: Backend> Tx<DB> {
     /// Moves one row of your own table from one status to another, if it still has the first: see
     /// [`Rowlock::transition`]. Through the handler's `?`, a row that was moved already settles the job as done, quietly,
-    /// and is counted.
+    /// and is counted; where an outside call of the job was made, it is a case instead.
     ///
     /// # Errors
     /// As [`Rowlock::transition`]. Cancel safety: the engine does not use the connection again.

@@ -37,10 +37,19 @@ impl Ask {
 /// The answer to an [`Ask`].
 #[derive(Clone, Debug)]
 pub enum Taken {
-    /// The key is this transaction's; `made_at` tells its entry from a later one.
-    First { made_at: Timestamp },
+    /// The key is this transaction's.
+    First(Mine),
     /// Somebody else committed under this key.
     Seen(Entry),
+}
+
+/// An entry of this transaction's own.
+#[derive(Clone, Copy, Debug)]
+pub struct Mine {
+    /// Tells it from a later one.
+    pub made_at: Timestamp,
+    /// Whether what the transaction merely walks past counts as read.
+    pub serializable: bool,
 }
 
 /// A committed entry.
@@ -62,7 +71,7 @@ pub trait Ledger<C>: Send + Sync {
     /// Takes the key, or says what is stored under it. Waits for an open twin.
     fn take<'a>(&'a self, conn: &'a mut C, ask: &'a Ask) -> Fut<'a, Taken>;
     /// Stores the answer beside the key; `false` when the entry is not this transaction's.
-    fn store<'a>(&'a self, conn: &'a mut C, key: &'a str, made_at: Timestamp, answer: &'a str) -> Fut<'a, bool>;
+    fn store<'a>(&'a self, conn: &'a mut C, key: &'a str, mine: Mine, answer: &'a str) -> Fut<'a, bool>;
     /// What is stored under a key, without taking it or waiting for anyone.
     fn look<'a>(&'a self, conn: &'a mut C, key: &'a str) -> Fut<'a, Option<Entry>>;
 

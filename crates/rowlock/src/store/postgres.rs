@@ -5,6 +5,7 @@
 //! connection, so a silent network cannot hold a worker for ever.
 
 mod body_lock;
+mod by_key;
 mod conns;
 mod flow;
 mod guard;
@@ -389,10 +390,11 @@ impl Room for Postgres {
         })
     }
 
+    /// Of one moment: a counter that is read after what it protects must not be newer than that.
     fn begin_read<'a>(store: &'a PgStore, timing: Timing) -> Fut<'a, Lent> {
         let ms = timing.lock.as_millis();
         let begin = format!(
-            "begin isolation level read committed read only; set local lock_timeout = {ms}; \
+            "begin isolation level repeatable read read only; set local lock_timeout = {ms}; \
              set local idle_in_transaction_session_timeout = {ms}"
         );
         Box::pin(begin_with(&store.0.handlers, begin))

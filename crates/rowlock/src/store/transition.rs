@@ -83,7 +83,7 @@ pub struct Move {
 }
 
 impl Move {
-    /// Refuses whatever could be more than one name or one text.
+    /// Refuses whatever could be more than one name or one text, and a move that moves nothing.
     pub fn check(&self) -> Result<()> {
         let parts: Vec<&str> = self.table.split('.').collect();
         if parts.len() > 2 || !parts.iter().all(|part| is_name(part)) {
@@ -107,6 +107,13 @@ impl Move {
                 let problem = format!("{text:?} holds a NUL character or a backslash");
                 return Err(Error::invalid(field, problem));
             }
+        }
+        if self.from == self.to {
+            let problem = format!(
+                "{:?} is the status it comes from; everybody would win such a move",
+                self.to
+            );
+            return Err(Error::invalid("to", problem));
         }
         Ok(())
     }

@@ -6,12 +6,16 @@
 use std::{
     future::Future,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, atomic::Ordering},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::Duration,
 };
 
 use super::hand::{Cut, InHand};
 use crate::{
+    effect::{EffectFilter, EffectState},
     error::{Error, Result},
     event::Skipped,
     fault::point,
@@ -24,7 +28,7 @@ use crate::{
     lease::{Claimed, Token},
     root::{Backend, Rowlock},
     state::Ended,
-    store::{Isolation, Resolved, SettledIn, Settlement, Store, Timing},
+    store::{Isolation, Resolved, SettledIn, Settlement, Store, Timing, journal::Journal},
 };
 
 /// Why a handler that ended its transaction by hand is never retried: what it wrote may stand.
@@ -97,9 +101,10 @@ pub(crate) async fn run<DB: Backend>(
         Shape::Staged(decode) => match guard(|| decode(body, attempt, &env.rowlock)) {
             Ok(Ok(decoded)) => {
                 job.start();
-                let slot = Slot::new();
+                let (slot, called) = (Slot::new(), Arc::new(AtomicBool::new(false)));
                 let outside = Outside {
                     slot: slot.clone(),
+                    called: called.clone(),
                     timing: env.timing,
                     level: handler.level,
                     holder: job.holder.clone(),
@@ -108,7 +113,9 @@ pub(crate) async fn run<DB: Backend>(
                     held: held(env, job),
                 };
                 let outcome = guarded(Box::pin(async move { decoded(outside).await }), job).await;
-                conclude(env, outcome, slot, job).await
+                // Attempts before this one may have called too.
+                let called = called.load(Ordering::Relaxed) || job.token.epoch > 1;
+                conclude(env, outcome, slot, called, job).await
             }
             Ok(Err(problem)) | Err(problem) => settle(job.ending.retired(problem)),
         },
@@ -139,6 +146,7 @@ pub(crate) async fn run_for_nothing<DB: Backend>(
             let decoded = decode(body, attempt, &env.rowlock).map_err(Fail::retire)?;
             let outside = Outside {
                 slot: slot.clone(),
+                called: Arc::default(),
                 timing: env.timing,
                 level: handler.level,
                 holder: job.holder.clone(),
@@ -188,7 +196,7 @@ async fn atomic<DB: Backend>(
     job.start();
     let (slot, tx) = open(held, attempt, &env.rowlock);
     let outcome = guarded(Box::pin(async move { decoded(tx).await }), job).await;
-    conclude(env, outcome, slot, job).await
+    conclude(env, outcome, slot, false, job).await
 }
 
 fn settle(settlement: Settlement) -> Finished {
@@ -216,7 +224,8 @@ async fn guarded<DB: Backend>(handler: Running<DB>, job: &InHand) -> Body<DB> {
     }
 }
 
-async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, job: &InHand) -> Finished {
+/// `called` says whether there may be outside calls of this job.
+async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, called: bool, job: &InHand) -> Finished {
     let holder = job.holder.load(Ordering::Relaxed);
     if !job.returned() {
         // Too late. The connection stays as it is until the watch has looked whether user code committed on it.
@@ -238,6 +247,7 @@ async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, jo
             Ok(finished) => return finished,
             Err(fail) => fail,
         },
+        Body::Returned(Err(fail)) if called && fail.skipped().is_some() => not_quietly(env, fail, job).await,
         Body::Returned(Err(fail)) => fail,
         Body::Panicked(text) => Fail::retry(format!("handler panicked: {text}")),
     };
@@ -262,6 +272,32 @@ async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, jo
         }
         // The connection is gone or stuck; its transaction rolls back by itself.
         Err(_) => Finished::Settle { settlement, skipped },
+    }
+}
+
+/// Work that need not be done any more ends quietly, unless something of it has been done outside: that would be known to
+/// nobody.
+async fn not_quietly<DB: Backend>(env: &Env<DB>, fail: Fail, job: &InHand) -> Fail {
+    let filter = EffectFilter {
+        job: Some(job.token.id),
+        ..EffectFilter::default()
+    };
+    let limit = env.timing.lease;
+    let made = match within(limit, env.rowlock.store().effects(&filter)).await {
+        Ok(effects) => effects,
+        Err(error) => return Fail::from(error),
+    };
+    let made = made.iter().filter(|effect| effect.state != EffectState::Undone);
+    let made: Vec<String> = made
+        .map(|effect| format!("effect {} {:?} {}", effect.no, effect.name, effect.state.as_str()))
+        .collect();
+    match made.is_empty() {
+        true => fail,
+        false => Fail::retire(format!(
+            "outside calls were made and nothing of them is recorded ({}): {}",
+            made.join(", "),
+            fail.text
+        )),
     }
 }
 
@@ -306,7 +342,7 @@ async fn write<DB: Backend>(
         Err(error) => {
             // No commit was sent, so the transaction is over or will be; the engine's write waits for its locks.
             drop(held);
-            return not_committed(error, settlement, job);
+            return not_committed(error, settlement, skipped, job);
         }
     };
     point!("before-commit");
@@ -351,7 +387,7 @@ async fn resolve<DB: Backend>(
             }
             Ok(Resolved::StillLeased) => {
                 (env.resolved)(job.token, false);
-                return not_committed(error, settlement, job);
+                return not_committed(error, settlement, skipped, job);
             }
             Err(again) => {
                 tracing::debug!(job = job.token.id, error = %again, "what became of a commit is not known yet; asking again");
@@ -366,14 +402,22 @@ async fn resolve<DB: Backend>(
     }
 }
 
-/// The handler's transaction rolled back although the handler was content: a deferred constraint, a deadlock, a broken
-/// connection. The attempt failed with what the database said. A handler that had failed by itself stays so, with its own
-/// words: only the record of it did not commit.
-fn not_committed(error: Error, settlement: Settlement, job: &InHand) -> Finished {
+/// The handler's transaction rolled back at its very end: a deferred constraint, a deadlock, a broken connection.
+///
+/// Of a handler that was content nothing is left, so its attempt failed with what the database said. One that had ended
+/// in any other way wrote nothing but the record of it, and that is written once more, with its own words. The one
+/// exception is work found to be done already or changed by a transaction that could not be fitted in with the others:
+/// what it saw may never have been so.
+fn not_committed(error: Error, settlement: Settlement, skipped: Option<Skipped>, job: &InHand) -> Finished {
     drop(job.take_hooks());
-    match settlement.ended {
-        Ended::Retried | Ended::Deferred => settle(settlement),
-        _ => settle(job.ending.failed(Fail::from(error))),
+    let fail = Fail::from(error);
+    let kept = match skipped {
+        Some(_) => fail.how != How::RetrySoon,
+        None => settlement.ended != Ended::Done,
+    };
+    match kept {
+        true => Finished::Settle { settlement, skipped },
+        false => settle(job.ending.failed(fail)),
     }
 }
 

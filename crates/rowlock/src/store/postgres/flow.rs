@@ -5,7 +5,7 @@ use std::{collections::HashMap, time::Duration};
 use jiff_sqlx::ToSqlx;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Row, SqlStr, postgres::PgArguments, query::Query};
 
-use super::{Inner, keys, rows};
+use super::{Inner, by_key::ByKey, keys, rows};
 use crate::{
     error::{Doing, Error, Result, sqlstate},
     job::{Draft, Wait, queue_no},
@@ -107,7 +107,7 @@ async fn enqueue_chunk(
     let Some(first) = drafts.first() else {
         return Ok(Vec::new());
     };
-    let hint = hint && !inner.heard.lately(drafts.iter().map(Draft::queue_no));
+    let (callers, hint) = (hint, hint && !inner.heard.lately(drafts.iter().map(Draft::queue_no)));
     let channel = hint.then_some(&*inner.channel);
     let insert = match first.wait {
         None => bound(inner, inner.sql.enqueue.clone(), drafts, channel, reserved),
@@ -115,7 +115,15 @@ async fn enqueue_chunk(
             .bind(column(drafts, |d| d.wait.as_ref().map(|w| w.name.as_str())))
             .bind(column(drafts, |d| d.wait.as_ref().and_then(Wait::limit_us))),
     };
-    let rows = insert.fetch_all(pg).await.doing("enqueue")?;
+    // In the caller's transaction. In a handler's the settle has seen to it, and the engine's own are not serializable.
+    let by_key = match first.wait.is_some() && callers {
+        true => Some(ByKey::begin(inner, pg, "enqueue").await?),
+        false => None,
+    };
+    let rows = insert.fetch_all(&mut *pg).await.doing("enqueue")?;
+    if let Some(by_key) = by_key {
+        by_key.end(inner, pg, "enqueue").await?;
+    }
     rows.iter().map(|r| r.try_get("id").doing("enqueue")).collect()
 }
 

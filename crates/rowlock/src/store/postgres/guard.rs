@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
-use super::{Inner, PgStore};
+use super::{Inner, PgStore, by_key::ByKey};
 use crate::{
     error::{Doing, Error, Meaning, Result},
     store::{
@@ -18,30 +18,11 @@ impl Guarding<PgConnection> for PgStore {
     }
 
     fn guard_version<'a>(&'a self, conn: &'a mut PgConnection, key: &'a str) -> Fut<'a, i64> {
-        Box::pin(async move {
-            let found: Option<i64> = sqlx::query_scalar(self.0.sql.guard_version.clone())
-                .bind(key)
-                .fetch_optional(conn)
-                .await
-                .doing("read version")
-                .map_err(Error::answered)?;
-            Ok(found.unwrap_or(0))
-        })
+        Box::pin(async move { version(&self.0, conn, key).await.map_err(Error::answered) })
     }
 
     fn guard_raise<'a>(&'a self, conn: &'a mut PgConnection, key: &'a str, seen: Option<i64>) -> Fut<'a, Option<i64>> {
-        Box::pin(async move {
-            let raised: Option<i64> = sqlx::query_scalar(self.0.sql.guard_raise.clone())
-                .bind(key)
-                .bind(lock_number(key))
-                .bind(seen)
-                .bind(self.0.now())
-                .fetch_optional(conn)
-                .await
-                .doing("raise version")
-                .map_err(Error::answered)?;
-            Ok(raised)
-        })
+        Box::pin(async move { raise(&self.0, conn, key, seen).await.map_err(Error::answered) })
     }
 
     /// Not by the simple protocol: whatever is in the text, it stays one statement.
@@ -63,6 +44,40 @@ impl Guarding<PgConnection> for PgStore {
             Ok(moved.rows_affected())
         })
     }
+}
+
+async fn version(inner: &Inner, conn: &mut PgConnection, key: &str) -> Result<i64> {
+    const DOING: &str = "read version";
+    let by_key = ByKey::begin(inner, conn, DOING).await?;
+    let found: Option<i64> = sqlx::query_scalar(inner.sql.guard_version.clone())
+        .bind(key)
+        .fetch_optional(&mut *conn)
+        .await
+        .doing(DOING)?;
+    by_key.end(inner, conn, DOING).await?;
+    Ok(found.unwrap_or(0))
+}
+
+async fn raise(inner: &Inner, conn: &mut PgConnection, key: &str, seen: Option<i64>) -> Result<Option<i64>> {
+    const DOING: &str = "raise version";
+    let raised: Option<i64> = sqlx::query_scalar(inner.sql.guard_raise.clone())
+        .bind(key)
+        .bind(lock_number(key))
+        .bind(seen)
+        .bind(inner.now())
+        .fetch_optional(&mut *conn)
+        .await
+        .doing(DOING)?;
+    // A counter that was seen and is not there has been removed: that is a change too. The statement does not
+    // ask for it, because a serializable transaction would be in conflict with every other counter's then.
+    if raised == Some(1) && seen.is_some_and(|seen| seen != 0) {
+        let by_key = ByKey::begin(inner, conn, DOING).await?;
+        let back = sqlx::query(inner.sql.guard_take_back.clone()).bind(key);
+        back.execute(&mut *conn).await.doing(DOING)?;
+        by_key.end(inner, conn, DOING).await?;
+        return Ok(None);
+    }
+    Ok(raised)
 }
 
 async fn lock(inner: &Inner, conn: &mut PgConnection, keys: &[&str]) -> Result<()> {

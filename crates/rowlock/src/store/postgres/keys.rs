@@ -4,7 +4,7 @@
 use sqlx::{PgConnection, Row, postgres::PgRow};
 use tokio::sync::SemaphorePermit;
 
-use super::{Inner, flow, rows};
+use super::{Inner, by_key::ByKey, flow, rows};
 use crate::{
     error::{Doing, Error, Result},
     job::Draft,
@@ -38,7 +38,12 @@ pub async fn put(
         return Ok(Ok(ids.into_iter().map(Enqueued::New).collect()));
     }
     let mut asking = Asking::new(drafts);
-    answer(inner, pg, &mut asking).await?;
+    take_free(inner, pg, &mut asking).await?;
+    if !asking.is_answered() {
+        let by_key = ByKey::begin(inner, pg, "enqueue").await?;
+        answer(inner, pg, &mut asking).await?;
+        by_key.end(inner, pg, "enqueue").await?;
+    }
     let decided = match asking.decided() {
         Ok(decided) => decided,
         Err(conflict) => return Ok(Err(conflict)),
@@ -50,10 +55,6 @@ pub async fn put(
 
 async fn answer(inner: &Inner, pg: &mut PgConnection, asking: &mut Asking<'_>) -> Result<()> {
     for _ in 0..ROUNDS_MAX {
-        take_free(inner, pg, asking).await?;
-        if asking.is_answered() {
-            return Ok(());
-        }
         let keys: Vec<&str> = asking.open().iter().map(|k| k.key.as_str()).collect();
         let found = sqlx::query(inner.sql.job_key_read.clone())
             .bind(keys)
@@ -69,6 +70,9 @@ async fn answer(inner: &Inner, pg: &mut PgConnection, asking: &mut Asking<'_>) -
         let over = asking.met(held);
         if !over.is_empty() {
             take_over(inner, pg, asking, &over).await?;
+        }
+        if !asking.is_answered() {
+            take_free(inner, pg, asking).await?;
         }
         if asking.is_answered() {
             return Ok(());

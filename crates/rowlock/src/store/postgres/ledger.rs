@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx;
-use sqlx::{PgConnection, Row, SqlStr};
+use sqlx::{PgConnection, Row, SqlStr, postgres::PgRow};
 
-use super::{Inner, PgStore, rows};
+use super::{Inner, PgStore, by_key::ByKey, rows};
 use crate::{
     error::{Doing, Error, Result},
     store::{
         Fut,
-        ledger::{Ask, Entry, Ledger, Taken},
+        ledger::{Ask, Entry, Ledger, Mine, Taken},
     },
 };
 
@@ -26,25 +26,20 @@ impl Ledger<PgConnection> for PgStore {
         Box::pin(async { take(&self.0, conn, ask).await.map_err(Error::answered) })
     }
 
-    fn store<'a>(
-        &'a self,
-        conn: &'a mut PgConnection,
-        key: &'a str,
-        made_at: Timestamp,
-        answer: &'a str,
-    ) -> Fut<'a, bool> {
-        let store = sqlx::query(self.0.sql.once_store.clone())
-            .bind(key)
-            .bind(answer)
-            .bind(made_at.to_sqlx());
-        Box::pin(async move {
-            let stored = store.execute(conn).await.doing("once").map_err(Error::answered)?;
-            Ok(stored.rows_affected() == 1)
-        })
+    fn store<'a>(&'a self, conn: &'a mut PgConnection, key: &'a str, mine: Mine, answer: &'a str) -> Fut<'a, bool> {
+        Box::pin(async move { store(&self.0, conn, key, mine, answer).await.map_err(Error::answered) })
     }
 
     fn look<'a>(&'a self, conn: &'a mut PgConnection, key: &'a str) -> Fut<'a, Option<Entry>> {
-        Box::pin(async move { read(&self.0, conn, key).await.map_err(Error::answered) })
+        Box::pin(async move {
+            let found = async {
+                let by_key = ByKey::begin(&self.0, conn, "once").await?;
+                let found = read(&self.0, conn, key).await?;
+                by_key.end(&self.0, conn, "once").await?;
+                Ok(found)
+            };
+            found.await.map_err(Error::answered)
+        })
     }
 
     #[cfg(feature = "axum")]
@@ -83,18 +78,28 @@ async fn wait_at_most(inner: &Inner, pg: &mut PgConnection, limit: &str) -> Resu
 }
 
 async fn insert_or_read(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> Result<Taken> {
+    if let Some(mine) = write(inner, pg, ask, &inner.sql.once_take, None).await? {
+        return Ok(Taken::First(mine));
+    }
+    let by_key = ByKey::begin(inner, pg, "once").await?;
+    let taken = read_or_take_over(inner, pg, ask).await?;
+    by_key.end(inner, pg, "once").await?;
+    Ok(taken)
+}
+
+async fn read_or_take_over(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> Result<Taken> {
     for _ in 0..ROUNDS_MAX {
-        if let Some(made_at) = write(inner, pg, ask, &inner.sql.once_take, None).await? {
-            return Ok(Taken::First { made_at });
-        }
         while let Some(entry) = read(inner, pg, &ask.key).await? {
             if !entry.over {
                 return Ok(Taken::Seen(entry));
             }
             let taken = write(inner, pg, ask, &inner.sql.once_take_over, Some(entry.made_at)).await?;
-            if let Some(made_at) = taken {
-                return Ok(Taken::First { made_at });
+            if let Some(mine) = taken {
+                return Ok(Taken::First(mine));
             }
+        }
+        if let Some(mine) = write(inner, pg, ask, &inner.sql.once_take, None).await? {
+            return Ok(Taken::First(mine));
         }
     }
     Err(Error::TryAgain {
@@ -110,7 +115,7 @@ async fn write(
     ask: &Ask,
     statement: &SqlStr,
     instead_of: Option<Timestamp>,
-) -> Result<Option<Timestamp>> {
+) -> Result<Option<Mine>> {
     let mut query = sqlx::query(statement.clone())
         .bind(&ask.key)
         .bind(ask.print())
@@ -121,7 +126,31 @@ async fn write(
         query = query.bind(made_at.to_sqlx());
     }
     let row = query.fetch_optional(pg).await.doing("once")?;
-    row.map(|row| rows::at(&row, "made_at")).transpose().doing("once")
+    let mine = |row: PgRow| -> sqlx::Result<Mine> {
+        Ok(Mine {
+            made_at: rows::at(&row, "made_at")?,
+            serializable: row.try_get("serializable")?,
+        })
+    };
+    row.map(mine).transpose().doing("once")
+}
+
+async fn store(inner: &Inner, pg: &mut PgConnection, key: &str, mine: Mine, answer: &str) -> Result<bool> {
+    let by_key = match mine.serializable {
+        true => Some(ByKey::begin(inner, pg, "once").await?),
+        false => None,
+    };
+    let stored = sqlx::query(inner.sql.once_store.clone())
+        .bind(key)
+        .bind(answer)
+        .bind(mine.made_at.to_sqlx())
+        .execute(&mut *pg)
+        .await
+        .doing("once")?;
+    if let Some(by_key) = by_key {
+        by_key.end(inner, pg, "once").await?;
+    }
+    Ok(stored.rows_affected() == 1)
 }
 
 async fn read(inner: &Inner, pg: &mut PgConnection, key: &str) -> Result<Option<Entry>> {

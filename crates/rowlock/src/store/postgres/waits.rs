@@ -2,7 +2,7 @@
 
 use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
 
-use super::{Inner, PgStore, flow, rows};
+use super::{Inner, PgStore, by_key::ByKey, flow, rows};
 use crate::{
     error::{Doing, Error, Result},
     state::{State, after_wait},
@@ -54,18 +54,25 @@ impl Completing<PgConnection> for PgStore {
         answer: Option<&'a str>,
     ) -> Fut<'a, Option<i64>> {
         Box::pin(async move {
-            let completed = complete(&self.0, conn, name, answer).await;
-            completed.map_err(Error::answered)
+            let completed = async {
+                let by_key = ByKey::begin(&self.0, conn, "complete").await?;
+                let moved = complete(&self.0, conn, name, answer).await?;
+                by_key.end(&self.0, conn, "complete").await?;
+                Ok(moved)
+            };
+            completed.await.map_err(Error::answered)
         })
     }
 
     fn answer_in<'a>(&'a self, conn: &'a mut PgConnection, id: i64) -> Fut<'a, Option<String>> {
         Box::pin(async move {
+            let by_key = ByKey::begin(&self.0, conn, "read answer").await?;
             let found: Option<Option<String>> = sqlx::query_scalar(self.0.sql.answer.clone())
                 .bind(id)
-                .fetch_optional(conn)
+                .fetch_optional(&mut *conn)
                 .await
                 .doing("read answer")?;
+            by_key.end(&self.0, conn, "read answer").await?;
             Ok(found.flatten())
         })
     }

@@ -8,7 +8,7 @@ use crate::{
     error::{Doing, Error, Result},
     store::{
         Fut,
-        ledger::{Ask, Entry, Ledger, Taken},
+        ledger::{Ask, Entry, Ledger, Mine, Taken},
     },
 };
 
@@ -19,17 +19,11 @@ impl Ledger<SqliteConnection> for SqliteStore {
         Box::pin(async { self.answered(take(conn, now_us(&self.inner.clock), ask).await) })
     }
 
-    fn store<'a>(
-        &'a self,
-        conn: &'a mut SqliteConnection,
-        key: &'a str,
-        made_at: Timestamp,
-        answer: &'a str,
-    ) -> Fut<'a, bool> {
+    fn store<'a>(&'a self, conn: &'a mut SqliteConnection, key: &'a str, mine: Mine, answer: &'a str) -> Fut<'a, bool> {
         let store = sqlx::query(sql::ONCE_STORE)
             .bind(key)
             .bind(answer)
-            .bind(made_at.as_microsecond());
+            .bind(mine.made_at.as_microsecond());
         Box::pin(async move { self.answered(store.execute(conn).await.map(|stored| stored.rows_affected() == 1)) })
     }
 
@@ -63,19 +57,24 @@ impl SqliteStore {
     }
 }
 
+fn first(made_at: Timestamp) -> Taken {
+    Taken::First(Mine {
+        made_at,
+        serializable: false,
+    })
+}
+
 /// The insert holds the write lock, inserted or not, so nobody can come in between the statements.
 async fn take(db: &mut SqliteConnection, now: i64, ask: &Ask) -> sqlx::Result<Taken> {
     if let Some(made_at) = write(db, now, ask, sql::ONCE_TAKE, None).await? {
-        return Ok(Taken::First { made_at });
+        return Ok(first(made_at));
     }
     let entry = read(db, now, &ask.key).await?.ok_or(sqlx::Error::RowNotFound)?;
     if !entry.over {
         return Ok(Taken::Seen(entry));
     }
     let made_at = write(db, now, ask, sql::ONCE_TAKE_OVER, Some(entry.made_at)).await?;
-    made_at
-        .map(|made_at| Taken::First { made_at })
-        .ok_or(sqlx::Error::RowNotFound)
+    made_at.map(first).ok_or(sqlx::Error::RowNotFound)
 }
 
 /// Both ways to take a key bind the same, and answer with the time of the entry they made.
