@@ -321,6 +321,34 @@ async fn the_journals_statements_cost_the_same_however_long_it_is() {
 }
 
 #[tokio::test]
+async fn a_compensation_is_looked_up_however_many_jobs_there_are() {
+    on_each_server("a_compensation_is_looked_up_however_many_jobs_there_are", async |mut bed| {
+        backlog(&mut bed.eye, 2_000).await;
+        // Every job a link of a chain, with an effect and an outcome; one of them was just retired.
+        let fill = r#"update rowlock.job set chain = id - 1, position = 1, if_retired = json_build_object('uid', uid,
+                'kind', 'undo', 'version', 1, 'queue', 'default', 'queue_no', 1, 'kind_no', 1, 'priority', 2,
+                'attempts_max', 3, 'payload', 1);
+            insert into rowlock.effect
+                (id, name, key, state, policy, tries, epoch, worker, begun_at, deadline_at, ended_at, resolved_by)
+              select id, 'call', id || ':call', 'undone', 'park', 1, 1, 1, 'epoch', 'epoch', 'epoch', 'somebody'
+              from rowlock.job;
+            insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at)
+              select id, 2, 1, 1, 'retired', clock_timestamp(), clock_timestamp() from rowlock.job;
+            insert into rowlock.case_file
+              select id, 2, 1, 3, 1, 1, 2, 'why', clock_timestamp(), '[]' from rowlock.job;
+            analyze"#;
+        script(&mut bed.eye, fill).await.unwrap();
+        let plan = explain(&mut bed.eye, sql!("compensate"), "'{7}', null", true).await;
+        assert_no_walk(&plan);
+        let effects = plan.scans("effect");
+        let by_job = effects.iter().all(|n| n.index() == "effect_id_name_key");
+        assert!(by_job && !effects.is_empty(), "{}", plan.shown());
+        assert!(plan.buffers() < 150, "{} buffers: {}", plan.buffers(), plan.shown());
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn the_ledger_is_found_by_its_key_however_long_it_is() {
     on_each_server("the_ledger_is_found_by_its_key_however_long_it_is", async |mut bed| {
         let fill = "insert into rowlock.ledger (key, hold, made_at)

@@ -76,7 +76,8 @@ macro_rules! option_setters {
             $self
         }
 
-        /// A job that is enqueued in the commit that retires this one, by recovery too.
+        /// A job that is enqueued in the commit that retires this one, by recovery too; once, however often it is reopened
+        /// and retired again, and not while a parked effect of it is in doubt.
         pub fn if_retired<C: Job>(mut $self, job: C) -> Self {
             $target.set_compensation(&job);
             $self

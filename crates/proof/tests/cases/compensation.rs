@@ -1,7 +1,6 @@
 //! When a compensation comes: with the retirement, at most once, and not before somebody has decided about a parked doubt.
 
 use rowlock::{Ended, Fail, Resolution, State};
-
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -117,6 +116,34 @@ async fn a_worker_lost_in_a_parked_call_leaves_a_case_without_compensation(bed: 
     );
 }
 
+/// The attempt has seen the doubt and not what was found out: it is retired for a question that is answered by then.
+async fn a_doubt_resolved_while_its_attempt_ends_is_not_compensated(bed: &Bed) {
+    let id = put(bed, "go on").await;
+    let rowlock = bed.rowlock.clone();
+    let handler = move |cx: Staged, job: Note| {
+        let operate = rowlock.operate();
+        async move {
+            let first = cx.epoch() == 1;
+            let ended = park(cx, job).await;
+            if first {
+                let happened = Resolution::Happened(12.into());
+                operate.resolve_effect(1, happened, "tess").await?;
+            }
+            ended
+        }
+    };
+    bed.work(bed.worker().staged(handler.clone()), &[id]).await;
+    assert_eq!(bed.job(id).await.state, State::Case);
+    assert_eq!(only(bed, id).await.resolved_by.as_deref(), Some("tess"));
+    assert_eq!(compensations(bed, id).await, 0);
+    reopen(bed, id).await;
+    bed.work(bed.worker().staged(handler), &[id]).await;
+    assert_eq!(
+        (bed.job(id).await.result, compensations(bed, id).await),
+        (Some(12.into()), 0)
+    );
+}
+
 /// Its keys are honoured at the other side, so the doubt is no question to a person.
 async fn a_doubt_that_is_not_parked_withholds_nothing(bed: &Bed) {
     let id = put(bed, "x").await;
@@ -146,6 +173,7 @@ mod tests {
     crate::cases::cases!(
         a_parked_doubt_is_not_compensated_before_somebody_decides,
         a_worker_lost_in_a_parked_call_leaves_a_case_without_compensation,
+        a_doubt_resolved_while_its_attempt_ends_is_not_compensated,
         a_doubt_that_is_not_parked_withholds_nothing,
         a_job_that_is_retired_again_is_compensated_once,
     );

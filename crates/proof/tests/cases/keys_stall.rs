@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Ended, Job, JobOptions, State};
+use rowlock::{Ended, Error, Job, JobOptions, State};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio::task::JoinSet;
@@ -88,7 +88,14 @@ async fn enqueues_that_wait_for_an_open_twin_hold_up_no_other_job(bed: &Bed) {
     let mut asking = JoinSet::new();
     for _ in 0..8 {
         let rowlock = bed.rowlock.clone();
-        asking.spawn(async move { rowlock.enqueue_now(Other { n: 1 }).key("k").await.unwrap() });
+        asking.spawn(async move {
+            loop {
+                match rowlock.enqueue_now(Other { n: 1 }).key("k").await {
+                    Ok(put) => return put,
+                    Err(error) => assert!(error.is_retryable(), "{error:?}"),
+                }
+            }
+        });
     }
     until("an enqueue to wait", async || waiting(bed).await > 0).await;
     for _ in 0..3 {
@@ -96,6 +103,8 @@ async fn enqueues_that_wait_for_an_open_twin_hold_up_no_other_job(bed: &Bed) {
         let waiting = waiting(bed).await;
         assert!(waiting <= 2, "{waiting} connections wait");
     }
+    let told = bed.rowlock.enqueue_now(Other { n: 1 }).key("k").await;
+    assert!(matches!(told, Err(Error::TryAgain { .. })), "{told:?}");
     open.commit().await.unwrap();
     for put in asking.join_all().await {
         assert_eq!((put.is_new(), put.id()), (false, first.id()));

@@ -28,7 +28,7 @@ struct Resolve {
     /// It did not happen and cannot happen any more; the next attempt calls
     #[arg(long, conflicts_with = "happened")]
     not_happened: bool,
-    /// Leave the case as it is
+    /// Leave the case as it is, also without the compensation that the doubt withheld
     #[arg(long)]
     no_reopen: bool,
     /// Who decided it; kept in the audit

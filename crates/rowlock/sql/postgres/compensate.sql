@@ -1,5 +1,5 @@
 -- Enqueues the compensating jobs of jobs that were just retired, in the commit that retired them, as the next link of their chain; once per job, and not while a parked effect of it is in doubt.
--- Index: job_pkey, case_file_pkey, effect_id_name_key, job_chain; writes ready_order, ready_id.
+-- Index: job_pkey, case_file_pkey, effect_id_name_key, outcome_id, job_chain; writes ready_order, ready_id.
 with input as materialized (
   select
     nextval('rowlock.job_id') as id, j.if_retired as c, coalesce(j.chain, j.id) as chain, j.position + 1 as position,
@@ -7,8 +7,15 @@ with input as materialized (
   from rowlock.job j
   join rowlock.case_file f on f.id = j.id
   where j.id = any ($1::bigint[]) and j.if_retired is not null
-    -- A person is still to say what happened: the job may go on.
-    and not exists (select from rowlock.effect e where e.id = j.id and e.policy = 'park' and e.state in ('open', 'uncertain'))
+    -- A person is still to say what happened, or has said it while the attempt ran, which may not have heard of it: the
+    -- job may go on.
+    and not exists (
+      select from rowlock.effect e
+      where e.id = j.id and e.policy = 'park' and (e.state in ('open', 'uncertain') or (
+        e.resolved_by is not null
+        and e.ended_at >= (select o.started_at from rowlock.outcome o where o.id = f.id and o.epoch = f.epoch)
+      ))
+    )
     -- Retired before, and reopened.
     and not exists (
       select from rowlock.job x

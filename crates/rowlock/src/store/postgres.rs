@@ -215,7 +215,11 @@ impl Store for PgStore {
 
     fn enqueue<'a>(&'a self, drafts: &'a [Draft]) -> Fut<'a, Vec<Enqueued>> {
         self.within(Duration::from_secs(60), "enqueue", async {
-            let _turn = keys::turn(&self.0, any_keyed(drafts)).await;
+            let turn = tokio::time::timeout(self.0.timing.lock, keys::turn(&self.0, any_keyed(drafts)));
+            let _turn = turn.await.map_err(|_| Error::TryAgain {
+                doing: "enqueue",
+                source: sqlx::Error::PoolTimedOut,
+            })?;
             let mut lent = self.0.engine.acquire().await.doing("enqueue")?;
             let put = flow::enqueue_alone(&self.0, lent.pg(), drafts, false).await;
             if matches!(put, Ok(_) | Err(Error::KeyConflict { .. })) {
