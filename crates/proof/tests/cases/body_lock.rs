@@ -124,7 +124,7 @@ async fn a_job_that_finds_no_slot_is_deferred_and_keeps_its_attempts(bed: &Bed) 
     let late = bed.job(id).await;
     if let (Some(due), Some(ended)) = (late.due_at, late.last_ended_at) {
         let away = due.duration_since(ended).as_millis();
-        assert!((490..=1600).contains(&away), "deferred for {away} ms");
+        assert!((490..=30_500).contains(&away), "deferred for {away} ms");
     }
     leave.cancel();
     for id in [holder, id] {
