@@ -58,8 +58,9 @@ impl<DB: Backend> OnceSlot<DB> {
     ///
     /// # Errors
     /// [`Error::Invalid`] before any SQL when the answer is too big or holds a NUL character;
-    /// [`Error::NotFound`] when this is not the transaction that took the key; [`Error::TryAgain`] and
-    /// [`Error::Database`] from the database.
+    /// [`Error::NotFound`] when the key's entry cannot be seen here, because the transaction that took it was rolled back
+    /// or is open elsewhere; [`Error::TryAgain`] and [`Error::Database`] from the database. Store in the transaction that
+    /// took the key: a later one would change an answer that repeats may have had.
     ///
     /// Cancel safety: as any query dropped half-way; roll back.
     pub async fn store<T: Serialize + ?Sized>(self, tx: &mut impl InTransaction<DB>, answer: &T) -> Result<()> {
