@@ -84,7 +84,8 @@ async fn atomic(cx: Ctx<Tools>, job: Atomic, mut tx: Tx) -> Outcome {
 async fn failing(cx: Ctx<Tools>, _job: Failing, mut tx: Tx) -> Outcome {
     ledger(&mut tx, cx.id(), "failing").await?;
     if cx.attempt() == 1 {
-        return Err(Fail::retry_after(Duration::ZERO, "the first attempt fails"));
+        // Not at once: the next attempt is for whoever comes after the kill.
+        return Err(Fail::retry_after(Duration::from_secs(3), "the first attempt fails"));
     }
     tx.done().then(Follow {}).ok()
 }
