@@ -268,7 +268,7 @@ const BANNED: [(&str, &[&str]); 3] = [
 ];
 
 /// Names that others gave, and the one manager that is not ours: the program that starts and stops processes.
-const OTHERS_NAMES: [&str; 9] = [
+const OTHERS_NAMES: [&str; 8] = [
     "connection-manager",
     "ConnectionManager",
     "tokio-util",
@@ -277,7 +277,6 @@ const OTHERS_NAMES: [&str; 9] = [
     "io_util",
     "test-util",
     "TransactionManager",
-    "process manager",
 ];
 
 /// The banned words of a line, in identifiers, comments and prose alike.

@@ -274,9 +274,7 @@ fn within_batch(index: usize, error: crate::Error) -> crate::Error {
 
 async fn put<DB: Backend>(rowlock: &Rowlock<DB>, door: Door<'_, DB>, drafts: Vec<Draft>) -> Result<Vec<Enqueued>> {
     match door {
-        Door::Caller(conn) => DB::enqueue_in(rowlock.store(), conn, &drafts)
-            .await
-            .map_err(crate::Error::answered),
+        Door::Caller(conn) => DB::enqueue_in(rowlock.store(), conn, &drafts).await,
         Door::Own => rowlock.store().enqueue(&drafts).await,
     }
 }

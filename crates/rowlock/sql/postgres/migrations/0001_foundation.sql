@@ -85,7 +85,7 @@ create table rowlock.outcome_rest partition of rowlock.outcome default;
 
 create index outcome_id on rowlock.outcome (id, epoch);
 
--- Retired, open for triage; the history is copied in, so that it outlives the outcome log.
+-- Retired, open for a decision; the history is copied in, so that it outlives the outcome log.
 create table rowlock.case_file (
   id bigint primary key,
   epoch bigint not null,

@@ -76,7 +76,7 @@ create table rowlock_outcome (
 
 create unique index rowlock_outcome_id on rowlock_outcome (id, epoch);
 
--- Retired, open for triage; the history is copied in, so that it outlives the outcome log.
+-- Retired, open for a decision; the history is copied in, so that it outlives the outcome log.
 create table rowlock_case_file (
   id integer primary key,
   epoch integer not null,

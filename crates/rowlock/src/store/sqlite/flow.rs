@@ -320,7 +320,7 @@ pub async fn compensations(db: &mut SqliteConnection, retired: &[i64]) -> sqlx::
                 wait: None,
                 key: None,
             }),
-            Err(error) => tracing::error!(id, %error, "job retired, but its compensating job does not read"),
+            Err(error) => tracing::error!(id, %error, "job retired, but its compensation does not read"),
         }
     }
     Ok(drafts)
