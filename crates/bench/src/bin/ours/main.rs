@@ -1,0 +1,2 @@
+//! Our lanes, through the public API.
+fn main() {}
