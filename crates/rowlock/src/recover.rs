@@ -12,13 +12,14 @@ use crate::{
 
 /// Leases ended in one commit.
 const BATCH: i32 = 1000;
-/// Rounds are this far apart; a dead worker is noticed within it.
-const EVERY: Duration = Duration::from_millis(500);
-/// Leases are looked for at least this often, even when this worker marked nobody dead: whoever did may have died.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// Rounds are at most this far apart; a dead worker is noticed within it.
+const EVERY_MAX: Duration = Duration::from_secs(1);
+/// The dead are looked for at least this often, even when this worker marked nobody: whoever did may have died.
+const LOOK_EVERY: Duration = Duration::from_secs(3);
 
 /// One process's part in the recovery.
 pub(crate) struct Recovery {
+    every: Duration,
     looked_at: Option<Instant>,
     /// Dead workers still hold something that another transaction has locked.
     pending: bool,
@@ -31,6 +32,7 @@ pub(crate) struct Recovery {
 impl Recovery {
     pub(crate) fn new(lease: Duration) -> Recovery {
         Recovery {
+            every: (lease / 4).min(EVERY_MAX),
             looked_at: None,
             pending: false,
             blind_until: None,
@@ -40,7 +42,7 @@ impl Recovery {
 
     /// The wait before the next round.
     pub(crate) fn pause(&self) -> Duration {
-        EVERY.mul_f64(0.8 + 0.4 * fastrand::f64())
+        self.every.mul_f64(0.8 + 0.4 * fastrand::f64())
     }
 
     /// One round; `may_judge` says that this worker itself is in good standing.
@@ -61,8 +63,14 @@ impl Recovery {
             Vec::new()
         };
         let due = self.looked_at.is_none_or(|at| at.elapsed() >= LOOK_EVERY);
-        if marked.is_empty() && !self.pending && !due {
-            return Ok(Vec::new());
+        if marked.is_empty() && !self.pending {
+            if !due {
+                return Ok(Vec::new());
+            }
+            if !store.any_dead().await? {
+                self.looked_at = Some(Instant::now());
+                return Ok(Vec::new());
+            }
         }
         // Stays set if anything below fails.
         self.pending = true;

@@ -45,6 +45,7 @@ use crate::{
     worker::{
         hand::{InHand, Session},
         run::{Env, Finished, run, run_for_nothing},
+        turnover::Turnover,
     },
 };
 
@@ -345,7 +346,8 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
                 let handles = |h: &&Handler<DB>| (1..=h.version).any(|v| kind_no(h.kind, v) == claimed.kind_no);
                 if let Some(handler) = self.handlers.iter().find(handles) {
                     let ending = Ending::of(&claimed, handler.backoff);
-                    let job = InHand::new(&claimed, ending, handler.time_limit, Session::new(worker));
+                    let queue = Arc::new(Turnover::new(claimed.queue_no, 1, None));
+                    let job = InHand::new(&claimed, ending, handler.time_limit, queue, Session::new(worker));
                     return Ok((claimed, handler, job));
                 }
             }

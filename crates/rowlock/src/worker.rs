@@ -10,6 +10,7 @@ mod hooks;
 pub(crate) mod run;
 mod running;
 mod settler;
+pub(crate) mod turnover;
 mod watch;
 
 use std::{future::Future, sync::Arc, time::Duration};
@@ -172,7 +173,8 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         self
     }
 
-    /// How many jobs per queue to claim ahead of free slots (as many as its concurrency, at most 100, unless set).
+    /// How many jobs per queue to claim ahead of free slots. Unless set, as many as its handlers finish in a tenth of a
+    /// second, at most 1000: enough to keep the slots busy, and never many that another worker could start sooner.
     pub fn prefetch(mut self, jobs: usize) -> Self {
         self.prefetch = Some(jobs);
         self

@@ -64,6 +64,9 @@ pub(crate) async fn enqueue_to(
         vec![value; count]
     }
     let rows = sqlx::query(sql!("enqueue"))
+        .bind(NOW)
+        .bind(None::<&str>)
+        .bind(None::<Vec<i64>>)
         .bind((0..count).map(|_| uuid::Uuid::now_v7()).collect::<Vec<_>>())
         .bind(times("step", count))
         .bind(times(lane.1, count))
@@ -79,10 +82,7 @@ pub(crate) async fn enqueue_to(
         .bind(times(NOW, count))
         .bind(times(delay_s * 1_000_000, count))
         .bind(times(NOW, count))
-        .bind(NOW)
         .bind(times(None::<&str>, count))
-        .bind(None::<&str>)
-        .bind(None::<Vec<i64>>)
         .fetch_all(pg)
         .await
         .unwrap();
@@ -188,6 +188,12 @@ pub(crate) async fn settle(
     to: State,
     marker: Option<&str>,
 ) -> Said<Settled> {
+    if ended == Ended::Done && to == State::Finished {
+        return match marker {
+            Some(marker) => settle_one(pg, held, marker).await,
+            None => settle_done(pg, held).await,
+        };
+    }
     let row = sqlx::query(sql!("settle"))
         .bind(vec![held.id])
         .bind(vec![held.epoch])
@@ -202,8 +208,41 @@ pub(crate) async fn settle(
         .fetch_one(pg)
         .await?;
     Ok(Settled {
+        applied: row.get::<Option<i64>, _>("id").is_some(),
+        marked: row.get("marked"),
+    })
+}
+
+/// The statement for a handler's transaction that is done with nothing behind it.
+async fn settle_one(pg: &mut PgConnection, held: Held, marker: &str) -> Said<Settled> {
+    let row = sqlx::query(sql!("settle_one"))
+        .bind(held.id)
+        .bind(held.epoch)
+        .bind(held.worker)
+        .bind(marker)
+        .bind(None::<&str>)
+        .bind(NOW)
+        .fetch_one(pg)
+        .await?;
+    Ok(Settled {
         applied: row.get("applied"),
         marked: row.get("marked"),
+    })
+}
+
+/// The statement for engine batches that are done with nothing behind them.
+async fn settle_done(pg: &mut PgConnection, held: Held) -> Said<Settled> {
+    let row = sqlx::query(sql!("settle_done"))
+        .bind(vec![held.id])
+        .bind(vec![held.epoch])
+        .bind(vec![held.worker])
+        .bind(vec![None::<&str>])
+        .bind(NOW)
+        .fetch_optional(pg)
+        .await?;
+    Ok(Settled {
+        applied: row.is_some(),
+        marked: true,
     })
 }
 

@@ -8,11 +8,11 @@ with input as materialized (
     t.now + u.limit_us * interval '1 microsecond' as limit_at,
     c.name is not null as completed,
     t.now
-  from (select coalesce($16::timestamptz, clock_timestamp()) as now) t
+  from (select coalesce($1::timestamptz, clock_timestamp()) as now) t
   cross join unnest(
-    $1::uuid[], $2::text[], $3::bigint[], $4::int[], $5::text[], $6::bigint[], $7::smallint[], $8::int[],
-    $9::text[], $10::text[], $11::bigint[], $12::int[], $13::timestamptz[], $14::bigint[], $15::timestamptz[], $17::text[],
-    $19::bigint[], $20::text[], $21::bigint[]
+    $4::uuid[], $5::text[], $6::bigint[], $7::int[], $8::text[], $9::bigint[], $10::smallint[], $11::int[],
+    $12::text[], $13::text[], $14::bigint[], $15::int[], $16::timestamptz[], $17::bigint[], $18::timestamptz[], $19::text[],
+    $3::bigint[], $20::text[], $21::bigint[]
   ) with ordinality as u (
     uid, kind, kind_no, version, queue, queue_no, priority, attempts_max,
     payload, tags, chain, position, due, delay_us, expires_at, if_retired, reserved, waits_for, limit_us, ord
@@ -43,8 +43,8 @@ with input as materialized (
 select
   i.id,
   (
-    select count(pg_notify($18, d.queue_no::text))
+    select count(pg_notify($2, d.queue_no::text))
     from (select distinct queue_no from input where completed and due_at <= now) d
-    where $18::text is not null
+    where $2::text is not null
   ) as hints
 from input i order by i.ord

@@ -34,8 +34,6 @@ with input as materialized (
   insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error, result)
   select id, epoch, worker, attempt, outcome, claimed_at, now, error, result::json from gone
 )
-select
-  i.id, i.epoch,
-  g.id is not null as applied,
-  ($10::text is null or coalesce(current_setting('rowlock_tx.marker', true), '') = $10) as marked
-from input i left join gone g on g.id = i.id and g.epoch = i.epoch and g.worker = i.worker
+select g.id, g.epoch, m.marked
+from (select ($10::text is null or coalesce(current_setting('rowlock_tx.marker', true), '') = $10) as marked) m
+left join gone g on true

@@ -16,6 +16,7 @@ mod migrate;
 mod recover;
 mod rows;
 mod setting;
+mod settle;
 mod sql;
 mod sweep;
 mod views;
@@ -241,7 +242,7 @@ impl Store for PgStore {
 
     fn settle<'a>(&'a self, batch: &'a [Settlement]) -> Fut<'a, Vec<bool>> {
         let settled = self.bounded("settle", async {
-            let (applied, woken) = flow::settle(&self.0, batch).await?;
+            let (applied, woken) = settle::settle(&self.0, batch).await?;
             self.wake(&woken);
             Ok(applied)
         });
@@ -262,6 +263,10 @@ impl Store for PgStore {
 
     fn mark_dead(&self) -> Fut<'_, Vec<WorkerId>> {
         self.bounded("mark dead", recover::mark_dead(&self.0))
+    }
+
+    fn any_dead(&self) -> Fut<'_, bool> {
+        self.bounded("any dead", recover::any_dead(&self.0))
     }
 
     fn expire(&self, max: i32) -> Fut<'_, Vec<Expired>> {
@@ -431,7 +436,7 @@ impl Room for Postgres {
             if held.serializable {
                 sqlx::raw_sql(BY_KEY).execute(held.pg()).await.doing("settle")?;
             }
-            flow::settle_in(&store.0, held.pg(), settlement).await
+            settle::settle_in(&store.0, held.pg(), settlement).await
         })
     }
 

@@ -226,6 +226,10 @@ impl Store for SqliteStore {
         Box::pin(self.write("mark dead", (), |db, now, ()| Box::pin(recover::mark_dead(db, now))))
     }
 
+    fn any_dead(&self) -> Fut<'_, bool> {
+        Box::pin(self.read("any dead", (), |db, _, ()| Box::pin(recover::any_dead(db))))
+    }
+
     fn expire(&self, max: i32) -> Fut<'_, Vec<Expired>> {
         Box::pin(async move {
             let write = self.write("expire", max, |db, now, max| Box::pin(recover::expire(db, now, *max)));

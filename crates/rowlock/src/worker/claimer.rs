@@ -9,7 +9,10 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::hand::{Cut, Session, Shared};
+use super::{
+    hand::{Cut, Session, Shared},
+    turnover::Turnover,
+};
 use crate::{
     backoff::Backoff,
     claim::{Pace, Planner},
@@ -22,16 +25,8 @@ use crate::{
 
 /// How often a worker with free hands looks for jobs that must run alone, and how long such a job may have been due
 /// before a busy worker clears its hands for it.
-const ALONE_EVERY: Duration = Duration::from_secs(1);
+const ALONE_EVERY: Duration = Duration::from_millis(1500);
 const ALONE_PATIENCE: Duration = Duration::from_secs(2);
-
-/// One queue's room.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Places {
-    pub(crate) queue_no: i64,
-    pub(crate) concurrency: usize,
-    pub(crate) prefetch: usize,
-}
 
 /// Puts claimed jobs in line for a slot of their queue.
 pub(crate) type Dispatch = Box<dyn Fn(Vec<Claimed>, &Arc<Session>) + Send + Sync>;
@@ -39,7 +34,7 @@ pub(crate) type Dispatch = Box<dyn Fn(Vec<Claimed>, &Arc<Session>) + Send + Sync
 pub(crate) struct Claimer {
     pub(crate) shared: Arc<Shared>,
     pub(crate) planner: Planner,
-    pub(crate) places: Vec<Places>,
+    pub(crate) queues: Vec<Arc<Turnover>>,
     pub(crate) dispatch: Dispatch,
     pub(crate) woken: Arc<Notify>,
     pub(crate) state: State,
@@ -51,6 +46,10 @@ pub(crate) struct State {
     /// A claim failed, so its jobs may be ours without our knowing.
     suspect: bool,
     checked_at: Instant,
+    /// Jobs came since the last check.
+    claimed: bool,
+    /// There was a wake since the last claim.
+    woken: bool,
     /// When to look for jobs that must run alone again.
     alone_at: Option<Instant>,
     /// One has just run, and the others have their turn.
@@ -71,6 +70,8 @@ impl State {
             pace: Pace::new(),
             suspect: false,
             checked_at: Instant::now(),
+            claimed: false,
+            woken: false,
             alone_at: None,
             resting: false,
             clearing: None,
@@ -90,7 +91,8 @@ impl Claimer {
                 self.pause(Duration::from_millis(50), shared.renewed.notified()).await;
                 continue;
             }
-            if self.state.suspect || self.state.checked_at.elapsed() >= self.shared.timing.lease / 3 {
+            let due = self.state.claimed && self.state.checked_at.elapsed() >= self.shared.timing.lease / 3;
+            if self.state.suspect || due {
                 self.check_own_leases(&session).await;
             }
             if self.serve_alone(&session).await {
@@ -105,7 +107,10 @@ impl Claimer {
         tokio::select! {
             () = tokio::time::sleep(limit) => {}
             () = reason => {}
-            () = self.woken.notified() => self.state.pace.woken(Instant::now()),
+            () = self.woken.notified() => {
+                self.state.woken = true;
+                self.state.pace.woken(Instant::now());
+            }
             () = self.shared.stopping.cancelled() => {}
         }
     }
@@ -133,8 +138,10 @@ impl Claimer {
             .any(|(queue_no, places)| jobs.iter().filter(|j| j.queue_no == *queue_no).count() >= *places as usize);
         if jobs.is_empty() {
             let hands_free = self.shared.in_the_way() == 0;
-            if std::mem::take(&mut self.state.resting) || (hands_free && std::mem::take(&mut self.state.busy_look)) {
-                // Nothing else wants the time: on with the jobs that must run alone.
+            let woken = std::mem::take(&mut self.state.woken);
+            let busy_look = hands_free && std::mem::take(&mut self.state.busy_look);
+            if std::mem::take(&mut self.state.resting) || busy_look || (woken && self.state.alone_at.is_some()) {
+                // Nothing else wants the time, or the wake was for them: on with the jobs that must run alone.
                 self.state.alone_at = None;
                 return;
             }
@@ -142,6 +149,8 @@ impl Claimer {
             return self.pause(wait, std::future::pending()).await;
         }
         self.state.pace.found();
+        self.state.woken = false;
+        self.state.claimed = true;
         self.hand_out(jobs, session).await;
         if !full {
             let wait = self.state.pace.empty(Instant::now());
@@ -166,22 +175,16 @@ impl Claimer {
         self.pause(wait, std::future::pending()).await;
     }
 
-    /// Queues with room, and how much. A queue asks when a slot would stand idle, or when half its room is free.
+    /// Queues with room, and how much.
     fn free(&self) -> Vec<(i64, i32)> {
-        let mut free = Vec::new();
-        for places in &self.places {
-            let held = self.shared.count_in(places.queue_no);
-            let ahead = if self.shared.is_slow(places.queue_no) {
-                0
-            } else {
-                places.prefetch
-            };
-            let room = places.concurrency + ahead;
-            if held < room && (held < places.concurrency || held <= room / 2) {
-                free.push((places.queue_no, i32::try_from(room - held).unwrap_or(i32::MAX)));
-            }
+        if self.shared.is_behind() {
+            return Vec::new();
         }
-        free
+        let rooms = self.queues.iter().map(|queue| (queue.queue_no, queue.room()));
+        let rooms = rooms.filter(|(_, room)| *room > 0);
+        rooms
+            .map(|(queue_no, room)| (queue_no, i32::try_from(room).unwrap_or(i32::MAX)))
+            .collect()
     }
 
     /// Starts what came, or hands it back when the session ended while the reply was under way.
@@ -211,6 +214,7 @@ impl Claimer {
             }
         };
         self.state.suspect = false;
+        self.state.claimed = self.shared.count() > 0;
         self.state.checked_at = Instant::now();
         let unknown: Vec<Token> = tokens.into_iter().filter(|t| !self.shared.holds(*t)).collect();
         if unknown.is_empty() {
@@ -275,8 +279,8 @@ impl Claimer {
 
     /// Queues in which a job could start now.
     fn open(&self) -> Vec<i64> {
-        let free = |p: &&Places| self.shared.count_in(p.queue_no) < p.concurrency;
-        self.places.iter().filter(free).map(|p| p.queue_no).collect()
+        let open = self.queues.iter().filter(|queue| queue.taken() < queue.concurrency);
+        open.map(|queue| queue.queue_no).collect()
     }
 
     async fn wait_for_room(&mut self) -> bool {

@@ -12,10 +12,10 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::task::TaskTracker;
 
 use super::{
-    claimer::Places,
     hand::{Cut, InHand, Session, Shared},
     run::{self, Env, Finished},
     settler::{self, ToSettle},
+    turnover::Turnover,
 };
 use crate::{
     event::Event,
@@ -41,7 +41,7 @@ impl<DB: Backend> Crew<DB> {
         shared: &Arc<Shared>,
         rowlock: Rowlock<DB>,
         handlers: Vec<Handler<DB>>,
-        places: &[Places],
+        queues: &[Arc<Turnover>],
         settle: mpsc::UnboundedSender<ToSettle>,
         tasks: TaskTracker,
     ) -> Crew<DB> {
@@ -69,7 +69,10 @@ impl<DB: Backend> Crew<DB> {
                 held: Arc::new(move || !lease.lease_ending(Instant::now())),
             }),
             handlers: by_kind,
-            lines: places.iter().map(|p| (p.queue_no, Line::new(p.concurrency))).collect(),
+            lines: queues
+                .iter()
+                .map(|queue| (queue.queue_no, Line::new(queue.clone())))
+                .collect(),
             settle,
             tasks,
         }
@@ -95,7 +98,13 @@ impl<DB: Backend> Crew<DB> {
             return;
         };
         let ending = Ending::of(&claimed, handler.backoff);
-        let job = InHand::new(&claimed, ending, handler.time_limit, session.clone());
+        let job = InHand::new(
+            &claimed,
+            ending,
+            handler.time_limit,
+            line.queue.clone(),
+            session.clone(),
+        );
         self.shared.take(job.clone());
         line.push(Waiting { claimed, handler, job });
         let (shared, env, settle) = (self.shared.clone(), self.env.clone(), self.settle.clone());
@@ -103,6 +112,7 @@ impl<DB: Backend> Crew<DB> {
         // One task per job, but whichever gets a slot first takes the job that is first in line.
         self.tasks.spawn(async move {
             let (finished, job) = attempt(&shared, &env, &line, &session).await;
+            shared.body_over(&job);
             finish(&shared, finished, job, &settle);
         });
     }
@@ -120,14 +130,16 @@ type Place = (i16, Timestamp, i64, i64);
 
 /// One queue's slots, and the jobs in line for them, first to start first.
 struct Line<DB: Backend> {
+    queue: Arc<Turnover>,
     slots: Arc<Semaphore>,
     waiting: Mutex<BTreeMap<Place, Waiting<DB>>>,
 }
 
 impl<DB: Backend> Line<DB> {
-    fn new(concurrency: usize) -> Arc<Line<DB>> {
+    fn new(queue: Arc<Turnover>) -> Arc<Line<DB>> {
         Arc::new(Line {
-            slots: Arc::new(Semaphore::new(concurrency)),
+            slots: Arc::new(Semaphore::new(queue.concurrency)),
+            queue,
             waiting: Mutex::default(),
         })
     }
@@ -192,7 +204,7 @@ async fn attempt<DB: Backend>(
             (true, Some(Cut::Stopped)) => "worker stopped before it started",
             (true, _) => "worker could not renew its lease before it started",
             (false, _) if too_long && !shared.stopping.is_cancelled() => {
-                shared.set_slow(job.queue_no, true);
+                line.queue.set_slow(true);
                 "no slot became free in time"
             }
             (false, _) => "worker stopped before it started",
@@ -207,8 +219,10 @@ async fn attempt<DB: Backend>(
     let attempt = Attempt::of(&claimed, shared.stopping.clone());
     let began = Instant::now();
     let finished = run::run(env, &handler, &claimed, attempt, &job).await;
-    if began.elapsed() < shared.line_limit() {
-        shared.set_slow(job.queue_no, false);
+    let took = began.elapsed();
+    line.queue.learn(took);
+    if took < shared.line_limit() {
+        line.queue.set_slow(false);
     }
     (finished, job)
 }
@@ -220,8 +234,8 @@ fn finish(shared: &Shared, finished: Finished, job: Arc<InHand>, settle: &mpsc::
         Finished::LeaseLost => return settler::lost(shared, &job),
         Finished::Settle { settlement, skipped } => (settlement, skipped),
         Finished::Cut => match job.why() {
-            // The watch records it; the place is free when the body has ended, which is now.
-            Some(Cut::TimeLimit) => return shared.hangs_no_more(&job),
+            // The watch records it.
+            Some(Cut::TimeLimit) => return,
             Some(Cut::DeclaredDead) | None => return settler::lost(shared, &job),
             Some(Cut::LeaseEnding) => {
                 let why = "worker could not renew its lease in time; the handler was stopped";
@@ -238,6 +252,7 @@ fn finish(shared: &Shared, finished: Finished, job: Arc<InHand>, settle: &mpsc::
         skipped,
         job,
     };
+    shared.settling(1);
     if settle.send(entry).is_err() {
         tracing::warn!("the worker has stopped; an attempt's end is left to recovery");
     }

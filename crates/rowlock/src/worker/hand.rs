@@ -4,11 +4,11 @@
 //! never waits.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::HashMap,
     panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
-        atomic::{AtomicBool, AtomicI64, Ordering},
+        atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -16,6 +16,7 @@ use std::{
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
+use super::turnover::Turnover;
 use crate::{
     event::{Counters, Event, Listener},
     handle::Hook,
@@ -28,6 +29,9 @@ use crate::{
 /// Jobs whose after-commit hooks run at once. A hook is a hint: beyond this they are dropped, or a system outside that
 /// answers slowly would fill the memory of a worker that does not.
 pub(crate) const HOOKS_MAX: usize = 1000;
+
+/// Ends that may wait to be written before claiming pauses.
+const UNSETTLED_MAX: usize = 2000;
 
 /// Why a handler was cut off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +73,7 @@ impl Session {
 pub(crate) struct InHand {
     pub(crate) token: Token,
     pub(crate) kind: String,
-    pub(crate) queue_no: i64,
+    pub(crate) queue: Arc<Turnover>,
     pub(crate) ending: Ending,
     pub(crate) limit: Duration,
     pub(crate) cut: CancellationToken,
@@ -86,11 +90,17 @@ pub(crate) struct InHand {
 }
 
 impl InHand {
-    pub(crate) fn new(claimed: &Claimed, ending: Ending, limit: Duration, session: Arc<Session>) -> Arc<InHand> {
+    pub(crate) fn new(
+        claimed: &Claimed,
+        ending: Ending,
+        limit: Duration,
+        queue: Arc<Turnover>,
+        session: Arc<Session>,
+    ) -> Arc<InHand> {
         Arc::new(InHand {
             token: claimed.token,
             kind: claimed.body.as_ref().map(|b| b.kind.clone()).unwrap_or_default(),
-            queue_no: claimed.queue_no,
+            queue,
             ending,
             limit,
             cut: session.cut.child_token(),
@@ -201,10 +211,8 @@ pub(crate) struct Shared {
     session: Mutex<Arc<Session>>,
     acked: Mutex<Instant>,
     hand: Mutex<HashMap<Token, Arc<InHand>>>,
-    /// Queues by jobs that were given up on while their bodies still sit in a slot.
-    hung: Mutex<HashMap<Token, i64>>,
-    /// Queues whose slots do not turn over: nothing is claimed ahead for them.
-    slow: Mutex<HashSet<i64>>,
+    /// Ends that wait to be written.
+    unsettled: AtomicUsize,
 }
 
 impl Shared {
@@ -238,8 +246,7 @@ impl Shared {
             session: Mutex::new(Session::new(worker)),
             acked: Mutex::new(Instant::now()),
             hand: Mutex::default(),
-            hung: Mutex::default(),
-            slow: Mutex::default(),
+            unsettled: AtomicUsize::new(0),
         })
     }
 
@@ -273,12 +280,33 @@ impl Shared {
     }
 
     pub(crate) fn take(&self, job: Arc<InHand>) {
+        job.queue.took_one();
         lock(&self.hand).insert(job.token, job);
+    }
+
+    /// Its body is over, whether or not its end is written yet, so that its slot is another's.
+    pub(crate) fn body_over(&self, job: &InHand) {
+        job.queue.let_one_go();
+        self.freed.notify_one();
     }
 
     pub(crate) fn drop_job(&self, token: Token) {
         lock(&self.hand).remove(&token);
         self.freed.notify_one();
+    }
+
+    /// So many ends more wait to be written, or fewer.
+    pub(crate) fn settling(&self, jobs: usize) {
+        self.unsettled.fetch_add(jobs, Ordering::Relaxed);
+    }
+
+    pub(crate) fn settled(&self, jobs: usize) {
+        self.unsettled.fetch_sub(jobs, Ordering::Relaxed);
+    }
+
+    /// Whether ends come faster than they can be written: then nothing more is claimed for a while.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.unsettled.load(Ordering::Relaxed) >= UNSETTLED_MAX
     }
 
     pub(crate) fn holds(&self, token: Token) -> bool {
@@ -293,45 +321,11 @@ impl Shared {
         lock(&self.hand).len()
     }
 
-    /// How many of a queue's places are taken, by jobs in hand or by the bodies of jobs that were given up on.
-    pub(crate) fn count_in(&self, queue_no: i64) -> usize {
-        let hand = lock(&self.hand);
-        let hung = lock(&self.hung);
-        let given_up = hung
-            .iter()
-            .filter(|(token, queue)| **queue == queue_no && !hand.contains_key(token));
-        hand.values().filter(|j| j.queue_no == queue_no).count() + given_up.count()
-    }
-
     /// Jobs that a job which must run alone should wait for: those not started yet or not long at it.
     pub(crate) fn in_the_way(&self) -> usize {
         let lease = self.timing.lease;
         let long = |job: &InHand| lock(&job.started).is_some_and(|at| at.elapsed() >= lease);
         lock(&self.hand).values().filter(|job| !long(job)).count()
-    }
-
-    /// A body that was given up on still sits in its slot.
-    pub(crate) fn hangs(&self, job: &InHand) {
-        lock(&self.hung).insert(job.token, job.queue_no);
-    }
-
-    /// It has ended after all.
-    pub(crate) fn hangs_no_more(&self, job: &InHand) {
-        lock(&self.hung).remove(&job.token);
-        self.freed.notify_one();
-    }
-
-    /// Notes whether a queue's slots turn over.
-    pub(crate) fn set_slow(&self, queue_no: i64, slow: bool) {
-        let mut queues = lock(&self.slow);
-        match slow {
-            true => queues.insert(queue_no),
-            false => !queues.is_empty() && queues.remove(&queue_no),
-        };
-    }
-
-    pub(crate) fn is_slow(&self, queue_no: i64) -> bool {
-        lock(&self.slow).contains(&queue_no)
     }
 
     /// How long a claimed job may wait for a slot here, while another worker may have one.

@@ -7,10 +7,11 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Worker,
-    claimer::{self, Claimer, Places},
+    claimer::{self, Claimer},
     crew::Crew,
     hand::{Cut, Shared},
     settler::{self, ToSettle},
+    turnover::Turnover,
     watch,
 };
 use crate::{
@@ -73,17 +74,15 @@ impl Running {
         let tasks = TaskTracker::new();
         let kinds: Vec<(&str, i32)> = worker.handlers.iter().map(|h| (h.kind, h.version)).collect();
         let planner = Planner::new(worker.queues.iter().map(|(q, _)| q.as_str()), &kinds);
-        let places = worker.queues.iter().map(|(queue, concurrency)| Places {
-            queue_no: queue_no(queue),
-            concurrency: *concurrency,
-            prefetch: worker.prefetch.unwrap_or((*concurrency).min(100)),
-        });
-        let places: Vec<Places> = places.collect();
+        let turnover = |(queue, concurrency): &(String, usize)| {
+            Arc::new(Turnover::new(queue_no(queue), *concurrency, worker.prefetch))
+        };
+        let queues: Vec<Arc<Turnover>> = worker.queues.iter().map(turnover).collect();
         let crew = Crew::new(
             &shared,
             rowlock,
             worker.handlers,
-            &places,
+            &queues,
             settle.clone(),
             tasks.clone(),
         );
@@ -94,7 +93,7 @@ impl Running {
         let claimer = Claimer {
             shared: shared.clone(),
             planner,
-            places,
+            queues,
             dispatch: Box::new(move |jobs, session| crew.dispatch(jobs, session)),
             woken,
             state: claimer::State::new(),

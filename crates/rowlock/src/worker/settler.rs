@@ -5,7 +5,7 @@
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::{Semaphore, mpsc::UnboundedReceiver};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
@@ -23,7 +23,9 @@ use crate::{
 
 /// A batch waits this long for company, and no longer than this many.
 const GATHER: Duration = Duration::from_millis(5);
-const BATCH_MAX: usize = 200;
+const BATCH_MAX: usize = 500;
+/// Batches that may be under way at once: while one commits, the next is on its way.
+const BATCHES_MAX: usize = 2;
 /// How often the database may refuse a batch before its entries are written one by one.
 const REFUSED_MAX: u32 = 2;
 
@@ -37,17 +39,20 @@ pub(crate) struct ToSettle {
 /// Runs until every sender is gone and everything is written, or `give_up` fires.
 pub(crate) async fn run(shared: Arc<Shared>, mut rx: UnboundedReceiver<ToSettle>, give_up: CancellationToken) {
     let beside = TaskTracker::new();
+    let turns = Arc::new(Semaphore::new(BATCHES_MAX));
     while let Some(first) = rx.recv().await {
-        let mut batch = vec![first];
         let gathered = tokio::time::sleep(GATHER);
         tokio::pin!(gathered);
+        // While all turns are taken more comes in, so that batches grow with the load.
+        let Ok(turn) = turns.clone().acquire_owned().await else {
+            break;
+        };
+        let mut batch = vec![first];
         while batch.len() < BATCH_MAX {
+            let room = BATCH_MAX - batch.len();
             tokio::select! {
                 biased;
-                more = rx.recv() => match more {
-                    Some(more) => batch.push(more),
-                    None => break,
-                },
+                more = rx.recv_many(&mut batch, room) => if more == 0 { break },
                 () = &mut gathered => break,
             }
         }
@@ -55,7 +60,11 @@ pub(crate) async fn run(shared: Arc<Shared>, mut rx: UnboundedReceiver<ToSettle>
         let (keyed, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(ToSettle::is_keyed);
         apart(&shared, keyed, &give_up, &beside);
         if !batch.is_empty() {
-            write(&shared, batch, &give_up, &beside).await;
+            let (shared, give_up, tracker) = (shared.clone(), give_up.clone(), beside.clone());
+            beside.spawn(async move {
+                write(&shared, batch, &give_up, &tracker).await;
+                drop(turn);
+            });
         }
     }
     beside.close();
@@ -68,8 +77,19 @@ impl ToSettle {
     }
 }
 
-async fn write(shared: &Arc<Shared>, mut batch: Vec<ToSettle>, give_up: &CancellationToken, beside: &TaskTracker) {
-    let mut settlements: Vec<Settlement> = batch.iter().map(|s| s.settlement.clone()).collect();
+async fn write(shared: &Arc<Shared>, batch: Vec<ToSettle>, give_up: &CancellationToken, beside: &TaskTracker) {
+    let jobs = batch.len();
+    let mut entries = Vec::with_capacity(jobs);
+    let mut settlements = Vec::with_capacity(jobs);
+    for ToSettle {
+        settlement,
+        skipped,
+        job,
+    } in batch
+    {
+        settlements.push(settlement);
+        entries.push((skipped, job));
+    }
     let mut wait = Duration::from_millis(50);
     let mut sent_before = false;
     let mut refused = 0;
@@ -77,33 +97,41 @@ async fn write(shared: &Arc<Shared>, mut batch: Vec<ToSettle>, give_up: &Cancell
     let applied = loop {
         match shared.store.settle(&settlements).await {
             Ok(applied) => break applied,
-            Err(error @ Error::KeyConflict { .. }) if batch.len() == 1 => {
+            Err(error @ Error::KeyConflict { .. }) if jobs == 1 => {
                 // Nothing of it was written. What the handler asked for cannot be, so a person must look.
-                let entry = &mut batch[0];
-                entry.settlement = entry.job.ending.failed(Fail::from(error));
-                settlements[0] = entry.settlement.clone();
+                settlements[0] = entries[0].1.ending.failed(Fail::from(error));
                 continue;
             }
             Err(error) => {
-                tracing::warn!(jobs = batch.len(), %error, "settling failed; trying again");
+                tracing::warn!(jobs, %error, "settling failed; trying again");
                 sent_before = true;
                 refused += u32::from(error.code().is_some());
             }
         }
-        if refused >= REFUSED_MAX && batch.len() > 1 {
+        if refused >= REFUSED_MAX && jobs > 1 {
             // One of them may be what the database refuses; from here on each stands for itself.
-            return apart(shared, batch, give_up, beside);
+            let batch = settlements.into_iter().zip(entries);
+            let batch = batch.map(|(settlement, (skipped, job))| ToSettle {
+                settlement,
+                skipped,
+                job,
+            });
+            return apart(shared, batch.collect(), give_up, beside);
         }
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = give_up.cancelled() => return,
+            () = give_up.cancelled() => return shared.settled(jobs),
         }
         wait = (wait * 2).min(Duration::from_secs(1));
     };
     point!("after-batch");
-    for (entry, applied) in batch.into_iter().zip(applied) {
-        let applied = applied || (sent_before && committed_earlier(&*shared.store, &entry.settlement, give_up).await);
-        report(shared, &entry, applied);
+    shared.settled(jobs);
+    for ((settlement, (skipped, job)), applied) in settlements.into_iter().zip(entries).zip(applied) {
+        let applied = applied || (sent_before && committed_earlier(&*shared.store, &settlement, give_up).await);
+        match applied {
+            true => settled(shared, &job, settlement.ended, skipped, settlement.error),
+            false => lost(shared, &job),
+        }
     }
 }
 
@@ -130,21 +158,6 @@ pub(crate) async fn committed_earlier(store: &dyn Store, sent: &Settlement, give
                 () = give_up.cancelled() => return false,
             },
         }
-    }
-}
-
-fn report(shared: &Shared, entry: &ToSettle, applied: bool) {
-    let job = &entry.job;
-    if applied {
-        settled(
-            shared,
-            job,
-            entry.settlement.ended,
-            entry.skipped,
-            entry.settlement.error.clone(),
-        );
-    } else {
-        lost(shared, job);
     }
 }
 

@@ -122,7 +122,6 @@ async fn look(shared: &Arc<Shared>, store: &Arc<dyn Store>) {
             if let Some(problem) = job.overdue(now, shared.tx_cap)
                 && job.condemn()
             {
-                shared.hangs(&job);
                 tokio::spawn(end_hung(shared.clone(), store.clone(), job, problem));
             }
         }

@@ -1,26 +1,19 @@
-//! The flow verbs: enqueue, claim, settle, resolve. Statements are under `sql/postgres`.
-
-use std::{collections::HashMap, time::Duration};
+//! The flow verbs: enqueue, claim, resolve; settling is beside it. Statements are under `sql/postgres`.
 
 use jiff_sqlx::ToSqlx;
-use sqlx::{AssertSqlSafe, Connection, PgConnection, Postgres, Row, SqlStr, postgres::PgArguments, query::Query};
+use sqlx::{Connection, PgConnection, Postgres, Row, SqlStr, postgres::PgArguments, query::Query};
 
 use super::{Inner, by_key::ByKey, keys, rows};
 use crate::{
-    error::{Doing, Error, Result, sqlstate},
-    job::{Draft, Wait, queue_no},
+    error::{Doing, Result, sqlstate},
+    job::{Draft, Wait},
     key::Enqueued,
     lease::Token,
-    state::State,
-    store::{ClaimAsk, ClaimReply, Probe, Resolved, SettledIn, Settlement, keys::any_keyed},
+    store::{ClaimAsk, ClaimReply, Probe, Resolved, keys::any_keyed},
 };
 
 /// How many jobs one enqueue statement carries; more are sent as several statements of one transaction.
-const ENQUEUE_CHUNK: usize = 1000;
-
-/// How long a settlement with a key waits for an open transaction that has it, before it lets another one have its turn
-/// and comes again.
-const KEY_WAIT: Duration = Duration::from_secs(1);
+pub const ENQUEUE_CHUNK: usize = 1000;
 
 /// Inserts on the given connection. The hint, if wanted, travels with whatever commit follows.
 pub async fn enqueue(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<Enqueued>> {
@@ -127,7 +120,7 @@ async fn enqueue_chunk(
     rows.iter().map(|r| r.try_get("id").doing("enqueue")).collect()
 }
 
-fn column<'a, D, T>(drafts: &'a [D], f: impl Fn(&'a D) -> T) -> Vec<T> {
+pub fn column<'a, D, T>(drafts: &'a [D], f: impl Fn(&'a D) -> T) -> Vec<T> {
     drafts.iter().map(f).collect()
 }
 
@@ -139,7 +132,16 @@ fn bound<'q>(
     channel: Option<&'q str>,
     reserved: Option<&'q [Option<i64>]>,
 ) -> Query<'q, Postgres, PgArguments> {
-    sqlx::query(sql)
+    let query = sqlx::query(sql).bind(inner.now()).bind(channel).bind(reserved);
+    bind_drafts(query, drafts)
+}
+
+/// The columns of the drafts, in the order in which every statement that inserts them takes them.
+pub fn bind_drafts<'q>(
+    query: Query<'q, Postgres, PgArguments>,
+    drafts: &'q [Draft],
+) -> Query<'q, Postgres, PgArguments> {
+    query
         .bind(column(drafts, |d| d.uid))
         .bind(column(drafts, |d| d.kind.as_str()))
         .bind(column(drafts, Draft::kind_no))
@@ -155,10 +157,7 @@ fn bound<'q>(
         .bind(column(drafts, |d| d.due_at().map(ToSqlx::to_sqlx)))
         .bind(column(drafts, Draft::delay_us))
         .bind(column(drafts, |d| d.expires_at.map(ToSqlx::to_sqlx)))
-        .bind(inner.now())
         .bind(column(drafts, |d| d.if_retired.as_deref()))
-        .bind(channel)
-        .bind(reserved)
 }
 
 /// The queues of the drafts that made a job.
@@ -207,131 +206,6 @@ pub fn lanes(probes: &[Probe]) -> [Vec<i64>; 2] {
         probes.iter().map(|p| p.queue_no).collect(),
         probes.iter().map(|p| p.kind_no).collect(),
     ]
-}
-
-/// An engine batch: one commit, the lost ones leave the others standing.
-pub async fn settle(inner: &Inner, batch: &[Settlement]) -> Result<(Vec<bool>, Vec<i64>)> {
-    let mut lent = inner.engine.acquire().await.doing("settle")?;
-    let follows = |s: &Settlement| !s.next.is_empty() || s.to == State::Case;
-    if !batch.iter().any(follows) {
-        let applied = write_outcomes(inner, lent.pg(), batch, None).await?;
-        lent.give_back();
-        return Ok((applied.into_iter().map(|w| w.applied).collect(), Vec::new()));
-    }
-    let mut tx = lent.pg().begin().await.doing("settle")?;
-    if batch.iter().any(|s| any_keyed(&s.next)) {
-        let brief = format!(
-            "set local lock_timeout = {}",
-            inner.timing.lock.min(KEY_WAIT).as_millis()
-        );
-        let brief = sqlx::raw_sql(AssertSqlSafe(brief));
-        brief.execute(&mut *tx).await.doing("settle")?;
-    }
-    let written = write_outcomes(inner, &mut tx, batch, None).await?;
-    let stand = batch.iter().zip(&written).filter(|(_, w)| w.applied).map(|(s, _)| s);
-    let woken = write_what_follows(inner, &mut tx, stand).await?;
-    tx.commit().await.doing("settle")?;
-    lent.give_back();
-    Ok((written.into_iter().map(|w| w.applied).collect(), woken))
-}
-
-/// One settlement as the last statements of a handler's transaction.
-pub async fn settle_in(inner: &Inner, pg: &mut PgConnection, settlement: &Settlement) -> Result<SettledIn> {
-    let marker = settlement.token.to_string();
-    let written = write_outcomes(inner, pg, std::slice::from_ref(settlement), Some(&marker)).await?;
-    match written.first() {
-        Some(w) if !w.marked => Ok(SettledIn::NotOurs),
-        Some(w) if w.applied => Ok(SettledIn::Applied {
-            woken: write_what_follows(inner, pg, std::iter::once(settlement)).await?,
-        }),
-        _ => Ok(SettledIn::LeaseLost),
-    }
-}
-
-#[derive(Clone, Copy)]
-struct Written {
-    applied: bool,
-    marked: bool,
-}
-
-async fn write_outcomes(
-    inner: &Inner,
-    pg: &mut PgConnection,
-    batch: &[Settlement],
-    marker: Option<&str>,
-) -> Result<Vec<Written>> {
-    let rows = sqlx::query(inner.sql.settle.clone())
-        .bind(column(batch, |s| s.token.id))
-        .bind(column(batch, |s| s.token.epoch))
-        .bind(column(batch, |s| s.token.worker.0))
-        .bind(column(batch, |s| s.ended.as_str()))
-        .bind(column(batch, |s| s.to.as_str()))
-        .bind(column(batch, |s| {
-            i64::try_from(s.delay.as_micros()).unwrap_or(i64::MAX)
-        }))
-        .bind(column(batch, |s| s.error.as_deref()))
-        .bind(column(batch, |s| s.result.as_deref()))
-        .bind(inner.now())
-        .bind(marker)
-        .fetch_all(pg)
-        .await
-        .doing("settle")?;
-    let mut written = HashMap::with_capacity(rows.len());
-    for row in &rows {
-        let key: (i64, i64) = (
-            row.try_get("id").doing("settle")?,
-            row.try_get("epoch").doing("settle")?,
-        );
-        let found = Written {
-            applied: row.try_get("applied").doing("settle")?,
-            marked: row.try_get("marked").doing("settle")?,
-        };
-        written.insert(key, found);
-    }
-    const LOST: Written = Written {
-        applied: false,
-        marked: true,
-    };
-    let found = |s: &Settlement| written.get(&(s.token.id, s.token.epoch)).copied().unwrap_or(LOST);
-    Ok(batch.iter().map(found).collect())
-}
-
-/// Next links and compensations; returns the queues that got work.
-async fn write_what_follows(
-    inner: &Inner,
-    pg: &mut PgConnection,
-    settlements: impl Iterator<Item = &Settlement>,
-) -> Result<Vec<i64>> {
-    let mut next = Vec::new();
-    let mut retired = Vec::new();
-    for settlement in settlements {
-        next.extend(settlement.next.iter().cloned());
-        if settlement.to == State::Case {
-            retired.push(settlement.token.id);
-        }
-    }
-    let put = enqueue(inner, pg, &next, false).await.map_err(Error::answered)?;
-    let mut woken = new_queues(&next, &put);
-    if !retired.is_empty() {
-        woken.extend(compensate(inner, pg, &retired).await?);
-    }
-    woken.sort_unstable();
-    woken.dedup();
-    Ok(woken)
-}
-
-pub async fn compensate(inner: &Inner, pg: &mut PgConnection, retired: &[i64]) -> Result<Vec<i64>> {
-    let rows = sqlx::query(inner.sql.compensate.clone())
-        .bind(retired)
-        .bind(inner.now())
-        .fetch_all(pg)
-        .await
-        .doing("compensate")?;
-    let queue = |row: &sqlx::postgres::PgRow| row.try_get::<String, _>("queue").map(|q| queue_no(&q));
-    rows.iter()
-        .map(queue)
-        .collect::<sqlx::Result<Vec<i64>>>()
-        .doing("compensate")
 }
 
 /// Two statements on purpose: the second one's snapshot must be newer than the lock the first one waited for.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::{Connection, PgConnection, Row};
 
-use super::{Inner, flow, rows};
+use super::{Inner, flow, rows, settle};
 use crate::{
     error::{Doing, Result},
     lease::{Token, WorkerId},
@@ -56,6 +56,14 @@ pub async fn mark_dead(inner: &Inner) -> Result<Vec<WorkerId>> {
     Ok(ids.into_iter().map(WorkerId).collect())
 }
 
+pub async fn any_dead(inner: &Inner) -> Result<bool> {
+    let mut lent = inner.engine.acquire().await.doing("any dead")?;
+    let dead = sqlx::query_scalar(inner.sql.any_dead.clone());
+    let dead = dead.fetch_one(lent.pg()).await.doing("any dead")?;
+    lent.give_back();
+    Ok(dead)
+}
+
 pub async fn expire(inner: &Inner, max: i32) -> Result<(Vec<Expired>, Vec<i64>)> {
     let mut lent = inner.engine.acquire().await.doing("expire")?;
     let mut tx = lent.pg().begin().await.doing("expire")?;
@@ -74,7 +82,7 @@ pub async fn expire(inner: &Inner, max: i32) -> Result<(Vec<Expired>, Vec<i64>)>
     let retired: Vec<i64> = expired.iter().filter(|e| e.retired).map(|e| e.token.id).collect();
     let mut woken: Vec<i64> = expired.iter().map(|e| e.queue_no).collect();
     if !retired.is_empty() {
-        woken.extend(flow::compensate(inner, &mut tx, &retired).await?);
+        woken.extend(settle::compensate(inner, &mut tx, &retired).await?);
     }
     tx.commit().await.doing("expire")?;
     lent.give_back();

@@ -33,39 +33,41 @@ pub fn ended(text: &str) -> sqlx::Result<Ended> {
     word(text, Ended::parse(text))
 }
 
-/// `None` for the row that only says that the worker is alive.
+/// `None` for the row that only says that the worker is alive. By position, as `claim.sql` lists them: this is read more
+/// often than anything else.
 pub fn claimed(row: &PgRow, worker: WorkerId) -> sqlx::Result<Option<Claimed>> {
-    let Some(id) = row.try_get::<Option<i64>, _>("id")? else {
+    let Some(id) = row.try_get::<Option<i64>, _>(1)? else {
         return Ok(None);
     };
-    let kind: Option<String> = row.try_get("kind")?;
+    let time = |column: usize| row.try_get::<jiff_sqlx::Timestamp, _>(column).map(|t| t.to_jiff());
+    let kind: Option<String> = row.try_get(11)?;
     let body = match kind {
         None => None,
         Some(kind) => Some(Body {
-            uid: row.try_get("uid")?,
+            uid: row.try_get(10)?,
             kind,
-            version: row.try_get("version")?,
-            queue: row.try_get("queue")?,
-            payload: row.try_get("payload")?,
-            chain: row.try_get("chain")?,
-            position: row.try_get("position")?,
-            created_at: at(row, "created_at")?,
+            version: row.try_get(12)?,
+            queue: row.try_get(13)?,
+            payload: row.try_get(14)?,
+            chain: row.try_get(15)?,
+            position: row.try_get(16)?,
+            created_at: time(17)?,
         }),
     };
     Ok(Some(Claimed {
         token: Token {
             id,
-            epoch: row.try_get("epoch")?,
+            epoch: row.try_get(2)?,
             worker,
         },
-        attempt: row.try_get("attempt")?,
-        attempts_max: row.try_get("attempts_max")?,
-        queue_no: row.try_get("queue_no")?,
-        kind_no: row.try_get("kind_no")?,
-        priority: row.try_get("priority")?,
-        due_at: at(row, "due_at")?,
-        alone: row.try_get("alone")?,
-        expired: row.try_get("expired")?,
+        attempt: row.try_get(3)?,
+        attempts_max: row.try_get(4)?,
+        queue_no: row.try_get(5)?,
+        kind_no: row.try_get(6)?,
+        alone: row.try_get(7)?,
+        priority: row.try_get(8)?,
+        due_at: time(9)?,
+        expired: row.try_get(18)?,
         body,
     }))
 }

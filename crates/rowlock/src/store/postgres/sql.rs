@@ -38,6 +38,7 @@ macro_rules! statements {
 statements!(
     alone_due,
     answer,
+    any_dead,
     attempts,
     beat,
     body_lock_release,
@@ -97,6 +98,9 @@ statements!(
     schema_version,
     set_rollout,
     settle,
+    settle_done,
+    settle_next,
+    settle_one,
     stand,
     stand_chain,
     status,

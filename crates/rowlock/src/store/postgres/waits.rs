@@ -2,7 +2,7 @@
 
 use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
 
-use super::{Inner, PgStore, by_key::ByKey, flow, rows};
+use super::{Inner, PgStore, by_key::ByKey, rows, settle};
 use crate::{
     error::{Doing, Error, Result},
     state::{State, after_wait},
@@ -127,7 +127,7 @@ async fn sweep(inner: &Inner, max: i32, names: bool) -> Result<(Swept, Vec<i64>)
     let cases = over.iter().filter(|o| after_wait(Some(o.ended)) == State::Case);
     let cases: Vec<i64> = cases.map(|o| o.id).collect();
     if !cases.is_empty() {
-        woken.extend(flow::compensate(inner, &mut tx, &cases).await?);
+        woken.extend(settle::compensate(inner, &mut tx, &cases).await?);
     }
     tx.commit().await.doing(DOING)?;
     lent.give_back();

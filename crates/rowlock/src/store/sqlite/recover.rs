@@ -48,6 +48,10 @@ pub async fn mark_dead(db: &mut SqliteConnection, now: i64) -> sqlx::Result<Vec<
     Ok(dead.into_iter().map(WorkerId).collect())
 }
 
+pub async fn any_dead(db: &mut SqliteConnection) -> sqlx::Result<bool> {
+    sqlx::query_scalar(sql::ANY_DEAD).fetch_one(db).await
+}
+
 /// What ended, and the queues that got due work.
 pub async fn expire(db: &mut SqliteConnection, now: i64, max: i32) -> sqlx::Result<(Vec<Expired>, Vec<i64>)> {
     let found = sqlx::query(sql::EXPIRE).bind(max.max(0)).fetch_all(&mut *db).await?;

@@ -22,6 +22,7 @@ macro_rules! statements {
 statements!(
     ALONE_DUE = "alone_due",
     ANSWER = "answer",
+    ANY_DEAD = "any_dead",
     ATTEMPTS = "attempts",
     AUDIT = "audit",
     BEAT = "beat",

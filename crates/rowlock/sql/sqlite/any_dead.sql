@@ -1,0 +1,3 @@
+-- Whether a worker is marked dead, so that recovery has something to do.
+-- Index: none; one row per process.
+select exists (select 1 from rowlock_worker where dead)

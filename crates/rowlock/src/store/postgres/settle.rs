@@ -1,0 +1,214 @@
+//! How attempts' ends are written: in engine batches, or as the last statement of a handler's transaction.
+//!
+//! Nearly all attempts end as done with nothing behind them or with plain next links. Those have lean statements of their
+//! own; every other end takes `settle.sql`, which knows them all.
+
+use std::{collections::HashSet, time::Duration};
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, postgres::PgRow};
+
+use super::{
+    Inner,
+    flow::{self, column},
+};
+use crate::{
+    error::{Doing, Error, Result},
+    job::{Draft, queue_no},
+    state::{Ended, State},
+    store::{SettledIn, Settlement, keys::any_keyed},
+};
+
+/// How long a settlement with a key waits for an open transaction that has it, before it lets another one have its turn
+/// and comes again.
+const KEY_WAIT: Duration = Duration::from_secs(1);
+
+/// An engine batch: one commit, the lost ones leave the others standing.
+pub async fn settle(inner: &Inner, batch: &[Settlement]) -> Result<(Vec<bool>, Vec<i64>)> {
+    let mut lent = inner.engine.acquire().await.doing("settle")?;
+    let follows = |s: &Settlement| !s.next.is_empty() || s.to == State::Case;
+    if !batch.iter().any(follows) {
+        let stand = match batch.iter().all(is_done) {
+            true => write_done(inner, lent.pg(), batch).await?,
+            false => write_outcomes(inner, lent.pg(), batch, None).await?.stand,
+        };
+        lent.give_back();
+        return Ok((applied(batch, &stand), Vec::new()));
+    }
+    let mut tx = lent.pg().begin().await.doing("settle")?;
+    if batch.iter().any(|s| any_keyed(&s.next)) {
+        let brief = format!(
+            "set local lock_timeout = {}",
+            inner.timing.lock.min(KEY_WAIT).as_millis()
+        );
+        let brief = sqlx::raw_sql(AssertSqlSafe(brief));
+        brief.execute(&mut *tx).await.doing("settle")?;
+    }
+    let written = write_outcomes(inner, &mut tx, batch, None).await?;
+    let applied = applied(batch, &written.stand);
+    let stand = batch
+        .iter()
+        .zip(&applied)
+        .filter(|(_, applied)| **applied)
+        .map(|(s, _)| s);
+    let woken = write_what_follows(inner, &mut tx, stand).await?;
+    tx.commit().await.doing("settle")?;
+    lent.give_back();
+    Ok((applied, woken))
+}
+
+/// One settlement as the last statements of a handler's transaction.
+pub async fn settle_in(inner: &Inner, pg: &mut PgConnection, settlement: &Settlement) -> Result<SettledIn> {
+    let marker = settlement.token.to_string();
+    let plain = |next: &[Draft]| !any_keyed(next) && next.iter().all(|draft| draft.wait.is_none());
+    if is_done(settlement) && plain(&settlement.next) && settlement.next.len() <= flow::ENQUEUE_CHUNK {
+        return write_one(inner, pg, settlement, &marker).await;
+    }
+    let written = write_outcomes(inner, pg, std::slice::from_ref(settlement), Some(&marker)).await?;
+    match (written.marked, written.stand.is_empty()) {
+        (false, _) => Ok(SettledIn::NotOurs),
+        (true, true) => Ok(SettledIn::LeaseLost),
+        (true, false) => Ok(SettledIn::Applied {
+            woken: write_what_follows(inner, pg, std::iter::once(settlement)).await?,
+        }),
+    }
+}
+
+/// Whether it says no more than that the attempt is done, but for a result and next links.
+fn is_done(settlement: &Settlement) -> bool {
+    settlement.ended == Ended::Done && settlement.to == State::Finished && settlement.error.is_none()
+}
+
+/// Ids and epochs of the settlements whose tokens held.
+type Stand = HashSet<(i64, i64)>;
+
+fn applied(batch: &[Settlement], stand: &Stand) -> Vec<bool> {
+    let held = |s: &Settlement| stand.contains(&(s.token.id, s.token.epoch));
+    batch.iter().map(held).collect()
+}
+
+fn stand(rows: &[PgRow]) -> Result<Stand> {
+    let mut stand = Stand::with_capacity(rows.len());
+    for row in rows {
+        let id: Option<i64> = row.try_get(0).doing("settle")?;
+        if let Some(id) = id {
+            stand.insert((id, row.try_get(1).doing("settle")?));
+        }
+    }
+    Ok(stand)
+}
+
+async fn write_done(inner: &Inner, pg: &mut PgConnection, batch: &[Settlement]) -> Result<Stand> {
+    let rows = sqlx::query(inner.sql.settle_done.clone())
+        .bind(column(batch, |s| s.token.id))
+        .bind(column(batch, |s| s.token.epoch))
+        .bind(column(batch, |s| s.token.worker.0))
+        .bind(column(batch, |s| s.result.as_deref()))
+        .bind(inner.now())
+        .fetch_all(pg)
+        .await
+        .doing("settle")?;
+    stand(&rows)
+}
+
+async fn write_one(inner: &Inner, pg: &mut PgConnection, settlement: &Settlement, marker: &str) -> Result<SettledIn> {
+    let (token, next) = (settlement.token, &settlement.next);
+    let sql = match next.is_empty() {
+        true => inner.sql.settle_one.clone(),
+        false => inner.sql.settle_next.clone(),
+    };
+    let mut query = sqlx::query(sql)
+        .bind(token.id)
+        .bind(token.epoch)
+        .bind(token.worker.0)
+        .bind(marker)
+        .bind(settlement.result.as_deref())
+        .bind(inner.now());
+    if !next.is_empty() {
+        query = flow::bind_drafts(query, next);
+    }
+    let row = query.fetch_one(pg).await.doing("settle")?;
+    let (applied, marked): (bool, bool) = (row.try_get(0).doing("settle")?, row.try_get(1).doing("settle")?);
+    Ok(match (marked, applied) {
+        (false, _) => SettledIn::NotOurs,
+        (true, false) => SettledIn::LeaseLost,
+        (true, true) => SettledIn::Applied {
+            woken: distinct(next.iter().map(Draft::queue_no).collect()),
+        },
+    })
+}
+
+fn distinct(mut queues: Vec<i64>) -> Vec<i64> {
+    queues.sort_unstable();
+    queues.dedup();
+    queues
+}
+
+struct Written {
+    stand: Stand,
+    /// Whether the transaction is still the one that the marker was set in.
+    marked: bool,
+}
+
+async fn write_outcomes(
+    inner: &Inner,
+    pg: &mut PgConnection,
+    batch: &[Settlement],
+    marker: Option<&str>,
+) -> Result<Written> {
+    let rows = sqlx::query(inner.sql.settle.clone())
+        .bind(column(batch, |s| s.token.id))
+        .bind(column(batch, |s| s.token.epoch))
+        .bind(column(batch, |s| s.token.worker.0))
+        .bind(column(batch, |s| s.ended.as_str()))
+        .bind(column(batch, |s| s.to.as_str()))
+        .bind(column(batch, |s| {
+            i64::try_from(s.delay.as_micros()).unwrap_or(i64::MAX)
+        }))
+        .bind(column(batch, |s| s.error.as_deref()))
+        .bind(column(batch, |s| s.result.as_deref()))
+        .bind(inner.now())
+        .bind(marker)
+        .fetch_all(pg)
+        .await
+        .doing("settle")?;
+    // One row at least: it says whether the marker is there when no token is.
+    let marked = rows.first().map_or(Ok(false), |row| row.try_get(2)).doing("settle")?;
+    let stand = stand(&rows)?;
+    Ok(Written { stand, marked })
+}
+
+/// Next links and compensations; returns the queues that got work.
+async fn write_what_follows(
+    inner: &Inner,
+    pg: &mut PgConnection,
+    settlements: impl Iterator<Item = &Settlement>,
+) -> Result<Vec<i64>> {
+    let mut next = Vec::new();
+    let mut retired = Vec::new();
+    for settlement in settlements {
+        next.extend(settlement.next.iter().cloned());
+        if settlement.to == State::Case {
+            retired.push(settlement.token.id);
+        }
+    }
+    let put = flow::enqueue(inner, pg, &next, false).await.map_err(Error::answered)?;
+    let mut woken = flow::new_queues(&next, &put);
+    if !retired.is_empty() {
+        woken.extend(compensate(inner, pg, &retired).await?);
+    }
+    Ok(distinct(woken))
+}
+
+pub async fn compensate(inner: &Inner, pg: &mut PgConnection, retired: &[i64]) -> Result<Vec<i64>> {
+    let rows = sqlx::query(inner.sql.compensate.clone())
+        .bind(retired)
+        .bind(inner.now())
+        .fetch_all(pg)
+        .await
+        .doing("compensate")?;
+    let queue = |row: &sqlx::postgres::PgRow| row.try_get::<String, _>("queue").map(|q| queue_no(&q));
+    rows.iter()
+        .map(queue)
+        .collect::<sqlx::Result<Vec<i64>>>()
+        .doing("compensate")
+}
