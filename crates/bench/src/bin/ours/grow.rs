@@ -4,7 +4,8 @@
 
 use std::{
     collections::BTreeMap,
-    sync::Arc,
+    pin::Pin,
+    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -13,7 +14,7 @@ use protocol::{Args, DONE, Fill, say, unsupported};
 use rowlock::{Job, Outcome, Rowlock, Staged, Worker};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use std::sync::atomic::Ordering;
+use tokio::task::JoinSet;
 
 use super::{
     drain::{left, until_done, with_claims},
@@ -31,52 +32,51 @@ struct Payload {
     fill: String,
 }
 
-macro_rules! kinds {
-    ($($no:literal $name:ident $kind:literal,)*) => {
-        $(
-            #[derive(Serialize, Deserialize)]
-            #[serde(transparent)]
-            struct $name(Payload);
+/// One kind for each number, named after it.
+#[derive(Serialize, Deserialize)]
+#[serde(transparent)]
+struct Grown<const KIND: usize>(Payload);
 
-            impl Job for $name {
-                const KIND: &'static str = $kind;
-            }
-        )*
+impl<const KIND: usize> Job for Grown<KIND> {
+    const KIND: &'static str = NAMES[KIND];
+}
+
+async fn count<const KIND: usize, DB: Tables>(cx: Staged<Arc<Tally>, DB>, job: Grown<KIND>) -> Outcome<DB> {
+    std::hint::black_box((job.0.number, &job.0.fill));
+    cx.state().count();
+    cx.done().ok()
+}
+
+type Put<'c> = Pin<Box<dyn Future<Output = rowlock::Result<Vec<i64>>> + Send + 'c>>;
+
+macro_rules! kinds {
+    ($($no:literal)*) => {
+        const NAMES: [&str; KINDS_MAX] = [$(concat!("k", $no)),*];
 
         /// Puts payloads of one kind into one queue.
-        async fn put<DB: Tables>(rowlock: &Rowlock<DB>, kind: usize, queue: String, payloads: Vec<Payload>) -> Result<()> {
+        fn put<DB: Tables>(rowlock: &Rowlock<DB>, kind: usize, queue: String, payloads: Vec<Payload>) -> Put<'_> {
             match kind {
                 $($no => {
-                    rowlock.enqueue_all_now(payloads.into_iter().map($name)).queue(queue).await?;
+                    let jobs = payloads.into_iter().map(Grown::<$no>);
+                    rowlock.enqueue_all_now(jobs).queue(queue).into_future()
                 })*
-                _ => anyhow::bail!("there are {KINDS_MAX} kinds, and {kind} is none of them"),
+                _ => unreachable!("kinds are counted before"),
             }
-            Ok(())
         }
 
         /// Handles one kind.
         fn handle<DB: Tables>(worker: Worker<Arc<Tally>, DB>, kind: usize) -> Worker<Arc<Tally>, DB> {
             match kind {
-                $($no => worker.staged(|cx: Staged<Arc<Tally>, DB>, job: $name| count(cx, job.0)),)*
-                _ => worker,
+                $($no => worker.staged(count::<$no, DB>),)*
+                _ => unreachable!("kinds are counted before"),
             }
         }
     };
 }
 
 kinds! {
-    0 K0 "k0", 1 K1 "k1", 2 K2 "k2", 3 K3 "k3", 4 K4 "k4", 5 K5 "k5", 6 K6 "k6", 7 K7 "k7", 8 K8 "k8", 9 K9 "k9",
-    10 K10 "k10", 11 K11 "k11", 12 K12 "k12", 13 K13 "k13", 14 K14 "k14", 15 K15 "k15", 16 K16 "k16", 17 K17 "k17",
-    18 K18 "k18", 19 K19 "k19", 20 K20 "k20", 21 K21 "k21", 22 K22 "k22", 23 K23 "k23", 24 K24 "k24", 25 K25 "k25",
-    26 K26 "k26", 27 K27 "k27", 28 K28 "k28", 29 K29 "k29", 30 K30 "k30", 31 K31 "k31", 32 K32 "k32", 33 K33 "k33",
-    34 K34 "k34", 35 K35 "k35", 36 K36 "k36", 37 K37 "k37", 38 K38 "k38", 39 K39 "k39", 40 K40 "k40", 41 K41 "k41",
-    42 K42 "k42", 43 K43 "k43", 44 K44 "k44", 45 K45 "k45", 46 K46 "k46", 47 K47 "k47", 48 K48 "k48", 49 K49 "k49",
-}
-
-async fn count<DB: Tables>(cx: Staged<Arc<Tally>, DB>, job: Payload) -> Outcome<DB> {
-    std::hint::black_box((job.number, &job.fill));
-    cx.state().count();
-    cx.done().ok()
+    0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32 33 34 35 36 37 38 39 40 41 42 43
+    44 45 46 47 48 49
 }
 
 fn refused(args: &Args) -> bool {
@@ -96,38 +96,51 @@ pub(crate) async fn enqueue<DB: Tables>(rowlock: &Rowlock<DB>, args: &Args) -> R
         return Ok(());
     }
     warm(rowlock).await?;
-    let fill = Fill::new(args.payload);
+    let fill = Arc::new(Fill::new(args.payload));
     let mut lanes: BTreeMap<(usize, usize), Vec<i64>> = BTreeMap::new();
     for number in 0..args.jobs as usize {
         let lane = (number % args.queues, number % args.kinds);
         lanes.entry(lane).or_default().push(number as i64);
     }
-    let chunk = Bulk::best::<DB>(args).chunk as usize;
+    let bulk = Bulk::best::<DB>(args);
+    let pieces = |(lane, numbers): (_, Vec<i64>)| {
+        let pieces: Vec<_> = numbers.chunks(bulk.chunk as usize).map(<[i64]>::to_vec).collect();
+        pieces.into_iter().map(move |numbers| (lane, numbers))
+    };
+    let pieces = Arc::new(Mutex::new(lanes.into_iter().flat_map(pieces).collect::<Vec<_>>()));
     let began = Instant::now();
-    for ((queue_no, kind), numbers) in lanes {
-        for numbers in numbers.chunks(chunk) {
-            let payload = |&number: &i64| Payload {
-                number,
-                fill: fill.of(number),
-            };
-            put(rowlock, kind, queue(queue_no), numbers.iter().map(payload).collect()).await?;
-            DONE.fetch_add(numbers.len() as u64, Ordering::Relaxed);
-        }
+    let mut producers = JoinSet::new();
+    for _ in 0..bulk.producers {
+        let (rowlock, fill, pieces) = (rowlock.clone(), fill.clone(), pieces.clone());
+        let next = move || pieces.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        producers.spawn(async move {
+            while let Some(((queue_no, kind), numbers)) = next() {
+                let payload = |number| Payload {
+                    number,
+                    fill: fill.of(number),
+                };
+                let payloads = numbers.into_iter().map(payload).collect();
+                let put = put(&rowlock, kind, queue(queue_no), payloads).await?;
+                DONE.fetch_add(put.len() as u64, Ordering::Relaxed);
+            }
+            Ok::<(), rowlock::Error>(())
+        });
+    }
+    while let Some(ended) = producers.join_next().await {
+        ended??;
     }
     let seconds = began.elapsed().as_secs_f64();
     say(&json!({"event": "enqueued", "jobs": args.jobs, "seconds": seconds}));
     Ok(())
 }
 
-/// Serves the first `--serve` queues (all unless given) with the tuned concurrency spread over them.
+/// Drains so many jobs from the first `--serve` queues (all unless given), the tuned concurrency spread over them.
 pub(crate) async fn drain<DB: Tables>(rowlock: &Rowlock<DB>, args: &Args) -> Result<()> {
     if refused(args) {
         return Ok(());
     }
     let served = args.serve.unwrap_or(args.queues).clamp(1, args.queues);
-    let jobs = (0..args.jobs as usize)
-        .filter(|number| number % args.queues < served)
-        .count() as u64;
+    let jobs = args.jobs;
     let tally = Tally::new(jobs, false);
     let best = Tuning::best::<DB>("noop");
     let slots = args.concurrency.unwrap_or(best.concurrency).div_ceil(served);
