@@ -15,6 +15,8 @@ use crate::bench::Bench;
 use crate::programs::{Kind, Role};
 use crate::progress::Progress;
 
+pub(crate) use growth::PROCESSES;
+
 /// One group of lanes, run together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Group {

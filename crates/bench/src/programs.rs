@@ -64,7 +64,7 @@ const PEERS: [Peer; 10] = [
     peer("pgboss", Source::Node("pgboss.mjs"), Kind::Postgres),
     peer("river-sqlite", Source::Cargo("river"), Kind::Sqlite),
     peer("apalis-sqlite", Source::Cargo("apalis-sqlite"), Kind::Sqlite),
-    peer("graphile-sqlite", Source::Cargo("graphile-sqlite"), Kind::Sqlite),
+    peer("taskito", Source::Cargo("taskito"), Kind::Sqlite),
 ];
 
 /// A program that starts.

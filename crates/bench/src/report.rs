@@ -12,6 +12,8 @@ use crate::machine;
 use crate::picture;
 use crate::verdict::{LANES, Measured, Verdict, judge};
 
+pub(crate) use self::detail::ranked;
+
 /// Wide enough for every column on one line; files have no terminal to fit.
 const WIDTH: u16 = 180;
 
