@@ -208,6 +208,11 @@ impl Programs {
                 self.all.push(Arc::new(program));
                 return;
             }
+            // The ceilings have no name and no settings worth asking for.
+            Said::Unsupported(_) if program.role == Role::Ceiling => {
+                self.all.push(Arc::new(program));
+                return;
+            }
             Said::Stalled { .. } => "`about` did not end".to_owned(),
             Said::Unsupported(why) | Said::Failed(why) => format!("`about`: {why}"),
         };

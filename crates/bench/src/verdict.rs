@@ -162,9 +162,9 @@ pub(crate) struct Measured<'a> {
 }
 
 impl Measured<'_> {
-    /// Our median of a case's own figure.
+    /// Our median of a case's own figure; if every round stalled, how far they came.
     pub(crate) fn ours(&self, name: &str) -> Option<f64> {
-        self.samples.median(name, "ours", case(name).value)
+        self.reached(name, "ours")
     }
 
     pub(crate) fn ceiling(&self, name: &str) -> Option<f64> {

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::bench::{Attempt, Bench};
-use crate::lanes::store::{Rows, fill};
+use crate::lanes::store::{PATTERN, Rows, fill};
 use crate::place::Place;
 use crate::programs::{Kind, Program, Role};
 use crate::sample::{Ended, Sample};
@@ -18,7 +18,7 @@ pub(crate) const PROCESSES: [usize; 5] = [1, 2, 4, 8, 16];
 /// Queues the worker serves, of however many there are.
 const SERVED: usize = 100;
 /// Jobs in each queue that is only there.
-const JOBS_PER_QUEUE: usize = 10;
+const JOBS_PER_QUEUE: u64 = 10;
 
 fn ours(bench: &Bench) -> Option<Arc<Program>> {
     bench
@@ -142,7 +142,7 @@ async fn plain(bench: &mut Bench, program: &Program, round: usize, case: &str, f
         return;
     };
     let filled = match future {
-        Some(rows) => fill(program, &place.url(), Rows::Future, rows).await,
+        Some(rows) => fill(program, &place.url(), &PATTERN, Rows::Future, rows).await,
         None => Ok(()),
     };
     if let Err(error) = filled {
@@ -162,30 +162,37 @@ async fn plain(bench: &mut Bench, program: &Program, round: usize, case: &str, f
 
 /// A hundred queues with work, alone or among thousands that nobody here serves.
 async fn queues(bench: &mut Bench, program: &Program, round: usize, case: &str, crowded: bool) {
-    let all = bench.sizes.queues;
-    let others = if crowded { JOBS_PER_QUEUE * SERVED } else { 0 };
-    let attempt = attempt(bench, case, program, round, bench.sizes.growth + others);
+    let attempt = attempt(bench, case, program, round, bench.sizes.growth);
     let Some(place) = bench.fresh(Kind::Postgres, &attempt).await else {
         return;
     };
-    let served = SERVED.to_string();
-    let own = bench.sizes.growth.to_string();
-    let mut ready = true;
-    if crowded {
-        let (count, queues) = ((all * JOBS_PER_QUEUE).to_string(), all.to_string());
-        ready = bench
-            .prepared(
-                &attempt,
-                &place,
-                &["grow-enqueue", "--jobs", &count, "--queues", &queues],
+    let others = (bench.sizes.queues - SERVED) as u64;
+    let filled = match crowded {
+        true => {
+            fill(
+                program,
+                &place.url(),
+                &["grow-enqueue", "--jobs", "1"],
+                Rows::Crowd(others),
+                others * JOBS_PER_QUEUE,
             )
-            .await;
-    }
-    let more = ["grow-enqueue", "--jobs", &own, "--queues", &served];
-    if ready && bench.prepared(&attempt, &place, &more).await {
-        let count = attempt.jobs.to_string();
-        let queues = if crowded { all.to_string() } else { served.clone() };
-        let words = ["grow-drain", "--jobs", &count, "--queues", &queues, "--serve", &served];
+            .await
+        }
+        false => Ok(()),
+    };
+    let (count, served, known) = (attempt.jobs.to_string(), SERVED.to_string(), (SERVED + 1).to_string());
+    if let Err(error) = filled {
+        bench.record(attempt.sample(Ended::Failed).note(format!("{error:#}")));
+    } else if bench
+        .prepared(
+            &attempt,
+            &place,
+            &["grow-enqueue", "--jobs", &count, "--queues", &served],
+        )
+        .await
+    {
+        // One queue more than it serves: it need not find the whole database empty.
+        let words = ["grow-drain", "--jobs", &count, "--queues", &known, "--serve", &served];
         bench.timed(&attempt, &place, &words).await;
     }
     place.remove(&bench.server).await;

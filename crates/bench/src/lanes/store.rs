@@ -14,7 +14,10 @@ use crate::place::Place;
 use crate::programs::{Kind, Program, Role};
 use crate::sample::Ended;
 use crate::server;
+use crate::verb::{self, Said};
 
+/// The job whose like is written.
+pub(super) const PATTERN: [&str; 7] = ["enqueue", "--jobs", "1", "--payload", "200", "--kind", "noop"];
 /// Rows per statement.
 const CHUNK: u64 = 500_000;
 const CASES: [&str; 3] = ["fill-empty", "fill-backlog", "fill-history"];
@@ -28,6 +31,8 @@ pub(super) enum Rows {
     Future,
     /// Done.
     History,
+    /// Due now, spread over this many queues that nobody serves.
+    Crowd(u64),
 }
 
 /// Fills the three states, then drains each in every round.
@@ -94,7 +99,7 @@ async fn prepare(bench: &Bench, program: &Program, place: &Place, rows: Option<R
         anyhow::bail!("only on PostgreSQL");
     };
     if let Some(rows) = rows {
-        fill(program, url, rows, bench.sizes.filled).await?;
+        fill(program, url, &PATTERN, rows, bench.sizes.filled).await?;
     }
     let settings = ["log_min_duration_statement = 0", "log_parameter_max_length = 0"];
     for setting in settings {
@@ -167,16 +172,10 @@ fn entries(log: &str) -> Vec<String> {
 }
 
 /// Writes rows of the shape that the program itself writes: one job of its own is the pattern, and is taken away.
-pub(super) async fn fill(program: &Program, url: &str, rows: Rows, count: u64) -> Result<()> {
-    let said = crate::verb::run(
-        program,
-        url,
-        &["enqueue", "--jobs", "1", "--payload", "200", "--kind", "noop"],
-        30,
-    )
-    .await;
+pub(super) async fn fill(program: &Program, url: &str, pattern: &[&str], rows: Rows, count: u64) -> Result<()> {
+    let said = verb::run(program, url, pattern, 30).await;
     anyhow::ensure!(
-        matches!(said, crate::verb::Said::Done(_)),
+        matches!(said, Said::Done(_)),
         "the pattern could not be enqueued: {said:?}"
     );
     let mut connection = server::open(url).await?;
@@ -198,7 +197,7 @@ pub(super) async fn fill(program: &Program, url: &str, rows: Rows, count: u64) -
         let mut from = 1;
         while from <= count {
             let to = (from + CHUNK - 1).min(count);
-            server::execute(&mut connection, &bodies(from, to)).await?;
+            server::execute(&mut connection, &bodies(rows, from, to)).await?;
             server::execute(&mut connection, &places(rows, from, to)).await?;
             from = to + 1;
         }
@@ -214,19 +213,25 @@ pub(super) async fn fill(program: &Program, url: &str, rows: Rows, count: u64) -
     result
 }
 
-fn bodies(from: u64, to: u64) -> String {
+fn bodies(rows: Rows, from: u64, to: u64) -> String {
+    let queue = match rows {
+        Rows::Crowd(queues) => format!("'other' || n % {queues}"),
+        Rows::Backlog | Rows::Future | Rows::History => "p.queue".to_owned(),
+    };
     format!(
         "insert into rowlock.job (id, uid, kind, version, queue, priority, attempts_max, payload, position, created_at)
-         select n, gen_random_uuid(), p.kind, p.version, p.queue, p.priority, p.attempts_max,
+         select n, gen_random_uuid(), p.kind, p.version, {queue}, p.priority, p.attempts_max,
            ('{{\"number\":' || n || ',\"fill\":\"' || repeat(md5(n::text), 5) || '\"}}')::json, p.position, now()
          from bench_pattern p cross join generate_series({from}, {to}) n"
     )
 }
 
 fn places(rows: Rows, from: u64, to: u64) -> String {
-    let due = match rows {
-        Rows::Backlog => "now()",
-        Rows::Future => "now() + interval '1 day'",
+    let (queue_no, due) = match rows {
+        Rows::Backlog => ("p.queue_no".to_owned(), "now()"),
+        Rows::Future => ("p.queue_no".to_owned(), "now() + interval '1 day'"),
+        // Any number that is not that of a served queue: it stands on both sides of theirs in the index.
+        Rows::Crowd(queues) => (format!("hashtextextended('other' || n % {queues}, 0)"), "now()"),
         Rows::History => {
             return format!(
                 "insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at)
@@ -236,7 +241,7 @@ fn places(rows: Rows, from: u64, to: u64) -> String {
     };
     format!(
         "insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
-         select p.queue_no, p.kind_no, false, p.priority, {due}, n, 0, 0, p.attempts_max
+         select {queue_no}, p.kind_no, false, p.priority, {due}, n, 0, 0, p.attempts_max
          from bench_pattern p cross join generate_series({from}, {to}) n"
     )
 }

@@ -36,20 +36,81 @@ pub(super) fn columns(name: &str) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// A table per case, once each.
+/// A table per case, once each; cases that only ours ran share one.
 pub(super) fn tables(bench: &Bench, verdicts: &[Verdict]) -> String {
     let mut shown: Vec<&str> = Vec::new();
     let mut text = String::new();
     for verdict in verdicts {
-        for name in verdict.lane.cases {
-            if shown.contains(name) || bench.samples.programs(name).is_empty() {
-                continue;
-            }
-            shown.push(name);
+        let new = verdict.lane.cases.iter().copied();
+        let new: Vec<&str> = new
+            .filter(|name| !shown.contains(name) && !bench.samples.programs(name).is_empty())
+            .collect();
+        shown.extend(&new);
+        let (alone, compared): (Vec<&str>, Vec<&str>) = new.into_iter().partition(|name| is_ours_alone(bench, name));
+        for name in compared {
             text.push_str(&one(bench, verdict.lane.name, case(name)));
+        }
+        if !alone.is_empty() {
+            text.push_str(&own(bench, verdict, &alone));
         }
     }
     text
+}
+
+fn is_ours_alone(bench: &Bench, name: &str) -> bool {
+    bench.samples.programs(name) == ["ours"]
+}
+
+fn own(bench: &Bench, verdict: &Verdict, names: &[&str]) -> String {
+    let first = case(names[0]);
+    let columns: Vec<_> = columns(first.name)
+        .iter()
+        .filter(|(value, _)| *value != first.value)
+        .collect();
+    let mut header = vec!["case", "what", first.unit, "min–max", "rounds"];
+    header.extend(columns.iter().map(|(_, heading)| *heading));
+    header.push("note");
+    let mut table = table(&header);
+    for name in names {
+        let case = case(name);
+        let mut row = vec![case.name.to_owned(), case.title.to_owned()];
+        row.extend(figures(bench, case, "ours", columns.iter().map(|(value, _)| *value)));
+        table.add_row(row);
+    }
+    let mut text = format!(
+        "\n{} · {}, ours{}\n{table}\n",
+        verdict.lane.name,
+        verdict.lane.title,
+        reduced(bench)
+    );
+    let settings = bench
+        .programs
+        .find("ours")
+        .and_then(|known| known.settings(first.settings).map(str::to_owned));
+    if let Some(settings) = settings {
+        text.push_str(&format!("  ours: {settings}\n"));
+    }
+    text
+}
+
+fn reduced(bench: &Bench) -> &'static str {
+    if bench.sizes.reduced { ", reduced" } else { "" }
+}
+
+/// Median, ends, rounds, the further values and the note of one program in one case.
+fn figures<'a>(bench: &Bench, case: Case, program: &str, more: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let spread = bench.samples.spread(case.name, program, case.value);
+    let mut row = vec![
+        spread.map_or_else(dash, |spread| number(spread.median)),
+        spread.map_or_else(dash, |spread| format!("{}–{}", number(spread.min), number(spread.max))),
+        spread.map_or_else(|| "0".to_owned(), |spread| spread.count.to_string()),
+    ];
+    for value in more {
+        let median = bench.samples.median(case.name, program, value);
+        row.push(median.map_or_else(dash, number));
+    }
+    row.push(note(bench, case, program));
+    row
 }
 
 fn one(bench: &Bench, lane: &str, case: Case) -> String {
@@ -69,18 +130,10 @@ fn one(bench: &Bench, lane: &str, case: Case) -> String {
                 .find(&program)
                 .map_or_else(dash, |known| known.full_name()),
         ];
-        let spread = bench.samples.spread(case.name, &program, case.value);
-        row.push(spread.map_or_else(dash, |spread| number(spread.median)));
-        row.push(spread.map_or_else(dash, |spread| format!("{}–{}", number(spread.min), number(spread.max))));
-        row.push(spread.map_or_else(|| "0".to_owned(), |spread| spread.count.to_string()));
-        for (value, _) in &columns {
-            let median = bench.samples.median(case.name, &program, value);
-            row.push(median.map_or_else(dash, number));
-        }
-        row.push(note(bench, case, &program));
+        row.extend(figures(bench, case, &program, columns.iter().map(|(value, _)| *value)));
         table.add_row(row);
     }
-    let reduced = if bench.sizes.reduced { ", reduced" } else { "" };
+    let reduced = reduced(bench);
     let better = if case.better == Better::Less {
         ", less is better"
     } else {

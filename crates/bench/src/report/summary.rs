@@ -1,5 +1,7 @@
 //! The one object of `--json` and summary.json.
 
+use std::path::Path;
+
 use serde_json::{Map, Value, json};
 
 use super::detail::columns;
@@ -19,8 +21,7 @@ pub(super) fn object(bench: &Bench, verdicts: &[Verdict]) -> Value {
         programs.insert(program.name.clone(), program.about.clone());
     }
     json!({
-        // As it was given or chosen, below the tree: a run folder can be moved.
-        "run": bench.out.file_name().map(|name| name.to_string_lossy()),
+        "run": run_name(&bench.out),
         "reduced": bench.sizes.reduced,
         "rounds": bench.sizes.rounds,
         "lanes": lanes,
@@ -28,6 +29,16 @@ pub(super) fn object(bench: &Bench, verdicts: &[Verdict]) -> Value {
         "left_out": bench.programs.left_out,
         "violations": bench.violations,
     })
+}
+
+/// The folder below the tree; of one elsewhere only its name, for a path says where somebody's home is.
+fn run_name(out: &Path) -> String {
+    let shown = if out.is_absolute() {
+        out.file_name().map(Path::new)
+    } else {
+        Some(out)
+    };
+    shown.unwrap_or(out).display().to_string()
 }
 
 fn lane(bench: &Bench, verdict: &Verdict) -> Value {
@@ -80,4 +91,15 @@ fn programs(bench: &Bench, name: &str) -> Value {
         programs.insert(program.to_owned(), Value::Object(one));
     }
     json!({"unit": about.unit, "programs": programs})
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_run_is_named_without_a_home() {
+        assert_eq!(run_name(Path::new("bench/runs/2026-11-15")), "bench/runs/2026-11-15");
+        assert_eq!(run_name(Path::new("/home/me/out")), "out");
+    }
 }
