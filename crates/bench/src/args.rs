@@ -26,15 +26,18 @@ pub(crate) struct Args {
     /// Where samples, tables and pictures go; bench/runs/<date> unless given
     #[arg(long)]
     pub(crate) out: Option<PathBuf>,
+    /// Measure nothing: write the tables and pictures of this run's folder again
+    #[arg(long)]
+    pub(crate) redraw: Option<PathBuf>,
     /// The server, given by xtask
     #[arg(long, env = "ROWLOCK_BENCH_URL", hide = true)]
-    pub(crate) url: String,
+    pub(crate) url: Option<String>,
     /// The server's log, in which statements are counted
     #[arg(long, env = "ROWLOCK_BENCH_LOG", hide = true)]
-    pub(crate) log: PathBuf,
+    pub(crate) log: Option<PathBuf>,
     /// A folder that goes with the run
     #[arg(long, env = "ROWLOCK_BENCH_DIR", hide = true)]
-    pub(crate) dir: PathBuf,
+    pub(crate) dir: Option<PathBuf>,
 }
 
 fn lane(text: &str) -> Result<String, String> {

@@ -3,14 +3,15 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
 use crate::args::Args;
 use crate::case::case;
 use crate::place::Place;
-use crate::programs::{self, Kind, Program, Programs};
+use crate::programs::{self, Kind, Program};
 use crate::progress::Progress;
+use crate::run::Run;
 use crate::sample::{Ended, Sample, Samples};
 use crate::server::{Counters, Server};
 use crate::sizes::Sizes;
@@ -24,17 +25,10 @@ const STALLS_MAX: usize = 2;
 /// Everything a lane needs.
 #[derive(Debug)]
 pub(crate) struct Bench {
-    pub(crate) sizes: Sizes,
-    pub(crate) json: bool,
-    pub(crate) out: PathBuf,
+    pub(crate) run: Run,
     pub(crate) dir: PathBuf,
     pub(crate) server: Server,
-    pub(crate) programs: Programs,
-    pub(crate) samples: Samples,
     pub(crate) progress: Progress,
-    /// Effects lost or doubled, in words.
-    pub(crate) violations: Vec<String>,
-    lanes: Vec<String>,
     places: usize,
 }
 
@@ -70,26 +64,27 @@ impl Bench {
         if lanes.iter().any(|lane| lane == "S8") {
             kinds.push(Kind::Sqlite);
         }
-        let server = Server::connect(&args.url, args.log.clone()).await?;
+        let (Some(url), Some(log), Some(dir)) = (&args.url, &args.log, &args.dir) else {
+            bail!("no server; start the benchmark by `cargo xtask bench`");
+        };
+        let server = Server::connect(url, log.clone()).await?;
         let programs = programs::prepare(&args.peers, &kinds).await?;
-        Ok(Bench {
+        let run = Run {
             sizes,
             json: args.json,
             samples: Samples::open(&out.join("samples.jsonl"))?,
             out,
-            dir: args.dir.clone(),
-            server,
             programs,
-            progress: Progress::new(0.0),
             violations: Vec::new(),
             lanes,
+        };
+        Ok(Bench {
+            run,
+            dir: dir.clone(),
+            server,
+            progress: Progress::new(0.0),
             places: 0,
         })
-    }
-
-    /// Whether one of these lanes was asked for.
-    pub(crate) fn wants(&self, lanes: &[&str]) -> bool {
-        lanes.iter().any(|lane| self.lanes.iter().any(|wanted| wanted == lane))
     }
 
     /// A database with the program's own schema; a sample says why if there is none.
@@ -155,7 +150,7 @@ impl Bench {
                 attempt.round + 1
             );
             eprintln!("VIOLATION: {text}");
-            self.violations.push(text);
+            self.run.violations.push(text);
         }
     }
 
@@ -163,18 +158,18 @@ impl Bench {
     pub(crate) fn record(&mut self, sample: Sample) {
         let figure = describe(&sample);
         self.progress.step(sample.round, &sample.program, &figure);
-        self.samples.add(sample);
+        self.run.samples.add(sample);
     }
 
     /// Whether the program has stalled too often, or said that it cannot.
     pub(crate) fn has_given_up(&self, case: &str, program: &str) -> bool {
-        self.samples.count(case, program, Ended::Stalled) >= STALLS_MAX
-            || self.samples.count(case, program, Ended::Unsupported) > 0
+        self.run.samples.count(case, program, Ended::Stalled) >= STALLS_MAX
+            || self.run.samples.count(case, program, Ended::Unsupported) > 0
     }
 
     /// The programs in the order of a round: each begins one later than in the round before.
     pub(crate) fn order(&self, kind: Kind, round: usize) -> Vec<Arc<Program>> {
-        let mut programs = self.programs.on(kind);
+        let mut programs = self.run.programs.on(kind);
         let shift = round % programs.len().max(1);
         programs.rotate_left(shift);
         programs

@@ -49,7 +49,7 @@ const GROUPS: [(Group, &str, &[&str]); 11] = [
 
 /// Runs what was asked for. A lane that cannot run leaves samples that say so.
 pub(crate) async fn run(bench: &mut Bench) {
-    let wanted: Vec<_> = GROUPS.iter().filter(|(_, _, lanes)| bench.wants(lanes)).collect();
+    let wanted: Vec<_> = GROUPS.iter().filter(|(_, _, lanes)| bench.run.wants(lanes)).collect();
     let guesses: Vec<(usize, f64)> = wanted.iter().map(|(group, ..)| plan(bench, *group)).collect();
     bench.progress = Progress::new(guesses.iter().map(|(_, seconds)| seconds).sum());
     for ((group, name, _), (steps, guess_s)) in wanted.into_iter().zip(guesses) {
@@ -72,11 +72,16 @@ pub(crate) async fn run(bench: &mut Bench) {
 
 /// Steps of a group and a guess of its seconds, for the time shown as left; the guesses are those of a small machine.
 fn plan(bench: &Bench, group: Group) -> (usize, f64) {
-    let sizes = &bench.sizes;
-    let programs = bench.programs.on(Kind::Postgres).len();
-    let peers = bench.programs.all.iter().filter(|program| program.role == Role::Peer);
+    let sizes = &bench.run.sizes;
+    let programs = bench.run.programs.on(Kind::Postgres).len();
+    let peers = bench
+        .run
+        .programs
+        .all
+        .iter()
+        .filter(|program| program.role == Role::Peer);
     let peers = peers.filter(|program| program.on.contains(&Kind::Postgres)).count();
-    let on_sqlite = bench.programs.on(Kind::Sqlite).len();
+    let on_sqlite = bench.run.programs.on(Kind::Sqlite).len();
     let rounds = sizes.rounds;
     let each = |steps: usize, seconds: f64| (steps, steps as f64 * seconds);
     match group {

@@ -15,6 +15,7 @@ mod place;
 mod programs;
 mod progress;
 mod report;
+mod run;
 mod sample;
 mod server;
 mod sizes;
@@ -29,6 +30,7 @@ use clap::Parser;
 
 use crate::args::Args;
 use crate::bench::Bench;
+use crate::run::Run;
 
 /// A job's effect was lost or doubled somewhere in the run.
 const VIOLATED: u8 = 3;
@@ -60,11 +62,18 @@ async fn main() -> ExitCode {
 }
 
 async fn run(args: &Args) -> Result<Vec<String>> {
-    let mut bench = Bench::prepare(args).await?;
-    lanes::run(&mut bench).await;
-    let said = report::write(&bench).await.context("could not write the report")?;
+    let run = match &args.redraw {
+        Some(dir) => Run::read(dir, args.json)?,
+        None => {
+            let mut bench = Bench::prepare(args).await?;
+            lanes::run(&mut bench).await;
+            report::save(&bench.run, "machine.txt", &machine::describe(&bench).await)?;
+            bench.run
+        }
+    };
+    let said = report::write(&run).context("could not write the report")?;
     print!("{said}");
-    Ok(bench.violations)
+    Ok(run.violations)
 }
 
 /// Waits for ctrl-c or a request to end, and says what the exit code is then.

@@ -9,11 +9,11 @@ use self::bars::{Bar, Panel};
 use self::canvas::Canvas;
 use self::lines::Series;
 use self::ranges::Range;
-use crate::bench::Bench;
 use crate::case::{Case, case};
 use crate::lanes::PROCESSES;
 use crate::programs::Role;
 use crate::report::ranked;
+use crate::run::Run;
 use crate::sample::Ended;
 use crate::verdict::{Measured, Verdict, wal_bytes};
 
@@ -21,38 +21,38 @@ use crate::verdict::{Measured, Verdict, wal_bytes};
 const SMOOTH_S: usize = 5;
 
 /// The lane's picture; `None` when nothing was measured in it.
-pub(crate) fn draw(bench: &Bench, verdict: &Verdict) -> Option<String> {
+pub(crate) fn draw(run: &Run, verdict: &Verdict) -> Option<String> {
     let cases = verdict.lane.cases;
-    if cases.iter().all(|name| bench.samples.programs(name).is_empty()) {
+    if cases.iter().all(|name| run.samples.programs(name).is_empty()) {
         return None;
     }
     let title = format!("{} · {}", verdict.lane.name, verdict.lane.title);
-    let mut canvas = Canvas::titled(&title, &below(bench, verdict));
+    let mut canvas = Canvas::titled(&title, &below(run, verdict));
     match verdict.lane.name {
-        "S4" => pickups(bench, &mut canvas, cases),
-        "S5" => hold(bench, &mut canvas),
-        "S6" => store(bench, &mut canvas),
-        "S7" => wal(bench, &mut canvas),
-        "S9" => idle(bench, &mut canvas),
-        "S10" => processes(bench, &mut canvas),
-        "S11" => defaults(bench, &mut canvas),
-        "growth" => growth(bench, &mut canvas),
+        "S4" => pickups(run, &mut canvas, cases),
+        "S5" => hold(run, &mut canvas),
+        "S6" => store(run, &mut canvas),
+        "S7" => wal(run, &mut canvas),
+        "S9" => idle(run, &mut canvas),
+        "S10" => processes(run, &mut canvas),
+        "S11" => defaults(run, &mut canvas),
+        "growth" => growth(run, &mut canvas),
         "S2" => {
-            programs(bench, &mut canvas, case("book-next"), Some("book"));
-            programs(bench, &mut canvas, case("book"), None);
+            programs(run, &mut canvas, case("book-next"), Some("book"));
+            programs(run, &mut canvas, case("book"), None);
         }
-        "S3" => programs(bench, &mut canvas, case("book-batch"), Some("book")),
+        "S3" => programs(run, &mut canvas, case("book-batch"), Some("book")),
         _ => cases
             .iter()
-            .for_each(|name| programs(bench, &mut canvas, case(name), None)),
+            .for_each(|name| programs(run, &mut canvas, case(name), None)),
     }
     Some(canvas.finish())
 }
 
 /// What holds for the whole picture: rounds, size, target.
-fn below(bench: &Bench, verdict: &Verdict) -> String {
-    let size = if bench.sizes.reduced { "reduced size, " } else { "" };
-    let rounds = match bench.sizes.rounds {
+fn below(run: &Run, verdict: &Verdict) -> String {
+    let size = if run.sizes.reduced { "reduced size, " } else { "" };
+    let rounds = match run.sizes.rounds {
         1 => "1 round".to_owned(),
         many => format!("median of {many} rounds, whiskers from least to most"),
     };
@@ -64,12 +64,12 @@ fn below(bench: &Bench, verdict: &Verdict) -> String {
     format!("{size}{rounds}; target: {}{met}", verdict.lane.target)
 }
 
-fn role(bench: &Bench, program: &str) -> Role {
-    bench.programs.find(program).map_or(Role::Peer, |known| known.role)
+fn role(run: &Run, program: &str) -> Role {
+    run.programs.find(program).map_or(Role::Peer, |known| known.role)
 }
 
-fn label(bench: &Bench, program: &str) -> String {
-    match role(bench, program) {
+fn label(run: &Run, program: &str) -> String {
+    match role(run, program) {
         Role::Ours => "rowlock".to_owned(),
         Role::Ceiling => "ceiling (raw SQL)".to_owned(),
         Role::Peer => program.to_owned(),
@@ -77,12 +77,12 @@ fn label(bench: &Bench, program: &str) -> String {
 }
 
 /// Every program of a case, best first. A ceiling can come from another case.
-fn programs(bench: &Bench, canvas: &mut Canvas, case: Case, ceiling_case: Option<&str>) {
-    let mut bars: Vec<Bar> = ranked(bench, case)
+fn programs(run: &Run, canvas: &mut Canvas, case: Case, ceiling_case: Option<&str>) {
+    let mut bars: Vec<Bar> = ranked(run, case)
         .iter()
-        .map(|program| bar(bench, case, program))
+        .map(|program| bar(run, case, program))
         .collect();
-    if let Some(spread) = ceiling_case.and_then(|name| bench.samples.spread(name, "ceiling", case.value)) {
+    if let Some(spread) = ceiling_case.and_then(|name| run.samples.spread(name, "ceiling", case.value)) {
         let bar = Bar::of("bare transaction", Role::Ceiling, spread);
         let place = bars
             .iter()
@@ -100,15 +100,15 @@ fn programs(bench: &Bench, canvas: &mut Canvas, case: Case, ceiling_case: Option
     );
 }
 
-fn bar(bench: &Bench, case: Case, program: &str) -> Bar {
-    let (role, mut label) = (role(bench, program), label(bench, program));
+fn bar(run: &Run, case: Case, program: &str) -> Bar {
+    let (role, mut label) = (role(run, program), label(run, program));
     if role == Role::Ceiling && case.name.starts_with("book") {
         label = "bare transaction".to_owned();
     }
-    if let Some(spread) = bench.samples.spread(case.name, program, case.value) {
+    if let Some(spread) = run.samples.spread(case.name, program, case.value) {
         return Bar::of(label, role, spread);
     }
-    let stalled = bench.samples.spread_of(case.name, program, case.value, Ended::Stalled);
+    let stalled = run.samples.spread_of(case.name, program, case.value, Ended::Stalled);
     match stalled {
         Some(spread) if case.name == "stuck" => Bar {
             note: Some(format!("not within {:.0} s", spread.median)),
@@ -119,18 +119,18 @@ fn bar(bench: &Bench, case: Case, program: &str) -> Bar {
             ..Bar::of(label, role, spread)
         },
         None => {
-            let why = bench.samples.why_not(case.name, program).unwrap_or_default();
+            let why = run.samples.why_not(case.name, program).unwrap_or_default();
             Bar::none(label, role, &why)
         }
     }
 }
 
-fn pickups(bench: &Bench, canvas: &mut Canvas, cases: &[&str]) {
+fn pickups(run: &Run, canvas: &mut Canvas, cases: &[&str]) {
     let mut rows = Vec::new();
     for name in cases {
-        for program in ranked(bench, case(name)) {
+        for program in ranked(run, case(name)) {
             let value = |value| {
-                let samples = &bench.samples;
+                let samples = &run.samples;
                 let stalled = || {
                     samples
                         .spread_of(name, &program, value, Ended::Stalled)
@@ -146,10 +146,10 @@ fn pickups(bench: &Bench, canvas: &mut Canvas, cases: &[&str]) {
                 "pickup-load" => ", half load",
                 _ => "",
             };
-            let missing = bench.samples.spread_of(name, &program, "missing", Ended::Stalled);
+            let missing = run.samples.spread_of(name, &program, "missing", Ended::Stalled);
             rows.push(Range {
-                label: format!("{}{more}", label(bench, &program)),
-                ours: role(bench, &program) == Role::Ours,
+                label: format!("{}{more}", label(run, &program)),
+                ours: role(run, &program) == Role::Ours,
                 p50,
                 p95,
                 p99,
@@ -160,13 +160,13 @@ fn pickups(bench: &Bench, canvas: &mut Canvas, cases: &[&str]) {
     ranges::draw(canvas, "from commit to the start of the handler", &rows);
 }
 
-fn hold(bench: &Bench, canvas: &mut Canvas) {
+fn hold(run: &Run, canvas: &mut Canvas) {
     let mut all = Vec::new();
-    let short_s = bench.sizes.hold_peers_s as usize;
-    for program in bench.samples.programs("hold") {
-        for sample in bench.samples.of("hold", program) {
-            let ours = role(bench, program) == Role::Ours;
-            all.push((label(bench, program), ours, sample.series.clone()));
+    let short_s = run.sizes.hold_peers_s as usize;
+    for program in run.samples.programs("hold") {
+        for sample in run.samples.of("hold", program) {
+            let ours = role(run, program) == Role::Ours;
+            all.push((label(run, program), ours, sample.series.clone()));
         }
     }
     let series = |label: &str, ours, values: &[f64]| Series {
@@ -188,18 +188,18 @@ fn hold(bench: &Bench, canvas: &mut Canvas) {
     let ours = all.iter().filter(|(_, ours, values)| *ours && values.len() > short_s);
     let ours: Vec<Series> = ours.map(|(label, ours, values)| series(label, *ours, values)).collect();
     if !ours.is_empty() {
-        lines::draw(canvas, &panel(format!("rowlock, {} s", bench.sizes.hold_ours_s), ours));
+        lines::draw(canvas, &panel(format!("rowlock, {} s", run.sizes.hold_ours_s), ours));
     }
 }
 
 /// Our own cases as rows of one panel.
-fn own(bench: &Bench, canvas: &mut Canvas, title: &str, (value, unit): (&str, &str), rows: &[(&str, &str)]) {
+fn own(run: &Run, canvas: &mut Canvas, title: &str, (value, unit): (&str, &str), rows: &[(&str, &str)]) {
     let mut bars = Vec::new();
     for (name, label) in rows {
-        match bench.samples.spread(name, "ours", value) {
+        match run.samples.spread(name, "ours", value) {
             Some(spread) => bars.push(Bar::of(*label, Role::Ours, spread)),
             None => {
-                let why = bench.samples.why_not(name, "ours");
+                let why = run.samples.why_not(name, "ours");
                 bars.extend(why.map(|why| Bar::none(*label, Role::Ours, &why)));
             }
         }
@@ -214,8 +214,8 @@ fn own(bench: &Bench, canvas: &mut Canvas, title: &str, (value, unit): (&str, &s
     );
 }
 
-fn store(bench: &Bench, canvas: &mut Canvas) {
-    let rows = format!("{}M", bench.sizes.filled / 1_000_000);
+fn store(run: &Run, canvas: &mut Canvas) {
+    let rows = format!("{}M", run.sizes.filled / 1_000_000);
     let (backlog, history) = (format!("{rows} in backlog"), format!("{rows} in history"));
     let rows = [
         ("fill-empty", "empty tables"),
@@ -223,26 +223,26 @@ fn store(bench: &Bench, canvas: &mut Canvas) {
         ("fill-history", history.as_str()),
     ];
     let title = "time the server spends claiming, per job";
-    own(bench, canvas, title, ("claim_us_per_job", "µs"), &rows);
-    own(bench, canvas, "no-op jobs drained", ("per_s", "jobs/s"), &rows);
+    own(run, canvas, title, ("claim_us_per_job", "µs"), &rows);
+    own(run, canvas, "no-op jobs drained", ("per_s", "jobs/s"), &rows);
 }
 
-fn wal(bench: &Bench, canvas: &mut Canvas) {
+fn wal(run: &Run, canvas: &mut Canvas) {
     let measured = Measured {
-        samples: &bench.samples,
-        programs: &bench.programs,
+        samples: &run.samples,
+        programs: &run.programs,
     };
     let mut figures: Vec<(f64, Bar)> = Vec::new();
-    for program in bench.samples.programs("drain") {
+    for program in run.samples.programs("drain") {
         let Some(sum) = wal_bytes(&measured, program) else {
             continue;
         };
-        let part = |name| bench.samples.median(name, program, "wal_per_job").unwrap_or_default();
-        let keeps = bench.programs.find(program).and_then(|known| known.keeps_history());
+        let part = |name| run.samples.median(name, program, "wal_per_job").unwrap_or_default();
+        let keeps = run.programs.find(program).and_then(|known| known.keeps_history());
         let history = if keeps == Some(false) { ", no history" } else { "" };
         let bar = Bar {
-            label: format!("{}{history}", label(bench, program)),
-            role: role(bench, program),
+            label: format!("{}{history}", label(run, program)),
+            role: role(run, program),
             parts: vec![part("enqueue"), part("drain")],
             whisker: None,
             note: None,
@@ -260,17 +260,17 @@ fn wal(bench: &Bench, canvas: &mut Canvas) {
     );
 }
 
-fn idle(bench: &Bench, canvas: &mut Canvas) {
+fn idle(run: &Run, canvas: &mut Canvas) {
     for (title, value, unit) in [
         ("statements while idle", "statements_per_s", "statements/s"),
         ("resident memory", "resident_mb", "MB"),
     ] {
         let mut bars = Vec::new();
         for (name, queues) in [("idle-1", "1 queue"), ("idle-50", "50 queues")] {
-            for program in bench.samples.programs(name) {
-                if let Some(spread) = bench.samples.spread(name, program, value) {
-                    let label = format!("{}, {queues}", label(bench, program));
-                    bars.push(Bar::of(label, role(bench, program), spread));
+            for program in run.samples.programs(name) {
+                if let Some(spread) = run.samples.spread(name, program, value) {
+                    let label = format!("{}, {queues}", label(run, program));
+                    bars.push(Bar::of(label, role(run, program), spread));
                 }
             }
         }
@@ -285,10 +285,10 @@ fn idle(bench: &Bench, canvas: &mut Canvas) {
     }
 }
 
-fn processes(bench: &Bench, canvas: &mut Canvas) {
+fn processes(run: &Run, canvas: &mut Canvas) {
     let (mut points, mut spread) = (Vec::new(), Vec::new());
     for processes in PROCESSES {
-        if let Some(found) = bench.samples.spread(&format!("share-{processes}"), "ours", "per_s") {
+        if let Some(found) = run.samples.spread(&format!("share-{processes}"), "ours", "per_s") {
             points.push((processes as f64, found.median));
             spread.push((found.min, found.max));
         }
@@ -311,7 +311,7 @@ fn processes(bench: &Bench, canvas: &mut Canvas) {
     );
 }
 
-fn defaults(bench: &Bench, canvas: &mut Canvas) {
+fn defaults(run: &Run, canvas: &mut Canvas) {
     let rows = [
         ("drain", "no-op, best"),
         ("drain-defaults", "no-op, defaults"),
@@ -320,12 +320,12 @@ fn defaults(bench: &Bench, canvas: &mut Canvas) {
         ("book-batch", "ten per commit, best"),
         ("book-batch-defaults", "ten per commit, defaults"),
     ];
-    own(bench, canvas, "rowlock", ("per_s", "jobs/s"), &rows);
-    programs(bench, canvas, case("drain-defaults"), None);
+    own(run, canvas, "rowlock", ("per_s", "jobs/s"), &rows);
+    programs(run, canvas, case("drain-defaults"), None);
 }
 
-fn growth(bench: &Bench, canvas: &mut Canvas) {
-    let future = format!("{} due in a day", crate::report::number(bench.sizes.future as f64));
+fn growth(run: &Run, canvas: &mut Canvas) {
+    let future = format!("{} due in a day", crate::report::number(run.sizes.future as f64));
     let panels: [(&str, &[(&str, &str)]); 4] = [
         (
             "rows that are not due",
@@ -346,6 +346,6 @@ fn growth(bench: &Bench, canvas: &mut Canvas) {
         ),
     ];
     for (title, rows) in panels {
-        own(bench, canvas, title, ("per_s", "jobs/s"), rows);
+        own(run, canvas, title, ("per_s", "jobs/s"), rows);
     }
 }

@@ -154,6 +154,26 @@ impl Programs {
         self.all.iter().find(|program| program.name == name)
     }
 
+    /// The programs of a run that is over, as its summary names them; they cannot be started.
+    pub(crate) fn recalled(summary: &Value) -> Programs {
+        let mut programs = Programs::default();
+        for (name, about) in summary["programs"].as_object().into_iter().flatten() {
+            let role = match name.as_str() {
+                "ours" => Role::Ours,
+                "ceiling" => Role::Ceiling,
+                _ => Role::Peer,
+            };
+            let mut program = Program::new(name, role, &[], PathBuf::new(), Vec::new());
+            program.about = about.clone();
+            programs.all.push(Arc::new(program));
+        }
+        for (name, reason) in summary["left_out"].as_object().into_iter().flatten() {
+            let reason = reason.as_str().unwrap_or_default();
+            programs.left_out.insert(name.clone(), reason.to_owned());
+        }
+        programs
+    }
+
     /// Whether a name is a peer's.
     pub(crate) fn is_peer(&self, name: &str) -> bool {
         self.find(name).is_some_and(|program| program.role == Role::Peer)

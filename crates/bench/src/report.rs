@@ -7,9 +7,8 @@ use anyhow::{Context, Result};
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
-use crate::bench::Bench;
-use crate::machine;
 use crate::picture;
+use crate::run::Run;
 use crate::verdict::{LANES, Measured, Verdict, judge};
 
 pub(crate) use self::detail::ranked;
@@ -18,39 +17,39 @@ pub(crate) use self::detail::ranked;
 const WIDTH: u16 = 180;
 
 /// Writes everything into the run's folder; gives what belongs on standard output.
-pub(crate) async fn write(bench: &Bench) -> Result<String> {
+pub(crate) fn write(run: &Run) -> Result<String> {
     let measured = Measured {
-        samples: &bench.samples,
-        programs: &bench.programs,
+        samples: &run.samples,
+        programs: &run.programs,
     };
-    let lanes = LANES.iter().filter(|lane| bench.wants(&[lane.name]));
+    let lanes = LANES.iter().filter(|lane| run.wants(&[lane.name]));
     let verdicts: Vec<Verdict> = lanes.map(|lane| judge(*lane, &measured)).collect();
-    let object = summary::object(bench, &verdicts);
-    let mut text = lanes_table(bench, &verdicts);
-    text.push_str(&detail::tables(bench, &verdicts));
-    save(bench, "machine.txt", &machine::describe(bench).await)?;
-    save(bench, "table.txt", &text)?;
+    let object = summary::object(run, &verdicts);
+    let mut text = lanes_table(run, &verdicts);
+    text.push_str(&detail::tables(run, &verdicts));
+    save(run, "table.txt", &text)?;
     save(
-        bench,
+        run,
         "summary.json",
         &format!("{}\n", serde_json::to_string_pretty(&object)?),
     )?;
     for verdict in &verdicts {
-        if let Some(svg) = picture::draw(bench, verdict) {
-            save(bench, &format!("{}.svg", verdict.lane.name), &svg)?;
+        if let Some(svg) = picture::draw(run, verdict) {
+            save(run, &format!("{}.svg", verdict.lane.name), &svg)?;
         }
     }
-    eprintln!("\nsamples, tables and pictures are in {}", bench.out.display());
-    Ok(if bench.json { format!("{object}\n") } else { text })
+    eprintln!("\nsamples, tables and pictures are in {}", run.out.display());
+    Ok(if run.json { format!("{object}\n") } else { text })
 }
 
-fn save(bench: &Bench, name: &str, text: &str) -> Result<()> {
-    let path = bench.out.join(name);
+/// Writes one file of the run.
+pub(crate) fn save(run: &Run, name: &str, text: &str) -> Result<()> {
+    let path = run.out.join(name);
     std::fs::write(&path, text).with_context(|| format!("could not write {}", path.display()))
 }
 
 /// One row per lane.
-fn lanes_table(bench: &Bench, verdicts: &[Verdict]) -> String {
+fn lanes_table(run: &Run, verdicts: &[Verdict]) -> String {
     let mut table = table(&[
         "lane",
         "what",
@@ -63,7 +62,7 @@ fn lanes_table(bench: &Bench, verdicts: &[Verdict]) -> String {
         "met",
     ]);
     for verdict in verdicts {
-        let name = match bench.sizes.reduced {
+        let name = match run.sizes.reduced {
             true => format!("{} reduced", verdict.lane.name),
             false => verdict.lane.name.to_owned(),
         };
@@ -83,10 +82,10 @@ fn lanes_table(bench: &Bench, verdicts: &[Verdict]) -> String {
         ]);
     }
     let mut text = format!("{table}\n");
-    for (name, reason) in &bench.programs.left_out {
+    for (name, reason) in &run.programs.left_out {
         text.push_str(&format!("left out: {name}: {reason}\n"));
     }
-    for violation in &bench.violations {
+    for violation in &run.violations {
         text.push_str(&format!("VIOLATION: {violation}\n"));
     }
     text

@@ -6,12 +6,12 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::stats::{Spread, spread};
 
 /// How a sample ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Ended {
     Measured,
@@ -22,18 +22,18 @@ pub(crate) enum Ended {
 }
 
 /// One run of one case by one program.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Sample {
     pub(crate) case: String,
     pub(crate) program: String,
     pub(crate) round: usize,
     pub(crate) ended: Ended,
     /// Why, where it did not simply end.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
     pub(crate) values: BTreeMap<String, f64>,
     /// Values in the order they came: jobs by second, or latencies.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) series: Vec<f64>,
 }
 
@@ -75,6 +75,17 @@ impl Samples {
         Ok(Samples {
             all: Vec::new(),
             file: Some(file),
+        })
+    }
+
+    /// Reads the file of a run that is over.
+    pub(crate) fn read(path: &Path) -> Result<Samples> {
+        let text = std::fs::read_to_string(path).with_context(|| format!("could not read {}", path.display()))?;
+        let lines = text.lines().map(serde_json::from_str);
+        let all = lines.collect::<Result<Vec<Sample>, _>>();
+        Ok(Samples {
+            all: all.with_context(|| format!("{} is broken", path.display()))?,
+            file: None,
         })
     }
 

@@ -12,8 +12,17 @@ use crate::postgres;
 use crate::step::Step;
 use crate::test::{FAULTS, HOW_TO_GET_POSTGRES};
 
+const RUN: &str = "run --release --locked --quiet --package bench --bin bench --";
+
 /// Runs the benchmark with the arguments after `bench`.
 pub(crate) fn run(args: &[&str]) -> Result<ExitCode> {
+    if args.contains(&"--redraw") {
+        // Nothing is measured, so nothing is started.
+        let mut keeper = Keeper::start(&[], postgres::Use::Bench)?;
+        let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+        let code = release(RUN).args(&args).run_for_code(&mut keeper)?;
+        return Ok(ExitCode::from(code));
+    }
     let mut found = postgres::find_or_install()?;
     let Some(server) = found.pop() else {
         bail!("no PostgreSQL server found; {HOW_TO_GET_POSTGRES}");
@@ -30,7 +39,7 @@ pub(crate) fn run(args: &[&str]) -> Result<ExitCode> {
         ),
         ("ROWLOCK_BENCH_DIR", keeper.dir.display().to_string()),
     ];
-    let mut step = release("run --release --locked --quiet --package bench --bin bench --");
+    let mut step = release(RUN);
     for (name, value) in &told {
         step = step.env(name, value);
     }

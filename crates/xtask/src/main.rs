@@ -43,6 +43,7 @@ usage: cargo xtask <command>
       --json     print one object on standard output instead of the table
       --rounds   how often each figure is taken (3; with --quick 1)
       --out      where the samples, tables and pictures go (bench/runs/<date>)
+      --redraw   measure nothing: write the tables and pictures of this run's folder again
       The exit code is 3 when a job's effect was lost or doubled.
 
 PostgreSQL is looked for in PG_BIN_DIRS (folders separated by `:`), in PATH and in Debian's folder;

@@ -22,6 +22,7 @@ const JOBS_PER_QUEUE: u64 = 10;
 
 fn ours(bench: &Bench) -> Option<Arc<Program>> {
     bench
+        .run
         .programs
         .all
         .iter()
@@ -32,20 +33,20 @@ fn ours(bench: &Bench) -> Option<Arc<Program>> {
 /// S10: several worker processes over one backlog.
 pub(super) async fn share(bench: &mut Bench) {
     let Some(program) = ours(bench) else { return };
-    for round in 0..bench.sizes.rounds {
+    for round in 0..bench.run.sizes.rounds {
         for processes in PROCESSES {
             let case = format!("share-{processes}");
             let attempt = Attempt {
                 case: &case,
                 program: &program,
                 round,
-                jobs: bench.sizes.share,
-                limit_s: bench.sizes.limit_s,
+                jobs: bench.run.sizes.share,
+                limit_s: bench.run.sizes.limit_s,
             };
             let Some(place) = bench.fresh(Kind::Postgres, &attempt).await else {
                 continue;
             };
-            let (count, payload) = (attempt.jobs.to_string(), bench.sizes.payload.to_string());
+            let (count, payload) = (attempt.jobs.to_string(), bench.run.sizes.payload.to_string());
             let enqueue = ["enqueue", "--jobs", &count, "--payload", &payload, "--kind", "noop"];
             if bench.prepared(&attempt, &place, &enqueue).await {
                 let sample = share_one(&attempt, &place, processes).await;
@@ -107,14 +108,14 @@ fn judge_share(attempt: &Attempt<'_>, ended: &[Said], wall_s: f64) -> Sample {
 /// The growth lanes beside S6 and S10.
 pub(super) async fn run(bench: &mut Bench) {
     let Some(program) = ours(bench) else { return };
-    for round in 0..bench.sizes.rounds {
+    for round in 0..bench.run.sizes.rounds {
         plain(bench, &program, round, "grow-base", None).await;
-        plain(bench, &program, round, "grow-future", Some(bench.sizes.future)).await;
+        plain(bench, &program, round, "grow-future", Some(bench.run.sizes.future)).await;
         queues(bench, &program, round, "grow-queues-base", false).await;
         queues(bench, &program, round, "grow-queues", true).await;
         kinds(bench, &program, round, "grow-kinds-1", "1").await;
         kinds(bench, &program, round, "grow-kinds-50", "50").await;
-        let (many, few) = (bench.sizes.growth, bench.sizes.growth_wide);
+        let (many, few) = (bench.run.sizes.growth, bench.run.sizes.growth_wide);
         for (case, bytes, jobs) in [
             ("grow-payload-200", "200", many),
             ("grow-payload-2048", "2048", many),
@@ -131,13 +132,13 @@ fn attempt<'a>(bench: &Bench, case: &'a str, program: &'a Program, round: usize,
         program,
         round,
         jobs,
-        limit_s: bench.sizes.limit_s.max(60),
+        limit_s: bench.run.sizes.limit_s.max(60),
     }
 }
 
 /// A drain, beside rows that are not due if there are any.
 async fn plain(bench: &mut Bench, program: &Program, round: usize, case: &str, future: Option<u64>) {
-    let attempt = attempt(bench, case, program, round, bench.sizes.growth);
+    let attempt = attempt(bench, case, program, round, bench.run.sizes.growth);
     let Some(place) = bench.fresh(Kind::Postgres, &attempt).await else {
         return;
     };
@@ -162,11 +163,11 @@ async fn plain(bench: &mut Bench, program: &Program, round: usize, case: &str, f
 
 /// A hundred queues with work, alone or among thousands that nobody here serves.
 async fn queues(bench: &mut Bench, program: &Program, round: usize, case: &str, crowded: bool) {
-    let attempt = attempt(bench, case, program, round, bench.sizes.growth);
+    let attempt = attempt(bench, case, program, round, bench.run.sizes.growth);
     let Some(place) = bench.fresh(Kind::Postgres, &attempt).await else {
         return;
     };
-    let others = (bench.sizes.queues - SERVED) as u64;
+    let others = (bench.run.sizes.queues - SERVED) as u64;
     let filled = match crowded {
         true => {
             fill(
@@ -199,7 +200,7 @@ async fn queues(bench: &mut Bench, program: &Program, round: usize, case: &str, 
 }
 
 async fn kinds(bench: &mut Bench, program: &Program, round: usize, case: &str, kinds: &str) {
-    let attempt = attempt(bench, case, program, round, bench.sizes.growth);
+    let attempt = attempt(bench, case, program, round, bench.run.sizes.growth);
     let Some(place) = bench.fresh(Kind::Postgres, &attempt).await else {
         return;
     };

@@ -21,8 +21,8 @@ const SILENCE: Duration = Duration::from_secs(15);
 pub(super) async fn run(bench: &mut Bench) {
     for program in bench.order(Kind::Postgres, 0) {
         let seconds = match program.role {
-            Role::Ours => bench.sizes.hold_ours_s,
-            Role::Peer => bench.sizes.hold_peers_s,
+            Role::Ours => bench.run.sizes.hold_ours_s,
+            Role::Peer => bench.run.sizes.hold_peers_s,
             Role::Ceiling => continue,
         };
         let attempt = Attempt {

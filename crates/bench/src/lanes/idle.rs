@@ -24,7 +24,7 @@ pub(super) async fn run(bench: &mut Bench) {
         for program in bench.order(Kind::Postgres, 0) {
             let wanted = match program.role {
                 Role::Ours => true,
-                Role::Peer => !bench.sizes.reduced && queues == "1",
+                Role::Peer => !bench.run.sizes.reduced && queues == "1",
                 Role::Ceiling => false,
             };
             if !wanted {
@@ -69,7 +69,7 @@ async fn measure(bench: &Bench, program: &Program, place: &Place, queues: &str) 
         .server
         .execute(&format!("alter database {name} set log_statement = 'all'"))
         .await?;
-    let seconds = bench.sizes.idle_s;
+    let seconds = bench.run.sizes.idle_s;
     let runs = (seconds + SETTLE.as_secs() + 5).to_string();
     let mut running = Running::start(program, url, &["idle", "--queues", queues, "--seconds", &runs])?;
     running.wait_for("idle", START).await?;

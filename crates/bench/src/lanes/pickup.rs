@@ -11,7 +11,7 @@ const LOAD_PER_S: f64 = 5_000.0;
 
 /// Peers once, ours in every round and in three ways: woken, polling only, and at half load.
 pub(super) async fn run(bench: &mut Bench) {
-    for round in 0..bench.sizes.rounds {
+    for round in 0..bench.run.sizes.rounds {
         for program in bench.order(Kind::Postgres, round) {
             match program.role {
                 Role::Ours => {
@@ -28,7 +28,7 @@ pub(super) async fn run(bench: &mut Bench) {
 }
 
 fn half_load(bench: &Bench) -> String {
-    let life = bench.samples.median("life", "ours", "per_s");
+    let life = bench.run.samples.median("life", "ours", "per_s");
     format!("{:.0}", life.map_or(LOAD_PER_S, |life| life / 2.0))
 }
 
@@ -37,8 +37,8 @@ async fn one(bench: &mut Bench, program: &Program, round: usize, case: &str, mor
         case,
         program,
         round,
-        jobs: bench.sizes.pickups,
-        limit_s: bench.sizes.limit_s + 15,
+        jobs: bench.run.sizes.pickups,
+        limit_s: bench.run.sizes.limit_s + 15,
     };
     let Some(place) = bench.fresh(Kind::Postgres, &attempt).await else {
         return;

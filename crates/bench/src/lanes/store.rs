@@ -38,6 +38,7 @@ pub(super) enum Rows {
 /// Fills the three states, then drains each in every round.
 pub(super) async fn run(bench: &mut Bench) {
     let Some(program) = bench
+        .run
         .programs
         .all
         .iter()
@@ -56,7 +57,7 @@ pub(super) async fn run(bench: &mut Bench) {
     }
     bench.progress.note(&format!(
         "writing {} rows of backlog and of history",
-        bench.sizes.filled
+        bench.run.sizes.filled
     ));
     let mut ready = Vec::new();
     for (case, place) in places {
@@ -74,7 +75,7 @@ pub(super) async fn run(bench: &mut Bench) {
             }
         }
     }
-    for round in 0..bench.sizes.rounds {
+    for round in 0..bench.run.sizes.rounds {
         for (case, place) in &ready {
             one(bench, &attempt(bench, case, &program, round), place).await;
         }
@@ -89,7 +90,7 @@ fn attempt<'a>(bench: &Bench, case: &'a str, program: &'a Program, round: usize)
         case,
         program,
         round,
-        jobs: bench.sizes.filled_drain,
+        jobs: bench.run.sizes.filled_drain,
         limit_s: 120,
     }
 }
@@ -99,7 +100,7 @@ async fn prepare(bench: &Bench, program: &Program, place: &Place, rows: Option<R
         anyhow::bail!("only on PostgreSQL");
     };
     if let Some(rows) = rows {
-        fill(program, url, &PATTERN, rows, bench.sizes.filled).await?;
+        fill(program, url, &PATTERN, rows, bench.run.sizes.filled).await?;
     }
     let settings = ["log_min_duration_statement = 0", "log_parameter_max_length = 0"];
     for setting in settings {
@@ -112,7 +113,7 @@ async fn prepare(bench: &Bench, program: &Program, place: &Place, rows: Option<R
 }
 
 async fn one(bench: &mut Bench, attempt: &Attempt<'_>, place: &Place) {
-    let (count, payload) = (attempt.jobs.to_string(), bench.sizes.payload.to_string());
+    let (count, payload) = (attempt.jobs.to_string(), bench.run.sizes.payload.to_string());
     let enqueue = ["enqueue", "--jobs", &count, "--payload", &payload, "--kind", "noop"];
     // The backlog is full already: its first jobs are the ones drained.
     if attempt.case != "fill-backlog" && !bench.prepared(attempt, place, &enqueue).await {

@@ -20,7 +20,7 @@ const START: Duration = Duration::from_secs(30);
 pub(super) async fn run(bench: &mut Bench) {
     let mut waiting = JoinSet::new();
     let mut places = Vec::new();
-    let cap = Duration::from_secs(bench.sizes.stuck_s);
+    let cap = Duration::from_secs(bench.run.sizes.stuck_s);
     for program in bench.order(Kind::Postgres, 0) {
         if program.role == Role::Ceiling {
             continue;

@@ -6,11 +6,11 @@ use crate::programs::{Kind, Program, Role};
 
 /// S1, S7, S12: bulk enqueue and no-op drain in one database, then both at once in another.
 pub(super) async fn drain(bench: &mut Bench) {
-    for round in 0..bench.sizes.rounds {
+    for round in 0..bench.run.sizes.rounds {
         for program in bench.order(Kind::Postgres, round) {
             enqueue_then_drain(bench, Kind::Postgres, &program, round, ["enqueue", "drain"]).await;
         }
-        if !bench.wants(&["S1"]) {
+        if !bench.run.wants(&["S1"]) {
             continue;
         }
         for program in bench.order(Kind::Postgres, round) {
@@ -21,7 +21,7 @@ pub(super) async fn drain(bench: &mut Bench) {
 
 /// S8: the same on SQLite.
 pub(super) async fn sqlite(bench: &mut Bench) {
-    for round in 0..bench.sizes.rounds {
+    for round in 0..bench.run.sizes.rounds {
         for program in bench.order(Kind::Sqlite, round) {
             let cases = ["sqlite-enqueue", "sqlite-drain"];
             enqueue_then_drain(bench, Kind::Sqlite, &program, round, cases).await;
@@ -35,19 +35,19 @@ pub(super) async fn sqlite(bench: &mut Bench) {
 async fn enqueue_then_drain(bench: &mut Bench, on: Kind, program: &Program, round: usize, cases: [&str; 2]) {
     let [enqueue, drain] = cases;
     let jobs = if on == Kind::Sqlite {
-        bench.sizes.sqlite
+        bench.run.sizes.sqlite
     } else {
-        bench.sizes.noop
+        bench.run.sizes.noop
     };
     let attempt = |case| Attempt {
         case,
         program,
         round,
         jobs,
-        limit_s: bench.sizes.limit_s,
+        limit_s: bench.run.sizes.limit_s,
     };
     let (first, second) = (attempt(enqueue), attempt(drain));
-    let drains = on == Kind::Sqlite || bench.wants(&["S1", "S7", "S11"]);
+    let drains = on == Kind::Sqlite || bench.run.wants(&["S1", "S7", "S11"]);
     // Without its jobs there is nothing to drain.
     if bench.has_given_up(enqueue, &program.name) || (drains && bench.has_given_up(drain, &program.name)) {
         return;
@@ -55,7 +55,7 @@ async fn enqueue_then_drain(bench: &mut Bench, on: Kind, program: &Program, roun
     let Some(place) = bench.fresh(on, &first).await else {
         return;
     };
-    let (count, payload) = (jobs.to_string(), bench.sizes.payload.to_string());
+    let (count, payload) = (jobs.to_string(), bench.run.sizes.payload.to_string());
     let words = ["enqueue", "--jobs", &count, "--payload", &payload, "--kind", "noop"];
     if bench.timed(&first, &place, &words).await && drains {
         bench
@@ -74,16 +74,16 @@ async fn life(bench: &mut Bench, on: Kind, program: &Program, round: usize, case
         program,
         round,
         jobs: if on == Kind::Sqlite {
-            bench.sizes.sqlite
+            bench.run.sizes.sqlite
         } else {
-            bench.sizes.life
+            bench.run.sizes.life
         },
-        limit_s: bench.sizes.limit_s,
+        limit_s: bench.run.sizes.limit_s,
     };
     let Some(place) = bench.fresh(on, &attempt).await else {
         return;
     };
-    let (count, payload) = (attempt.jobs.to_string(), bench.sizes.payload.to_string());
+    let (count, payload) = (attempt.jobs.to_string(), bench.run.sizes.payload.to_string());
     bench
         .timed(&attempt, &place, &["life", "--jobs", &count, "--payload", &payload])
         .await;
@@ -96,15 +96,15 @@ pub(super) async fn book(bench: &mut Bench) {
     const ALONE: (&str, &[&str]) = ("book", &[]);
     const BATCH: (&str, &[&str]) = ("book-batch", &["--batch", "10"]);
     let mut cases = Vec::new();
-    if bench.wants(&["S2", "S11"]) {
+    if bench.run.wants(&["S2", "S11"]) {
         cases.push(NEXT);
     }
     // What cannot share a commit is compared in S3 by its own best, which is one job per commit.
     cases.push(ALONE);
-    if bench.wants(&["S3", "S11"]) {
+    if bench.run.wants(&["S3", "S11"]) {
         cases.push(BATCH);
     }
-    for round in 0..bench.sizes.rounds {
+    for round in 0..bench.run.sizes.rounds {
         for (case, words) in &cases {
             for program in bench.order(Kind::Postgres, round) {
                 let is_ceiling = program.role == Role::Ceiling;
@@ -126,8 +126,8 @@ async fn one_book(bench: &mut Bench, program: &Program, round: usize, case: &str
         case,
         program,
         round,
-        jobs: bench.sizes.book,
-        limit_s: bench.sizes.limit_s,
+        jobs: bench.run.sizes.book,
+        limit_s: bench.run.sizes.limit_s,
     };
     let Some(place) = bench.fresh(Kind::Postgres, &attempt).await else {
         return;
@@ -137,7 +137,7 @@ async fn one_book(bench: &mut Bench, program: &Program, round: usize, case: &str
 }
 
 async fn drain_book(bench: &mut Bench, attempt: &Attempt<'_>, place: &Place, more: &[&str]) {
-    let (count, payload) = (attempt.jobs.to_string(), bench.sizes.payload.to_string());
+    let (count, payload) = (attempt.jobs.to_string(), bench.run.sizes.payload.to_string());
     let enqueue = ["enqueue", "--jobs", &count, "--payload", &payload, "--kind", "book"];
     if attempt.program.role != Role::Ceiling && !bench.prepared(attempt, place, &enqueue).await {
         return;
@@ -150,11 +150,11 @@ async fn drain_book(bench: &mut Bench, attempt: &Attempt<'_>, place: &Place, mor
 
 /// S11: the worker as its documentation's first example has it, on the shapes of S1 to S3.
 pub(super) async fn defaults(bench: &mut Bench) {
-    for round in 0..bench.sizes.rounds {
+    for round in 0..bench.run.sizes.rounds {
         for program in bench.order(Kind::Postgres, round) {
             match program.role {
                 Role::Ours => {
-                    let (jobs, limit_s) = (bench.sizes.noop, bench.sizes.limit_s);
+                    let (jobs, limit_s) = (bench.run.sizes.noop, bench.run.sizes.limit_s);
                     drain_defaults(bench, &program, round, jobs, limit_s).await;
                     let next = ["--next", "--mode", "defaults"];
                     one_book(bench, &program, round, "book-next-defaults", &next).await;
@@ -163,7 +163,7 @@ pub(super) async fn defaults(bench: &mut Bench) {
                 }
                 // Beside ours for comparison; some of them are so slow that one round has to do.
                 Role::Peer if round == 0 => {
-                    let (jobs, limit_s) = (bench.sizes.defaults_peers, bench.sizes.defaults_limit_s);
+                    let (jobs, limit_s) = (bench.run.sizes.defaults_peers, bench.run.sizes.defaults_limit_s);
                     drain_defaults(bench, &program, round, jobs, limit_s).await;
                 }
                 Role::Peer | Role::Ceiling => {}
@@ -183,7 +183,7 @@ async fn drain_defaults(bench: &mut Bench, program: &Program, round: usize, jobs
     let Some(place) = bench.fresh(Kind::Postgres, &attempt).await else {
         return;
     };
-    let (count, payload) = (jobs.to_string(), bench.sizes.payload.to_string());
+    let (count, payload) = (jobs.to_string(), bench.run.sizes.payload.to_string());
     let enqueue = ["enqueue", "--jobs", &count, "--payload", &payload, "--kind", "noop"];
     if bench.prepared(&attempt, &place, &enqueue).await {
         let words = ["drain", "--jobs", &count, "--kind", "noop", "--mode", "defaults"];

@@ -1,8 +1,8 @@
 //! The tables behind the lanes' figures: every program of every case, with its settings.
 
 use super::{dash, number, table};
-use crate::bench::Bench;
 use crate::case::{Better, Case, case};
+use crate::run::Run;
 use crate::sample::Ended;
 use crate::verdict::Verdict;
 
@@ -37,31 +37,31 @@ pub(super) fn columns(name: &str) -> &'static [(&'static str, &'static str)] {
 }
 
 /// A table per case, once each; cases that only ours ran share one.
-pub(super) fn tables(bench: &Bench, verdicts: &[Verdict]) -> String {
+pub(super) fn tables(run: &Run, verdicts: &[Verdict]) -> String {
     let mut shown: Vec<&str> = Vec::new();
     let mut text = String::new();
     for verdict in verdicts {
         let new = verdict.lane.cases.iter().copied();
         let new: Vec<&str> = new
-            .filter(|name| !shown.contains(name) && !bench.samples.programs(name).is_empty())
+            .filter(|name| !shown.contains(name) && !run.samples.programs(name).is_empty())
             .collect();
         shown.extend(&new);
-        let (alone, compared): (Vec<&str>, Vec<&str>) = new.into_iter().partition(|name| is_ours_alone(bench, name));
+        let (alone, compared): (Vec<&str>, Vec<&str>) = new.into_iter().partition(|name| is_ours_alone(run, name));
         for name in compared {
-            text.push_str(&one(bench, verdict.lane.name, case(name)));
+            text.push_str(&one(run, verdict.lane.name, case(name)));
         }
         if !alone.is_empty() {
-            text.push_str(&own(bench, verdict, &alone));
+            text.push_str(&own(run, verdict, &alone));
         }
     }
     text
 }
 
-fn is_ours_alone(bench: &Bench, name: &str) -> bool {
-    bench.samples.programs(name) == ["ours"]
+fn is_ours_alone(run: &Run, name: &str) -> bool {
+    run.samples.programs(name) == ["ours"]
 }
 
-fn own(bench: &Bench, verdict: &Verdict, names: &[&str]) -> String {
+fn own(run: &Run, verdict: &Verdict, names: &[&str]) -> String {
     let first = case(names[0]);
     let columns: Vec<_> = columns(first.name)
         .iter()
@@ -74,16 +74,16 @@ fn own(bench: &Bench, verdict: &Verdict, names: &[&str]) -> String {
     for name in names {
         let case = case(name);
         let mut row = vec![case.name.to_owned(), case.title.to_owned()];
-        row.extend(figures(bench, case, "ours", columns.iter().map(|(value, _)| *value)));
+        row.extend(figures(run, case, "ours", columns.iter().map(|(value, _)| *value)));
         table.add_row(row);
     }
     let mut text = format!(
         "\n{} · {}, ours{}\n{table}\n",
         verdict.lane.name,
         verdict.lane.title,
-        reduced(bench)
+        reduced(run)
     );
-    let settings = bench
+    let settings = run
         .programs
         .find("ours")
         .and_then(|known| known.settings(first.settings).map(str::to_owned));
@@ -93,27 +93,27 @@ fn own(bench: &Bench, verdict: &Verdict, names: &[&str]) -> String {
     text
 }
 
-fn reduced(bench: &Bench) -> &'static str {
-    if bench.sizes.reduced { ", reduced" } else { "" }
+fn reduced(run: &Run) -> &'static str {
+    if run.sizes.reduced { ", reduced" } else { "" }
 }
 
 /// Median, ends, rounds, the further values and the note of one program in one case.
-fn figures<'a>(bench: &Bench, case: Case, program: &str, more: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let spread = bench.samples.spread(case.name, program, case.value);
+fn figures<'a>(run: &Run, case: Case, program: &str, more: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let spread = run.samples.spread(case.name, program, case.value);
     let mut row = vec![
         spread.map_or_else(dash, |spread| number(spread.median)),
         spread.map_or_else(dash, |spread| format!("{}–{}", number(spread.min), number(spread.max))),
         spread.map_or_else(|| "0".to_owned(), |spread| spread.count.to_string()),
     ];
     for value in more {
-        let median = bench.samples.median(case.name, program, value);
+        let median = run.samples.median(case.name, program, value);
         row.push(median.map_or_else(dash, number));
     }
-    row.push(note(bench, case, program));
+    row.push(note(run, case, program));
     row
 }
 
-fn one(bench: &Bench, lane: &str, case: Case) -> String {
+fn one(run: &Run, lane: &str, case: Case) -> String {
     let columns: Vec<_> = columns(case.name)
         .iter()
         .filter(|(value, _)| *value != case.value)
@@ -122,26 +122,23 @@ fn one(bench: &Bench, lane: &str, case: Case) -> String {
     header.extend(columns.iter().map(|(_, heading)| *heading));
     header.push("note");
     let mut table = table(&header);
-    for program in ranked(bench, case) {
+    for program in ranked(run, case) {
         let mut row = vec![
             program.clone(),
-            bench
-                .programs
-                .find(&program)
-                .map_or_else(dash, |known| known.full_name()),
+            run.programs.find(&program).map_or_else(dash, |known| known.full_name()),
         ];
-        row.extend(figures(bench, case, &program, columns.iter().map(|(value, _)| *value)));
+        row.extend(figures(run, case, &program, columns.iter().map(|(value, _)| *value)));
         table.add_row(row);
     }
-    let reduced = reduced(bench);
+    let reduced = reduced(run);
     let better = if case.better == Better::Less {
         ", less is better"
     } else {
         ""
     };
     let mut text = format!("\n{lane} · {} ({}{better}{reduced})\n{table}\n", case.title, case.name);
-    for program in ranked(bench, case) {
-        let settings = bench
+    for program in ranked(run, case) {
+        let settings = run
             .programs
             .find(&program)
             .and_then(|known| known.settings(case.settings).map(str::to_owned));
@@ -152,10 +149,10 @@ fn one(bench: &Bench, lane: &str, case: Case) -> String {
     text
 }
 
-fn note(bench: &Bench, case: Case, program: &str) -> String {
-    let stalled = bench.samples.count(case.name, program, Ended::Stalled);
-    let all = bench.samples.of(case.name, program).count();
-    match bench.samples.why_not(case.name, program) {
+fn note(run: &Run, case: Case, program: &str) -> String {
+    let stalled = run.samples.count(case.name, program, Ended::Stalled);
+    let all = run.samples.of(case.name, program).count();
+    match run.samples.why_not(case.name, program) {
         Some(why) if stalled > 0 && all > 1 => format!("{stalled} of {all} {why}"),
         Some(why) => why,
         None => String::new(),
@@ -163,12 +160,12 @@ fn note(bench: &Bench, case: Case, program: &str) -> String {
 }
 
 /// The programs of a case, best first, those without a figure last.
-pub(crate) fn ranked(bench: &Bench, case: Case) -> Vec<String> {
-    let mut programs: Vec<(String, Option<f64>)> = bench
+pub(crate) fn ranked(run: &Run, case: Case) -> Vec<String> {
+    let mut programs: Vec<(String, Option<f64>)> = run
         .samples
         .programs(case.name)
         .into_iter()
-        .map(|program| (program.to_owned(), bench.samples.median(case.name, program, case.value)))
+        .map(|program| (program.to_owned(), run.samples.median(case.name, program, case.value)))
         .collect();
     programs.sort_by(|(_, a), (_, b)| match (a, b) {
         (Some(a), Some(b)) if case.better == Better::More => b.total_cmp(a),

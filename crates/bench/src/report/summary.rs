@@ -5,29 +5,29 @@ use std::path::Path;
 use serde_json::{Map, Value, json};
 
 use super::detail::columns;
-use crate::bench::Bench;
 use crate::case::case;
+use crate::run::Run;
 use crate::sample::Ended;
 use crate::verdict::Verdict;
 
 /// Every lane by name, with the spread of every program beside its verdict.
-pub(super) fn object(bench: &Bench, verdicts: &[Verdict]) -> Value {
+pub(super) fn object(run: &Run, verdicts: &[Verdict]) -> Value {
     let mut lanes = Map::new();
     for verdict in verdicts {
-        lanes.insert(verdict.lane.name.to_owned(), lane(bench, verdict));
+        lanes.insert(verdict.lane.name.to_owned(), lane(run, verdict));
     }
     let mut programs = Map::new();
-    for program in &bench.programs.all {
+    for program in &run.programs.all {
         programs.insert(program.name.clone(), program.about.clone());
     }
     json!({
-        "run": run_name(&bench.out),
-        "reduced": bench.sizes.reduced,
-        "rounds": bench.sizes.rounds,
+        "run": run_name(&run.out),
+        "reduced": run.sizes.reduced,
+        "rounds": run.sizes.rounds,
         "lanes": lanes,
         "programs": programs,
-        "left_out": bench.programs.left_out,
-        "violations": bench.violations,
+        "left_out": run.programs.left_out,
+        "violations": run.violations,
     })
 }
 
@@ -41,7 +41,7 @@ fn run_name(out: &Path) -> String {
     shown.unwrap_or(out).display().to_string()
 }
 
-fn lane(bench: &Bench, verdict: &Verdict) -> Value {
+fn lane(run: &Run, verdict: &Verdict) -> Value {
     let peer = verdict.best_peer.as_ref();
     let mut lane = json!({
         "title": verdict.lane.title,
@@ -54,19 +54,19 @@ fn lane(bench: &Bench, verdict: &Verdict) -> Value {
         "ratio_ceiling": verdict.ratio_ceiling(),
         "target": verdict.lane.target,
         "met": verdict.met,
-        "reduced": bench.sizes.reduced,
+        "reduced": run.sizes.reduced,
         "more": verdict.more,
     });
     let mut cases = Map::new();
     for name in verdict.lane.cases {
-        cases.insert((*name).to_owned(), programs(bench, name));
+        cases.insert((*name).to_owned(), programs(run, name));
     }
     lane["cases"] = Value::Object(cases);
     lane
 }
 
-fn programs(bench: &Bench, name: &str) -> Value {
-    let (samples, about) = (&bench.samples, case(name));
+fn programs(run: &Run, name: &str) -> Value {
+    let (samples, about) = (&run.samples, case(name));
     let mut programs = Map::new();
     for program in samples.programs(name) {
         let mut one = Map::new();
