@@ -41,7 +41,7 @@ pub(crate) fn draw(run: &Run, verdict: &Verdict) -> Option<String> {
             programs(run, &mut canvas, case("book-next"), Some("book"));
             programs(run, &mut canvas, case("book"), None);
         }
-        "S3" => programs(run, &mut canvas, case("book-batch"), Some("book")),
+        "S3" => shared_commits(run, &mut canvas),
         _ => cases
             .iter()
             .for_each(|name| programs(run, &mut canvas, case(name), None)),
@@ -52,10 +52,14 @@ pub(crate) fn draw(run: &Run, verdict: &Verdict) -> Option<String> {
 /// What holds for the whole picture: rounds, size, target.
 fn below(run: &Run, verdict: &Verdict) -> String {
     let size = if run.sizes.reduced { "reduced size, " } else { "" };
-    let rounds = match run.sizes.rounds {
-        1 => "1 round".to_owned(),
-        many => format!("median of {many} rounds, whiskers from least to most"),
+    let rounds = match (verdict.lane.name, run.sizes.rounds) {
+        ("S5" | "S9" | "S13", _) | (_, 1) => "one run".to_owned(),
+        ("S4", many) => format!("median of {many} rounds, peers one"),
+        (_, many) => format!("median of {many} rounds, whiskers from least to most"),
     };
+    if verdict.lane.target.is_empty() {
+        return format!("{size}{rounds}");
+    }
     let met = match verdict.met {
         Some(true) => " (met)",
         Some(false) => " (not met)",
@@ -100,6 +104,33 @@ fn programs(run: &Run, canvas: &mut Canvas, case: Case, ceiling_case: Option<&st
     );
 }
 
+/// A program that cannot share a commit is shown by what it does one by one, lighter.
+fn shared_commits(run: &Run, canvas: &mut Canvas) {
+    let (batch, single) = (case("book-batch"), case("book"));
+    let mut bars: Vec<Bar> = Vec::new();
+    for program in run.samples.programs(single.name) {
+        let own = run.samples.spread(batch.name, program, batch.value);
+        if own.is_some() || run.samples.count(batch.name, program, Ended::Stalled) > 0 {
+            bars.push(bar(run, batch, program));
+        } else if role(run, program) == Role::Ceiling {
+            bars.push(bar(run, single, program));
+        } else if let Some(spread) = run.samples.spread(single.name, program, single.value) {
+            let mut bar = Bar::of(
+                format!("{}, one per commit", label(run, program)),
+                role(run, program),
+                spread,
+            );
+            // The second part of a bar is the light one.
+            bar.parts.insert(0, 0.0);
+            bars.push(bar);
+        }
+    }
+    let end = |bar: &Bar| bar.parts.iter().sum::<f64>();
+    bars.sort_by(|a, b| end(b).total_cmp(&end(a)));
+    let (title, unit) = (batch.title.to_owned(), batch.unit.to_owned());
+    bars::draw(canvas, &Panel { title, unit, bars });
+}
+
 fn bar(run: &Run, case: Case, program: &str) -> Bar {
     let (role, mut label) = (role(run, program), label(run, program));
     if role == Role::Ceiling && case.name.starts_with("book") {
@@ -115,7 +146,10 @@ fn bar(run: &Run, case: Case, program: &str) -> Bar {
             ..Bar::of(label, role, spread)
         },
         Some(spread) => Bar {
-            note: Some(format!("{}, stalled", crate::report::number(spread.median))),
+            note: Some(format!(
+                "{}, cut at its time limit",
+                crate::report::number(spread.median)
+            )),
             ..Bar::of(label, role, spread)
         },
         None => {
@@ -147,13 +181,13 @@ fn pickups(run: &Run, canvas: &mut Canvas, cases: &[&str]) {
                 _ => "",
             };
             let missing = run.samples.spread_of(name, &program, "missing", Ended::Stalled);
+            let missing = missing.map_or_else(String::new, |missing| format!(", {:.0} never started", missing.max));
             rows.push(Range {
-                label: format!("{}{more}", label(run, &program)),
+                label: format!("{}{more}{missing}", label(run, &program)),
                 ours: role(run, &program) == Role::Ours,
                 p50,
                 p95,
                 p99,
-                note: missing.map_or_else(String::new, |missing| format!(" · {:.0} missing", missing.max)),
             });
         }
     }

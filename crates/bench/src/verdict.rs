@@ -114,7 +114,7 @@ pub(crate) const LANES: [Lane; 14] = [
     lane(
         "growth",
         "more rows, queues, kinds, bytes",
-        "no target; the curve",
+        "",
         &[
             "grow-base",
             "grow-future",

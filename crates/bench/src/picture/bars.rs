@@ -7,7 +7,7 @@ use crate::programs::Role;
 use crate::report::number;
 use crate::stats::Spread;
 
-const LEFT: f64 = 196.0;
+const LEFT: f64 = 214.0;
 const RIGHT: f64 = 130.0;
 const ROW: f64 = 27.0;
 const THICK: f64 = 17.0;

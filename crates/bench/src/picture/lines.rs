@@ -126,7 +126,8 @@ fn series(canvas: &mut Canvas, panel: &Panel, x: &dyn Fn(f64) -> f64, y: &dyn Fn
                 );
             }
         }
-        if let Some((_, last)) = points.last() {
+        // A line alone is named by the title.
+        if let Some((_, last)) = points.last().filter(|_| panel.series.len() > 1) {
             names.push((*last, &series.label, colour, series.ours));
         }
     }

@@ -2,8 +2,8 @@
 
 use super::canvas::{Anchor, Canvas, GRID, Look, OURS, PEER, WIDTH, short};
 
-const LEFT: f64 = 230.0;
-const RIGHT: f64 = 190.0;
+const LEFT: f64 = 250.0;
+const RIGHT: f64 = 170.0;
 const ROW: f64 = 29.0;
 
 /// One program's latencies in milliseconds.
@@ -14,7 +14,6 @@ pub(super) struct Range {
     pub(super) p50: f64,
     pub(super) p95: f64,
     pub(super) p99: f64,
-    pub(super) note: String,
 }
 
 /// Draws the rows below what is there.
@@ -73,7 +72,7 @@ pub(super) fn draw(canvas: &mut Canvas, title: &str, rows: &[Range]) {
         canvas.dot(x(row.p99), y, 4.5, "#ffffff", colour);
         canvas.dot(x(row.p95), y, 3.0, colour, colour);
         canvas.dot(x(row.p50), y, 5.5, colour, colour);
-        let figures = format!("{:.1} / {:.1} / {:.1}{}", row.p50, row.p95, row.p99, row.note);
+        let figures = format!("{:.1} / {:.1} / {:.1}", row.p50, row.p95, row.p99);
         canvas.text(end, y + 4.0, &figures, Look::plain(Anchor::Start).bold(row.ours));
     }
     canvas.y = bottom + 46.0;
