@@ -18,7 +18,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 
-use crate::postgres::{Cluster, Server};
+use crate::postgres::{Cluster, Server, Use};
 
 /// The hidden command that makes this program the keeper.
 pub(crate) const COMMAND: &str = "keep";
@@ -36,10 +36,10 @@ pub(crate) struct Keeper {
 
 impl Keeper {
     /// Starts a keeper, which starts the servers.
-    pub(crate) fn start(servers: &[Server]) -> Result<Keeper> {
+    pub(crate) fn start(servers: &[Server], purpose: Use) -> Result<Keeper> {
         let program = std::env::current_exe().context("could not find this program's own file")?;
         let mut command = Command::new(program);
-        command.arg(COMMAND);
+        command.arg(COMMAND).arg(word(purpose));
         for server in servers {
             command.arg(server.major.to_string()).arg(&server.bin_dir);
         }
@@ -103,8 +103,20 @@ impl Drop for Keeper {
     }
 }
 
-/// The keeper itself: `args` are pairs of a major version and a folder of programs.
+fn word(purpose: Use) -> &'static str {
+    match purpose {
+        Use::Tests => "tests",
+        Use::Bench => "bench",
+    }
+}
+
+/// The keeper itself: `args` are what the servers are for, then pairs of a major version and a folder of programs.
 pub(crate) fn keep(args: &[&str]) -> Result<ExitCode> {
+    let (purpose, args) = match args {
+        ["tests", rest @ ..] => (Use::Tests, rest),
+        ["bench", rest @ ..] => (Use::Bench, rest),
+        _ => bail!("the keeper is started by this program's other commands only"),
+    };
     let folder = Folder::make(&std::env::temp_dir())?;
     say(&format!("dir {}", folder.0.display()));
     let mut clusters = Vec::new();
@@ -114,7 +126,7 @@ pub(crate) fn keep(args: &[&str]) -> Result<ExitCode> {
             major,
             bin_dir: pair[1].into(),
         };
-        let cluster = Cluster::start(&server, &folder.0)?;
+        let cluster = Cluster::start(&server, &folder.0, purpose)?;
         say(&format!("server {} {}", cluster.label(), cluster.url()));
         clusters.push(cluster);
     }

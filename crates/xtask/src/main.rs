@@ -2,6 +2,7 @@
 //!
 //! `test` is what CI runs: it finds every PostgreSQL on the machine, starts a throw-away server of
 //! each, and runs the checks against them. `servers` starts the same servers for work by hand.
+//! `bench` starts one server sized for throughput and runs the benchmark against it.
 //! Everything here is std and anyhow: this crate is compiled before anything else, so a dependency
 //! here is a wait before every run.
 //!
@@ -9,6 +10,7 @@
 //! owns servers and temporary folders.
 
 mod apt;
+mod bench;
 mod keeper;
 mod postgres;
 mod redis;
@@ -33,6 +35,17 @@ usage: cargo xtask <command>
   servers
       start the servers the tests use, print their addresses, run until ctrl-c
 
+  bench [--lane S1,S5,…] [--quick] [--peers river,awa,…|none] [--json] [--rounds N] [--out DIR]
+      our lanes, the raw-SQL ceilings and the peers in one interleaved run
+      --lane     only these lanes: S1 to S13, growth
+      --quick    every lane in reduced size, about ten minutes after the builds
+      --peers    only these peers; `none` for a run without them
+      --json     print one object on standard output instead of the table
+      --rounds   how often each figure is taken (3; with --quick 1)
+      --out      where the samples, tables and pictures go (bench/runs/<date>)
+      --redraw   measure nothing: write the tables and pictures of this run's folder again
+      The exit code is 3 when a job's effect was lost or doubled.
+
 PostgreSQL is looked for in PG_BIN_DIRS (folders separated by `:`), in PATH and in Debian's folder;
 redis-server in ROWLOCK_TEST_REDIS_SERVER (the program itself), in PATH and in Debian's folder. Root
 on Debian gets both installed. Without redis-server its suite is skipped, and the last line says so.
@@ -50,6 +63,7 @@ fn main() -> ExitCode {
         ["servers", extra, ..] => {
             return refuse(&format!("servers takes no argument, got `{extra}`"));
         }
+        ["bench", rest @ ..] => bench::run(rest),
         [keeper::COMMAND, rest @ ..] => keeper::keep(rest),
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");

@@ -20,7 +20,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-pub(crate) use cluster::Cluster;
+pub(crate) use cluster::{Cluster, LOG};
 
 const DEBIAN_DIR: &str = "/usr/lib/postgresql";
 
@@ -43,6 +43,33 @@ impl Server {
 
     fn program(&self, name: &str) -> PathBuf {
         self.bin_dir.join(name)
+    }
+}
+
+/// What a server is started for, which decides its settings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    Tests,
+    /// One server at a time, sized for throughput and as durable as a user's: nothing here is turned off.
+    Bench,
+}
+
+impl Use {
+    fn settings(self) -> &'static [&'static str] {
+        match self {
+            Use::Tests => &["max_connections=200", "shared_buffers=128MB", "fsync=on"],
+            Use::Bench => &[
+                "max_connections=300",
+                "shared_buffers=1GB",
+                "max_wal_size=16GB",
+                "checkpoint_timeout=30min",
+                "fsync=on",
+                "synchronous_commit=on",
+                "autovacuum=on",
+                // The benchmark counts the statements of one database in the log.
+                "log_line_prefix=%m [%p] db=%d ",
+            ],
+        }
     }
 }
 

@@ -17,7 +17,7 @@ pub(crate) fn run() -> Result<ExitCode> {
     if found.is_empty() {
         bail!("no PostgreSQL server found; {}", crate::test::HOW_TO_GET_POSTGRES);
     }
-    let mut keeper = Keeper::start(&found)?;
+    let mut keeper = Keeper::start(&found, postgres::Use::Tests)?;
     for (label, url) in &keeper.servers {
         println!("{label} {url}");
     }

@@ -65,6 +65,25 @@ impl Step {
         self.env(name, all.trim())
     }
 
+    /// Takes flags out of those the caller of this program has set.
+    pub(crate) fn without_flags(mut self, name: &str, flags: &str) -> Step {
+        let given = std::env::var(name).unwrap_or_default();
+        if given.contains(flags) {
+            self.command.env(name, given.replace(flags, "").trim());
+        }
+        self
+    }
+
+    /// Runs to the end and gives the command's own exit code; a signal counts as 1.
+    pub(crate) fn run_for_code(mut self, keeper: &mut Keeper) -> Result<u8> {
+        let mut child = self.start(keeper)?;
+        let status = child
+            .wait()
+            .with_context(|| format!("could not wait for {}", self.name))?;
+        keeper.watch(None)?;
+        Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+    }
+
     /// Runs to the end; fails when the command does.
     pub(crate) fn run(mut self, keeper: &mut Keeper) -> Result<()> {
         let child = self.start(keeper)?;

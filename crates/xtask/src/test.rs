@@ -21,7 +21,8 @@ use crate::step::{Step, has_nextest};
 /// The next step for someone without PostgreSQL.
 pub(crate) const HOW_TO_GET_POSTGRES: &str = "install its server, or name the folder of its programs in PG_BIN_DIRS";
 
-const FAULTS: &str = "--cfg rowlock_faults";
+/// Turns on the named fail points.
+pub(crate) const FAULTS: &str = "--cfg rowlock_faults";
 
 /// What the caller asked for.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -73,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             String::new()
         }
     };
-    let mut keeper = Keeper::start(&found)?;
+    let mut keeper = Keeper::start(&found, postgres::Use::Tests)?;
     let mut databases = vec!["sqlite".to_owned()];
     for (label, url) in &keeper.servers {
         crate::note(&format!("{label} runs at {url}"));

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::Server;
 use super::owner::Owner;
+use super::{Server, Use};
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 const STOP_LIMIT: Duration = Duration::from_secs(15);
@@ -22,6 +22,9 @@ const POLL: Duration = Duration::from_millis(20);
 /// A free port can be taken by another program before the server binds it; then the next is tried.
 const PORTS_MAX: usize = 3;
 const LOG_LINES_SHOWN: usize = 20;
+
+/// The server's log, in the folder of its cluster.
+pub(crate) const LOG: &str = "server.log";
 
 /// A running server; dropped, it is stopped. Its folder goes with that of the run.
 #[derive(Debug)]
@@ -37,7 +40,7 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     /// Makes a cluster in a new folder under `parent` and waits until it accepts connections.
-    pub(crate) fn start(server: &Server, parent: &Path) -> Result<Cluster> {
+    pub(crate) fn start(server: &Server, parent: &Path, purpose: Use) -> Result<Cluster> {
         let label = server.label();
         let dir = parent.join(&label);
         let owner = Owner::find()?;
@@ -50,33 +53,31 @@ impl Cluster {
         }
         initdb(server, &dir, owner)?;
         for _ in 1..PORTS_MAX {
-            match Self::start_on_a_free_port(server, &dir, owner) {
+            match Self::start_on_a_free_port(server, &dir, owner, purpose) {
                 Err(error) if log_tail(&dir).contains("Address already in use") => {
                     crate::note(&format!("{label}: {error:#}; trying another port"));
                 }
                 outcome => return outcome,
             }
         }
-        Self::start_on_a_free_port(server, &dir, owner)
+        Self::start_on_a_free_port(server, &dir, owner, purpose)
     }
 
-    fn start_on_a_free_port(server: &Server, dir: &Path, owner: Owner) -> Result<Cluster> {
+    fn start_on_a_free_port(server: &Server, dir: &Path, owner: Owner, purpose: Use) -> Result<Cluster> {
         let port = TcpListener::bind(("127.0.0.1", 0))
             .and_then(|l| l.local_addr())
             .context("no free port")?
             .port();
-        let log = File::create(dir.join("server.log")).context("could not make the server's log")?;
-        let settings = [
+        let log = File::create(dir.join(LOG)).context("could not make the server's log")?;
+        let own = [
             "listen_addresses=127.0.0.1".to_owned(),
             format!("port={port}"),
             format!("unix_socket_directories={}", dir.join("socket").display()),
-            "max_connections=200".to_owned(),
-            "shared_buffers=128MB".to_owned(),
-            "fsync=on".to_owned(),
         ];
+        let settings = own.iter().map(String::as_str).chain(purpose.settings().iter().copied());
         let mut command = owner.command(&server.program("postgres"), dir);
         command.arg("-D").arg(dir.join("data"));
-        for setting in &settings {
+        for setting in settings {
             command.args(["-c", setting]);
         }
         command
@@ -208,7 +209,7 @@ fn parse_ready(text: &str) -> Option<u32> {
 }
 
 fn log_tail(dir: &Path) -> String {
-    let text = std::fs::read(dir.join("server.log")).unwrap_or_default();
+    let text = std::fs::read(dir.join(LOG)).unwrap_or_default();
     let text = String::from_utf8_lossy(&text).into_owned();
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(LOG_LINES_SHOWN)..].join("\n")

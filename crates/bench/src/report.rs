@@ -1,0 +1,170 @@
+//! What a run leaves behind: the tables for people, the object for programs, the machine, the pictures.
+
+mod detail;
+mod summary;
+
+use anyhow::{Context, Result};
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{CellAlignment, ContentArrangement, Table};
+
+use crate::picture;
+use crate::run::Run;
+use crate::verdict::{LANES, Measured, Verdict, judge};
+
+pub(crate) use self::detail::ranked;
+
+/// Wide enough for every column on one line; files have no terminal to fit.
+const WIDTH: u16 = 180;
+
+/// Writes everything into the run's folder; gives what belongs on standard output.
+pub(crate) fn write(run: &Run) -> Result<String> {
+    let measured = Measured {
+        samples: &run.samples,
+        programs: &run.programs,
+    };
+    let lanes = LANES.iter().filter(|lane| run.wants(&[lane.name]));
+    let verdicts: Vec<Verdict> = lanes.map(|lane| judge(*lane, &measured)).collect();
+    let object = summary::object(run, &verdicts);
+    let mut text = lanes_table(run, &verdicts);
+    text.push_str(&detail::tables(run, &verdicts));
+    save(run, "table.txt", &text)?;
+    save(
+        run,
+        "summary.json",
+        &format!("{}\n", serde_json::to_string_pretty(&object)?),
+    )?;
+    for verdict in &verdicts {
+        if let Some(svg) = picture::draw(run, verdict) {
+            save(run, &format!("{}.svg", verdict.lane.name), &svg)?;
+        }
+    }
+    eprintln!("\nsamples, tables and pictures are in {}", run.out.display());
+    Ok(if run.json { format!("{object}\n") } else { text })
+}
+
+/// Writes one file of the run.
+pub(crate) fn save(run: &Run, name: &str, text: &str) -> Result<()> {
+    let path = run.out.join(name);
+    std::fs::write(&path, text).with_context(|| format!("could not write {}", path.display()))
+}
+
+/// One row per lane.
+fn lanes_table(run: &Run, verdicts: &[Verdict]) -> String {
+    let mut table = table(&[
+        "lane",
+        "what",
+        "ours",
+        "best peer",
+        "ceiling",
+        "× peer",
+        "× ceiling",
+        "target",
+        "met",
+    ]);
+    for verdict in verdicts {
+        let name = match run.sizes.reduced {
+            true => format!("{} reduced", verdict.lane.name),
+            false => verdict.lane.name.to_owned(),
+        };
+        let peer = verdict.best_peer.as_ref();
+        table.add_row(vec![
+            name,
+            verdict.lane.title.to_owned(),
+            verdict
+                .ours
+                .map_or_else(|| "not measured".to_owned(), |ours| figure(ours, verdict.unit)),
+            peer.map_or_else(dash, |(name, value)| format!("{} ({name})", number(*value))),
+            verdict.ceiling.map_or_else(dash, number),
+            verdict.ratio_peer().map_or_else(dash, times),
+            verdict.ratio_ceiling().map_or_else(dash, times),
+            verdict.lane.target.to_owned(),
+            met(verdict.met).to_owned(),
+        ]);
+    }
+    let mut text = format!("{table}\n");
+    for (name, reason) in &run.programs.left_out {
+        text.push_str(&format!("left out: {name}: {reason}\n"));
+    }
+    for violation in &run.violations {
+        text.push_str(&format!("VIOLATION: {violation}\n"));
+    }
+    text
+}
+
+/// A table in the house's look; every column but the first two is read by its right edge.
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table
+        .load_preset(UTF8_FULL_CONDENSED)
+        .set_content_arrangement(ContentArrangement::Dynamic)
+        .set_width(WIDTH)
+        .set_header(header.to_vec());
+    for column in table.column_iter_mut().skip(2) {
+        column.set_cell_alignment(CellAlignment::Right);
+    }
+    table
+}
+
+fn dash() -> String {
+    "–".to_owned()
+}
+
+fn met(met: Option<bool>) -> &'static str {
+    match met {
+        Some(true) => "met",
+        Some(false) => "NOT MET",
+        None => "–",
+    }
+}
+
+fn times(ratio: f64) -> String {
+    format!("{ratio:.2}")
+}
+
+/// A figure with its unit.
+pub(crate) fn figure(value: f64, unit: &str) -> String {
+    format!("{} {unit}", number(value))
+}
+
+/// A figure with as many digits as mean something.
+pub(crate) fn number(value: f64) -> String {
+    match value.abs() {
+        large if large >= 100.0 => thousands(value.round() as i64),
+        middle if middle >= 10.0 => format!("{value:.1}"),
+        small if small >= 0.1 || small == 0.0 => format!("{value:.2}"),
+        _ => format!("{value:.4}"),
+    }
+}
+
+fn thousands(value: i64) -> String {
+    let digits = value.unsigned_abs().to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    if value < 0 { format!("-{text}") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_as_many_digits_as_mean_something() {
+        assert_eq!(number(1_234_567.0), "1,234,567");
+        assert_eq!(number(999.6), "1,000");
+        assert_eq!(number(42.25), "42.2");
+        assert_eq!(number(1.0), "1.00");
+        assert_eq!(number(0.0213), "0.0213");
+        assert_eq!(figure(0.0, "s"), "0.00 s");
+        assert_eq!(thousands(-1000), "-1,000");
+    }
+
+    #[test]
+    fn an_open_target_is_not_shown_as_missed() {
+        assert_eq!((met(None), met(Some(true)), met(Some(false))), ("–", "met", "NOT MET"));
+    }
+}
