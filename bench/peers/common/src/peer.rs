@@ -66,6 +66,11 @@ pub trait Peer: Send + Sync + Sized + 'static {
     /// Starts a worker; its handlers report to `handled` or `stuck_forever`.
     fn start(&self, work: Work) -> impl Future<Output = Result<Self::Running>> + Send;
 
-    /// How many of the jobs put are not durably completed (or any number above zero while some are not).
-    fn left(&self) -> impl Future<Output = Result<i64>> + Send;
+    /// How many of the `total` jobs put are not durably completed (or any number above zero while some are not).
+    fn left(&self, total: u64) -> impl Future<Output = Result<i64>> + Send;
+
+    /// Why this peer cannot be tuned like that, if it cannot.
+    fn cannot(_: Tuning) -> Option<&'static str> {
+        None
+    }
 }

@@ -103,15 +103,15 @@ async fn drain<P: Peer>(ask: &Ask, url: &str) -> Result<()> {
         .await?;
     reached(jobs).await;
     let handlers_seconds = begun.elapsed().as_secs_f64();
-    durable(&worker).await?;
+    durable(&worker, jobs).await?;
     let seconds = begun.elapsed().as_secs_f64();
     emit(json!({"event": "drained", "jobs": jobs, "seconds": seconds, "handlers_seconds": handlers_seconds}));
     Ok(())
 }
 
 /// A handler that returned is not a completion that a crash cannot take back: wait for the peer's own table.
-async fn durable<P: Peer>(worker: &P) -> Result<()> {
-    while worker.left().await? > 0 {
+async fn durable<P: Peer>(worker: &P, jobs: u64) -> Result<()> {
+    while worker.left(jobs).await? > 0 {
         sleep(Duration::from_millis(5)).await;
     }
     Ok(())
@@ -137,7 +137,7 @@ async fn life<P: Peer>(ask: &Ask, url: &str) -> Result<()> {
         .await?;
     feed.run(&producer, Arc::default()).await?;
     reached(jobs).await;
-    durable(&worker).await?;
+    durable(&worker, jobs).await?;
     emit(json!({"event": "lived", "jobs": jobs, "seconds": begun.elapsed().as_secs_f64()}));
     Ok(())
 }
@@ -187,6 +187,9 @@ async fn pickup<P: Peer>(ask: &Ask, url: &str) -> Result<()> {
     } else {
         Tuning::Pickup
     };
+    if let Some(why) = P::cannot(tuning) {
+        return unsupported(why);
+    }
     let worker = P::connect(url, tuning).await?;
     // A client of its own: a producer rarely lives in the worker's process, so the wake-up has to travel.
     let producer = P::connect(url, tuning).await?;

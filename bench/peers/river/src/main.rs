@@ -160,7 +160,7 @@ impl Peer for River {
         Ok(run)
     }
 
-    async fn left(&self) -> Result<i64> {
+    async fn left(&self, _: u64) -> Result<i64> {
         // Every state but `completed`, spelled out so that the fetch index answers.
         const LEFT: &str = "select count(*) from river_job where queue = 'default' and state in \
             ('available', 'running', 'retryable', 'scheduled', 'pending', 'cancelled', 'discarded')";
