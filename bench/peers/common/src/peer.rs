@@ -53,7 +53,7 @@ pub trait Peer: Send + Sync + Sized + 'static {
     /// Name, version, settings and the three properties of the protocol's `about`.
     fn about() -> Value;
 
-    fn setup(url: &str) -> impl Future<Output = Result<()>> + Send;
+    fn setup(url: &str) -> impl Future<Output = Result<()>>;
 
     /// Connections are open when this returns.
     fn connect(url: &str, tuning: Tuning) -> impl Future<Output = Result<Self>> + Send;
