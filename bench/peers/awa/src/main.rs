@@ -65,7 +65,8 @@ impl Peer for Awa {
             "settings": {
                 "enqueue": "QueueStorage::enqueue_params_copy, 1 producer x 2500",
                 "drain": "max_workers 500, 1 claimer, poll 50 ms, AWA_COMPLETION_FLUSH_MS 5, pool 16",
-                "book": "max_workers 64, 1 claimer, poll 50 ms, AWA_COMPLETION_FLUSH_MS 5, pool 16",
+                "book": "max_workers 64, 1 claimer, poll 50 ms, AWA_COMPLETION_FLUSH_MS 5, pool 16, \
+                    64 enqueue_shards for follow-up jobs",
                 "life": "as enqueue and drain, producers on a pool of their own",
                 "pickup": "insert_with, max_workers 64, poll 50 ms, AWA_COMPLETION_FLUSH_MS 1 (its default)",
                 "defaults": "QueueConfig::default(), PgPool::connect, nothing else",
