@@ -43,6 +43,9 @@ mod worker;
 
 #[cfg(feature = "axum")]
 pub mod axum;
+#[cfg(any(rowlock_counts, rowlock_faults))]
+#[doc(hidden)]
+pub mod counts;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]

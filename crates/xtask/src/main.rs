@@ -1,8 +1,9 @@
 //! The workspace's own commands, called as `cargo xtask <command>`.
 //!
 //! `test` is what CI runs: it finds every PostgreSQL on the machine, starts a throw-away server of
-//! each, and runs the checks against them. `servers` starts the same servers for work by hand.
-//! `bench` starts one server sized for throughput and runs the benchmark against it.
+//! each, and runs the checks against them. `counts` is a part of it on its own. `servers` starts the
+//! same servers for work by hand. `bench` starts one server sized for throughput and runs the
+//! benchmark against it.
 //! Everything here is std and anyhow: this crate is compiled before anything else, so a dependency
 //! here is a wait before every run.
 //!
@@ -11,6 +12,7 @@
 
 mod apt;
 mod bench;
+mod counts;
 mod keeper;
 mod postgres;
 mod redis;
@@ -27,10 +29,14 @@ const HELP: &str = "\
 usage: cargo xtask <command>
 
   test [--allow-missing] [--only-tests] [-- <filters>]
-      format, lints, tests on SQLite and on every PostgreSQL found, docs
-      --allow-missing   go on without PostgreSQL and Redis, and install nothing
-      --only-tests      skip the format, lints and docs
+      format, lints, tests on SQLite and on every PostgreSQL found, docs, counts
+      --allow-missing   go on without PostgreSQL, Redis and valgrind, and install nothing
+      --only-tests      skip the format, lints, docs and counts
       <filters>         passed to the test runner; doc tests are skipped
+
+  counts [--accept]
+      count the instructions of the hot path under valgrind and compare them with the accepted figures
+      --accept          accept what was counted instead
 
   servers
       start the servers the tests use, print their addresses, run until ctrl-c
@@ -48,7 +54,8 @@ usage: cargo xtask <command>
 
 PostgreSQL is looked for in PG_BIN_DIRS (folders separated by `:`), in PATH and in Debian's folder;
 redis-server in ROWLOCK_TEST_REDIS_SERVER (the program itself), in PATH and in Debian's folder. Root
-on Debian gets both installed. Without redis-server its suite is skipped, and the last line says so.
+on Debian gets both installed, and valgrind. Without redis-server or valgrind what needs them is
+skipped, and the last line says so.
 ";
 
 fn main() -> ExitCode {
@@ -57,6 +64,10 @@ fn main() -> ExitCode {
     let result = match words.as_slice() {
         ["test", rest @ ..] => match test::Options::parse(rest) {
             Ok(options) => test::run(&options),
+            Err(error) => return refuse(&error),
+        },
+        ["counts", rest @ ..] => match counts::Options::parse(rest) {
+            Ok(options) => counts::run(&options),
             Err(error) => return refuse(&error),
         },
         ["servers"] => servers::run(),

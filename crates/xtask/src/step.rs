@@ -1,4 +1,4 @@
-//! One cargo command of a run, its output streamed as it comes.
+//! One command of a run, most often cargo's, its output streamed as it comes.
 //!
 //! Each step has its own process group, named to the keeper, so that a run that is killed takes its
 //! compilers and tests with it. The output of a test runner passes through here to be counted; that
@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 use crate::keeper::Keeper;
 use crate::report::{Counts, Runner};
 
-/// A cargo command, run at the root of the workspace.
+/// A command, run at the root of the workspace.
 #[derive(Debug)]
 pub(crate) struct Step {
     name: String,
@@ -25,10 +25,7 @@ impl Step {
     /// `cargo` with these arguments, separated by spaces.
     pub(crate) fn cargo(args: &str) -> Step {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command
-            .args(args.split(' '))
-            .current_dir(workspace_root())
-            .stdin(Stdio::null());
+        command.args(args.split(' '));
         // `cargo run` describes this crate to us in these; a build script that watches them would
         // run again.
         for (name, _) in std::env::vars_os() {
@@ -37,8 +34,14 @@ impl Step {
                 command.env_remove(&name);
             }
         }
+        Step::of(&format!("cargo {args}"), command)
+    }
+
+    /// Any command, by a name to call it.
+    pub(crate) fn of(name: &str, mut command: Command) -> Step {
+        command.current_dir(workspace_root()).stdin(Stdio::null());
         Step {
-            name: format!("cargo {args}"),
+            name: name.to_owned(),
             command,
         }
     }
@@ -159,7 +162,7 @@ fn pass_on(runner: Runner, input: Option<impl Read>, mut output: impl Write) -> 
 }
 
 /// cargo tells where this crate is; its grandparent is the workspace.
-fn workspace_root() -> PathBuf {
+pub(crate) fn workspace_root() -> PathBuf {
     let crate_dir = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let root = crate_dir.as_deref().and_then(|dir| dir.ancestors().nth(2));
     root.map_or_else(|| ".".into(), Into::into)

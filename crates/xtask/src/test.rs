@@ -1,4 +1,4 @@
-//! `cargo xtask test`: format, lints, tests on every database, docs, in that order; the first
+//! `cargo xtask test`: format, lints, tests on every database, docs, counts, in that order; the first
 //! failure ends the run.
 //!
 //! Lints and tests are compiled with the cfg that turns on the named fail points. The docs are not:
@@ -74,6 +74,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             String::new()
         }
     };
+    let countable = !options.only_tests && is_countable(!options.allow_missing, &mut skipped);
     let mut keeper = Keeper::start(&found, postgres::Use::Tests)?;
     let mut databases = vec!["sqlite".to_owned()];
     for (label, url) in &keeper.servers {
@@ -85,6 +86,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
     let mut counts = Counts::default();
     let outcome = steps(options, &mut keeper, (&log, &redis), &mut counts);
+    let outcome = match outcome {
+        Ok(()) if countable => crate::counts::guard(&mut keeper),
+        other => other,
+    };
     let text = std::fs::read_to_string(&log).with_context(|| format!("could not read {}", log.display()))?;
     let cases = Cases::count(&databases, &text);
     // A filter may well leave a database out; a whole run may not.
@@ -103,6 +108,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Whether instructions can be counted on this machine; says so if not.
+fn is_countable(may_install: bool, skipped: &mut Vec<String>) -> bool {
+    let found = crate::counts::find_or_install(may_install);
+    if let Err(error) = &found {
+        crate::note(&format!("instructions are not counted: {error:#}"));
+        skipped.push(format!("counts ({error})"));
+    }
+    found.is_ok()
 }
 
 fn expect_cases(cases: &Cases) -> Result<()> {

@@ -23,8 +23,8 @@ const VERBS: [&str; 8] = [
 ];
 /// They may use anything below them, and only they put verbs together.
 const COMPOSERS: [&str; 5] = ["root", "worker", "rig", "admin", "lib"];
-/// Short names for one database each, and what stands before other people's programs.
-const DOORS: [&str; 4] = ["axum", "postgres", "redis", "sqlite"];
+/// Short names for one database each, what stands before other people's programs, and the verbs laid open to be counted.
+const DOORS: [&str; 5] = ["axum", "counts", "postgres", "redis", "sqlite"];
 /// The reading verb's plain data, which the store returns.
 const VIEWS: [&str; 7] = [
     "AttemptView",
