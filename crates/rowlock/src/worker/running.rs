@@ -16,11 +16,15 @@ use super::{
 use crate::{
     claim::Planner,
     error::{Error, Result},
+    handle::atomic::Handler,
     job::queue_no,
     lease::WorkerId,
     root::{Backend, Rowlock},
     store::{Store, Timing},
 };
+
+/// How many jobs of a queue are claimed for the batches of its slots, beyond one for each.
+const AHEAD_MAX: usize = 1000;
 
 /// A worker at work.
 pub(crate) struct Running {
@@ -73,10 +77,14 @@ impl Running {
         let tasks = TaskTracker::new();
         let kinds: Vec<(&str, i32)> = worker.handlers.iter().map(|h| (h.kind, h.version)).collect();
         let planner = Planner::new(worker.queues.iter().map(|(q, _)| q.as_str()), &kinds);
-        let places = worker.queues.iter().map(|(queue, concurrency)| Places {
-            queue_no: queue_no(queue),
-            concurrency: *concurrency,
-            prefetch: worker.prefetch.unwrap_or((*concurrency).min(100)),
+        let places = worker.queues.iter().map(|(queue, concurrency)| {
+            // A slot that runs a batch holds as many jobs.
+            let jobs = concurrency * batch_in(queue, &worker.queues, &worker.handlers);
+            Places {
+                queue_no: queue_no(queue),
+                concurrency: *concurrency,
+                prefetch: (jobs - concurrency).min(AHEAD_MAX) + worker.prefetch.unwrap_or(jobs.min(100)),
+            }
         });
         let places: Vec<Places> = places.collect();
         let crew = Crew::new(
@@ -155,6 +163,13 @@ impl Running {
             tracing::debug!(%error, "the worker's row stays until somebody's recovery removes it");
         }
     }
+}
+
+/// How many jobs of this queue may share a slot: of a kind whose jobs go here, or may go to any queue of this worker.
+fn batch_in<DB: Backend>(queue: &str, queues: &[(String, usize)], handlers: &[Handler<DB>]) -> usize {
+    let served = |name: &str| queues.iter().any(|(queue, _)| queue == name);
+    let here = handlers.iter().filter(|h| h.queue == queue || !served(h.queue));
+    here.map(|h| h.batch.jobs_max).max().unwrap_or(1)
 }
 
 /// Hears wakes and passes them on; after every loss of the connection the claimer polls once.

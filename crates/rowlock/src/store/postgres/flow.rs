@@ -249,12 +249,12 @@ pub async fn settle_in(inner: &Inner, pg: &mut PgConnection, settlement: &Settle
 }
 
 #[derive(Clone, Copy)]
-struct Written {
-    applied: bool,
-    marked: bool,
+pub struct Written {
+    pub applied: bool,
+    pub marked: bool,
 }
 
-async fn write_outcomes(
+pub async fn write_outcomes(
     inner: &Inner,
     pg: &mut PgConnection,
     batch: &[Settlement],
@@ -297,7 +297,7 @@ async fn write_outcomes(
 }
 
 /// Next links and compensations; returns the queues that got work.
-async fn write_what_follows(
+pub async fn write_what_follows(
     inner: &Inner,
     pg: &mut PgConnection,
     settlements: impl Iterator<Item = &Settlement>,

@@ -95,6 +95,7 @@ statements!(
     rollouts,
     schema_exists,
     schema_version,
+    seal,
     set_rollout,
     settle,
     stand,
