@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::jobs::{
-    Abort, Atomic, Batched, Charge, Failing, Follow, Hold, Hooked, Parked, Plain, Quick, Slow, Staged,
+    Abort, Atomic, Batched, Charge, Failing, Follow, Hold, Hooked, Parked, Plain, Quick, Slow, Staged, Together,
 };
 use crate::bed::until;
 
@@ -58,6 +58,8 @@ pub struct Orders {
     pub concurrency: usize,
     /// Jobs claimed ahead, per worker.
     pub prefetch: Option<usize>,
+    /// Takes jobs of the kind `together`, at most so many per commit.
+    pub batch: Option<usize>,
     /// Connections for handlers, per worker.
     pub connections: Option<usize>,
     /// The name that every worker gives itself.
@@ -79,6 +81,7 @@ impl Orders {
             queue: "default".into(),
             concurrency: 8,
             prefetch: None,
+            batch: None,
             connections: None,
             name: None,
             quiet: false,

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use proof::{
     bed::postgres_servers,
     scene::{Scene, all_servers, on_each},
-    victim::{Atomic, Batched, Failing, Hooked, Orders, PATIENCE, Parked, Staged, Victim},
+    victim::{Atomic, Batched, Failing, Hooked, Orders, PATIENCE, Parked, Staged, Together, Victim},
 };
 use rowlock::{
     Admin, EffectFilter,
@@ -311,12 +311,96 @@ async fn a_commit_cut_off_by_the_server_is_looked_up_and_the_job_retried() -> Re
     .await
 }
 
+/// Jobs that share a transaction with each other are lost together, and happen once.
+async fn killed_in_a_batch(scene: Rc<Scene>, point: &'static str, ended: &'static [Ended]) -> Result<()> {
+    let ids = scene.enqueue_all(vec![Together { account: 1 }; 6]).await?;
+    let orders = Orders {
+        concurrency: 1,
+        batch: Some(6),
+        ..scene.orders()
+    };
+    let mut first = scene.victim(&orders, Some(point))?;
+    first.stands_at(point).await?;
+    first.kill()?;
+    let mut second = scene.victim(&orders, None)?;
+    for id in &ids {
+        scene.until_finished(*id).await;
+    }
+    second.stop().await?;
+
+    for id in &ids {
+        let outcomes = scene.outcomes(*id).await?;
+        ensure!(outcomes == ended, "attempts ended {outcomes:?}, not {ended:?}");
+        let links = scene.observe().chain(*id).await?.len();
+        ensure!(links == 2, "the chain has {links} links");
+    }
+    for (count, wanted) in [
+        ("select count(*) from ledger where note = 'atomic'", 6),
+        ("select count(distinct job) from ledger where note = 'atomic'", 6),
+        ("select count(*) from ledger where note = 'follow'", 6),
+        ("select balance from account where id = 1", 6),
+    ] {
+        let seen = scene.number(count).await?;
+        ensure!(seen == wanted, "{count} gives {seen}, not {wanted}");
+    }
+    scene.at_rest().await
+}
+
+macro_rules! killed_in_a_batch {
+    ($($name:ident: $point:literal ends $ended:expr;)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+            async fn $name() -> Result<()> {
+                let case = concat!("crash::", stringify!($name));
+                on_each(all_servers(), VICTIM, case, |scene| killed_in_a_batch(scene, $point, &$ended)).await
+            }
+        )*
+    };
+}
+
+killed_in_a_batch! {
+    a_batch_killed_in_its_first_handler_happens_once: "mid-handler" ends [Lost, Done];
+    a_batch_killed_between_two_handlers_happens_once: "in-batch" ends [Lost, Done];
+    a_batch_killed_before_its_settle_happens_once: "before-settle" ends [Lost, Done];
+    a_batch_killed_before_its_commit_happens_once: "before-commit" ends [Lost, Done];
+    a_batch_killed_after_its_commit_is_not_run_again: "after-commit" ends [Done];
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn jobs_in_batches_happen_once_while_workers_are_killed_at_random() -> Result<()> {
+    let case = "crash::jobs_in_batches_happen_once_while_workers_are_killed_at_random";
+    let seed = fastrand::u64(..);
+    println!("seed {seed}");
+    on_each(all_servers(), VICTIM, case, |scene| async move {
+        let jobs = scene.enqueue_all(vec![Together { account: 1 }; 4_000]).await?.len() as i64;
+        let victims = kill_at_random(&scene, 12, Some(5), seed).await?;
+        scene.until_number(DONE, 2 * jobs, PATIENCE * 2).await;
+        drop(victims);
+        let lost = scene
+            .number("select count(*) from rowlock.outcome where outcome = 'lost'")
+            .await?;
+        println!("{}: {lost} attempts lost", scene.database.label());
+        ensure!(lost >= 5, "only {lost} attempts were lost: the pressure was too low");
+        for (count, wanted) in [
+            ("select count(*) from ledger", 2 * jobs),
+            ("select count(distinct job) from ledger", 2 * jobs),
+            ("select balance from account where id = 1", jobs),
+        ] {
+            let seen = scene.number(count).await?;
+            ensure!(seen == wanted, "{count} gives {seen}, not {wanted}");
+        }
+        scene.at_rest().await
+    })
+    .await
+}
+
 /// Kills a random one of three workers again and again, wherever it happens to be, and replaces it at once.
-async fn kill_at_random(scene: &Scene, kills: usize, seed: u64) -> Result<Vec<Victim>> {
+async fn kill_at_random(scene: &Scene, kills: usize, batch: Option<usize>, seed: u64) -> Result<Vec<Victim>> {
     let mut random = fastrand::Rng::with_seed(seed);
     let orders = Orders {
         concurrency: 3,
         prefetch: Some(1),
+        batch,
         quiet: true,
         ..scene.orders()
     };
@@ -341,7 +425,7 @@ async fn jobs_happen_once_while_workers_are_killed_at_random() -> Result<()> {
         let failing = scene.enqueue_all(vec![Failing {}; 100]).await?;
         let staged = scene.enqueue_all(vec![Staged {}; 800]).await?;
         let batched = scene.enqueue_all(vec![Batched {}; 800]).await?;
-        let victims = kill_at_random(&scene, 25, seed).await?;
+        let victims = kill_at_random(&scene, 25, None, seed).await?;
         let jobs = (atomic.len() + failing.len() + staged.len() + batched.len()) as i64;
         scene.until_number(DONE, 2 * jobs, PATIENCE * 2).await;
         drop(victims);

@@ -248,6 +248,19 @@ fn a_payment_reported_twice_moves_its_order_once() {
 }
 
 #[test]
+fn bookings_that_share_a_commit_fail_alone() {
+    expect(
+        "batch",
+        &[
+            "8 seats booked, 8 guests",
+            "8 done, 2 cancelled, 0 batches undone",
+            "seat 1 is taken",
+            "seat 2 is taken",
+        ],
+    );
+}
+
+#[test]
 fn a_rollout_is_turned_up_and_back() {
     expect(
         "rollout",

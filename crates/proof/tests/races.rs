@@ -21,6 +21,7 @@ macro_rules! races {
 }
 
 mod races {
+    mod batch;
     mod body_lock;
     mod claim;
     mod commit;

@@ -74,6 +74,15 @@ pub enum Event {
         /// Out of attempts: it became a case.
         retired: bool,
     },
+    /// A batch did not commit as a whole; those of its jobs that are not settled are run again, one by one.
+    BatchUndone {
+        /// Their kind.
+        kind: String,
+        /// How many are run again.
+        jobs: usize,
+        /// What kept it from committing.
+        reason: String,
+    },
     /// A claim's reply had been lost, and its jobs were handed back.
     ClaimReplyLost {
         /// How many.
@@ -142,6 +151,7 @@ pub struct Counters {
     lease_lost: AtomicU64,
     commits_resolved: AtomicU64,
     expired: AtomicU64,
+    batches_undone: AtomicU64,
     claim_replies_lost: AtomicU64,
     effects_replayed: AtomicU64,
     effects_uncertain: AtomicU64,
@@ -185,6 +195,9 @@ impl Counters {
             }
             Event::Expired { .. } => {
                 one(&self.expired);
+            }
+            Event::BatchUndone { .. } => {
+                one(&self.batches_undone);
             }
             Event::ClaimReplyLost { jobs } => {
                 self.claim_replies_lost.fetch_add(*jobs as u64, Ordering::Relaxed);
@@ -253,6 +266,12 @@ impl Counters {
     /// Leases of dead workers that this worker ended.
     pub fn expired(&self) -> u64 {
         self.expired.load(Ordering::Relaxed)
+    }
+
+    /// Batches that did not commit as a whole, so that their jobs were run again one by one. Many of them say that the kind
+    /// is better off with a smaller batch, or with none.
+    pub fn batches_undone(&self) -> u64 {
+        self.batches_undone.load(Ordering::Relaxed)
     }
 
     /// Jobs handed back, because the reply of the claim that took them was lost.

@@ -7,6 +7,7 @@
 
 mod answer;
 pub(crate) mod atomic;
+mod batch;
 mod effect;
 mod fail;
 mod fragile;
@@ -30,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 pub use self::{
+    batch::Batch,
     effect::{Effect, EffectKey},
     fail::Fail,
     guard::{Guard, Guards},

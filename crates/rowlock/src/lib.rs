@@ -66,7 +66,7 @@ pub use crate::{
     error::{AlreadyHandled, Error, Meaning, NotDone, Result},
     event::{Counters, Event, Skipped},
     handle::{
-        Answer, Applied, Attempt, BodyLock, Ctx, Done, Effect, EffectKey, Fail, Guard, Guards, LookOnce, Once,
+        Answer, Applied, Attempt, Batch, BodyLock, Ctx, Done, Effect, EffectKey, Fail, Guard, Guards, LookOnce, Once,
         OnceSlot, Outcome, Prepare, RolloutCount, Staged, TakeLock, TakeOnce, Transition, Tx,
     },
     job::{Job, Limits},

@@ -8,11 +8,11 @@ use crate::{
     job::Limits,
     observe::Observe,
     operate::Operate,
-    store::{Clock, Room, SchemaFound, Store, Timing},
+    store::{Clock, SchemaFound, Store, Timing, batch::Batching},
 };
 
 /// A database that Rowlock runs on: [`sqlx::Postgres`] or [`sqlx::Sqlite`]. Sealed.
-pub trait Backend: Room {
+pub trait Backend: Batching {
     /// Whether `url` names this kind of database, and the store for it; no I/O.
     #[doc(hidden)]
     fn open(url: &str, schema: &str, clock: Clock) -> Result<Self::Store>;

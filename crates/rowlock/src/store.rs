@@ -33,6 +33,7 @@ use crate::{
     state::{Ended, State},
 };
 
+pub mod batch;
 pub mod body_lock;
 pub mod guard;
 pub mod journal;

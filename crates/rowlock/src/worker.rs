@@ -3,6 +3,7 @@
 //! Three parts run beside each other: the claimer, the handlers' tasks and the settler on the caller's runtime, and the
 //! watch (beats, recovery, time limits) on a thread of its own.
 
+mod batch;
 mod claimer;
 mod crew;
 pub(crate) mod hand;
@@ -20,7 +21,7 @@ use crate::{
     backoff::Backoff,
     error::{Error, Result},
     event::{Counters, Event, Listener},
-    handle::{Ctx, Outcome, Staged, Tx, atomic::Handler},
+    handle::{Batch, Ctx, Outcome, Staged, Tx, atomic::Handler},
     job::{Job, check_name},
     lease::WorkerId,
     retention::{Horizon, Retention},
@@ -108,6 +109,32 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         Fut: Future<Output = Outcome<DB>> + Send + 'static,
     {
         self.handlers.push(Handler::atomic(self.state.clone(), handler));
+        self
+    }
+
+    /// As [`Worker::atomic`], with up to so many jobs in one transaction and one commit: `Batch::up_to(10)`.
+    ///
+    /// The handler is no different. The jobs that are waiting for this slot run in it one after another, each under a
+    /// savepoint of its own: one that fails or panics is rolled back alone and settled as failed with the others' success.
+    /// What cannot be rolled back alone (a lost lease, a serialisation failure or deadlock, a commit that fails, a broken
+    /// connection, the time limit, a `commit` by hand) rolls all of them back, and those that are not to blame are run
+    /// again at once, each in a transaction of its own, in the same attempt ([`Event::BatchUndone`]). So a handler may run
+    /// more than once per attempt; of what it writes through its `Tx`, one run commits at most.
+    ///
+    /// A handler in a batch must be short and do nothing but SQL: rows that the first job locked stay locked until the last
+    /// one's commit. It sees what the jobs before it wrote. It must not end the transaction by hand, which fails here and
+    /// makes a case of its job, nor close all cursors, with which PostgreSQL notices that. A job whose worker was lost
+    /// always runs in a transaction of its own.
+    pub fn atomic_with<J, F, Fut>(mut self, handler: F, batch: Batch) -> Self
+    where
+        J: Job,
+        F: Fn(Ctx<A, DB>, J, Tx<DB>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Outcome<DB>> + Send + 'static,
+    {
+        self.handlers.push(Handler {
+            batch,
+            ..Handler::atomic(self.state.clone(), handler)
+        });
         self
     }
 
@@ -271,6 +298,9 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         }
         for (i, handler) in self.handlers.iter().enumerate() {
             check_name("kind", handler.kind)?;
+            if let Some(problem) = handler.batch.problem(timing.lease) {
+                return Err(Error::Config(format!("kind {}: {problem}", handler.kind)));
+            }
             if self.handlers[..i].iter().any(|other| other.kind == handler.kind) {
                 return Err(Error::Config(format!("kind {} has two handlers", handler.kind)));
             }

@@ -53,7 +53,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     find_or_install(true)?;
     let mut found = postgres::find_or_install()?;
     found.truncate(1);
-    let mut keeper = Keeper::start(&found)?;
+    let mut keeper = Keeper::start(&found, postgres::Use::Tests)?;
     let counted = count(&mut keeper)?;
     if options.accept {
         let accepted = accepted()?.with(&counted);

@@ -11,6 +11,14 @@ pub struct Atomic {
     pub account: i64,
 }
 
+/// Atomic, in batches where the orders say so: does what [`Atomic`] does.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "together", attempts = 25)]
+pub struct Together {
+    /// The account that it adds one to.
+    pub account: i64,
+}
+
 /// Atomic: writes the ledger and fails on the first attempt, succeeds and goes on with [`Follow`] on the second.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(kind = "failing", attempts = 25)]

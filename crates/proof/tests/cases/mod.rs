@@ -1,6 +1,7 @@
 //! One file per verb; every case runs unchanged on every database. A case gets a [`Bed`]: a fresh database with the
 //! schema in place, and what keeps cases short.
 
+mod batch;
 mod body_lock;
 mod chain;
 mod claim;

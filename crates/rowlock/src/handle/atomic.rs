@@ -2,7 +2,7 @@
 
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use super::{Attempt, Ctx, Outcome, Slot, Staged, Tx, staged::Outside};
+use super::{Attempt, Batch, Ctx, Outcome, Slot, Staged, Tx, staged::Outside};
 use crate::{
     backoff::Backoff,
     job::Job,
@@ -34,6 +34,8 @@ pub(crate) struct Handler<DB: Backend> {
     pub(crate) backoff: Backoff,
     /// Of the transaction that its outcome commits in.
     pub(crate) level: Isolation,
+    /// How many of its jobs may share that transaction.
+    pub(crate) batch: Batch,
     pub(crate) shape: Shape<DB>,
 }
 
@@ -91,6 +93,7 @@ impl<DB: Backend> Handler<DB> {
             time_limit: J::TIME_LIMIT,
             backoff: Backoff::DEFAULT,
             level: Isolation::default(),
+            batch: Batch::NONE,
             shape,
         }
     }

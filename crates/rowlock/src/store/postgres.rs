@@ -4,6 +4,7 @@
 //! get plain connections. Each verb is bounded in time: past the limit its future is dropped, and with it the
 //! connection, so a silent network cannot hold a worker for ever.
 
+mod batch;
 mod body_lock;
 mod by_key;
 mod conns;
@@ -385,16 +386,10 @@ impl Room for Postgres {
     }
 
     fn begin<'a>(store: &'a PgStore, token: &'a Token, timing: Timing, level: Isolation) -> Fut<'a, Lent> {
-        let (ms, serializable) = (timing.lock.as_millis(), level == Isolation::Serializable);
-        let level = level.as_str();
-        let begin = format!(
-            "begin isolation level {level}; set local lock_timeout = {ms}; \
-             set local idle_in_transaction_session_timeout = {ms}; set local rowlock_tx.marker = '{token}'; \
-             savepoint rowlock"
-        );
+        let begin = format!("{}; savepoint rowlock", opening(token, timing, level));
         Box::pin(async move {
             let mut lent = begin_with(&store.0.handlers, begin).await?;
-            lent.serializable = serializable;
+            lent.serializable = level == Isolation::Serializable;
             Ok(lent)
         })
     }
@@ -447,6 +442,15 @@ impl Room for Postgres {
             Ok(())
         })
     }
+}
+
+/// How a handler's transaction begins.
+fn opening(marker: &Token, timing: Timing, level: Isolation) -> String {
+    let (ms, level) = (timing.lock.as_millis(), level.as_str());
+    format!(
+        "begin isolation level {level}; set local lock_timeout = {ms}; \
+         set local idle_in_transaction_session_timeout = {ms}; set local rowlock_tx.marker = '{marker}'"
+    )
 }
 
 /// Begins on an idle connection, and on a new one when that turns out to be dead: nothing has happened yet, so trying

@@ -7,6 +7,7 @@
 //! The database's clock is this machine's: SQLite runs in the process, and a file in WAL mode is never shared between
 //! machines. So the time is a parameter of every statement, read once the write lock is held.
 
+mod batch;
 mod body_lock;
 mod conns;
 mod flow;

@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::task::TaskTracker;
 
 use super::{
+    batch,
     hand::{Cut, InHand, Session, Shared},
     run::{self, Env, Finished},
     settler::{self, ToSettle},
@@ -111,28 +112,55 @@ impl<DB: Backend> Crew<DB> {
         let session = session.clone();
         // One task per job, but whichever gets a slot first takes the job that is first in line.
         self.tasks.spawn(async move {
-            let (finished, job) = attempt(&shared, &env, &line, &session).await;
-            shared.body_over(&job);
-            finish(&shared, finished, job, &settle);
+            let tell = |finished, job: Arc<InHand>| {
+                shared.body_over(&job);
+                finish(&shared, finished, job, &settle);
+            };
+            attempt(&shared, &env, &line, &session, &tell).await;
         });
     }
 }
 
 /// A claimed job that waits for a slot.
-struct Waiting<DB: Backend> {
-    claimed: Claimed,
-    handler: Arc<Handler<DB>>,
-    job: Arc<InHand>,
+pub(super) struct Waiting<DB: Backend> {
+    pub(super) claimed: Claimed,
+    pub(super) handler: Arc<Handler<DB>>,
+    pub(super) job: Arc<InHand>,
 }
 
 /// A job's place in line: priority, due time, id, epoch.
 type Place = (i16, Timestamp, i64, i64);
 
 /// One queue's slots, and the jobs in line for them, first to start first.
-struct Line<DB: Backend> {
+pub(super) struct Line<DB: Backend> {
     queue: Arc<Turnover>,
     slots: Arc<Semaphore>,
-    waiting: Mutex<BTreeMap<Place, Waiting<DB>>>,
+    waiting: Mutex<InLine<DB>>,
+}
+
+struct InLine<DB: Backend> {
+    jobs: BTreeMap<Place, Waiting<DB>>,
+    /// Tasks with no job left to take: somebody else's batch has it.
+    spare: usize,
+}
+
+/// What a task that waited finds.
+enum Turn<DB: Backend> {
+    Job(Waiting<DB>),
+    /// Nothing for it.
+    Empty,
+    /// Nothing any more: it may go.
+    Spare,
+}
+
+impl<DB: Backend> InLine<DB> {
+    fn take(&mut self, job: impl FnOnce(&mut BTreeMap<Place, Waiting<DB>>) -> Option<Waiting<DB>>) -> Turn<DB> {
+        if self.spare > 0 {
+            self.spare -= 1;
+            return Turn::Spare;
+        }
+        job(&mut self.jobs).map_or(Turn::Empty, Turn::Job)
+    }
 }
 
 impl<DB: Backend> Line<DB> {
@@ -140,33 +168,58 @@ impl<DB: Backend> Line<DB> {
         Arc::new(Line {
             slots: Arc::new(Semaphore::new(queue.concurrency)),
             queue,
-            waiting: Mutex::default(),
+            waiting: Mutex::new(InLine {
+                jobs: BTreeMap::new(),
+                spare: 0,
+            }),
         })
     }
 
-    fn waiting(&self) -> MutexGuard<'_, BTreeMap<Place, Waiting<DB>>> {
+    fn waiting(&self) -> MutexGuard<'_, InLine<DB>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn push(&self, waiting: Waiting<DB>) {
         let claimed = &waiting.claimed;
         let key = (claimed.priority, claimed.due_at, claimed.token.id, claimed.token.epoch);
-        self.waiting().insert(key, waiting);
+        self.waiting().jobs.insert(key, waiting);
     }
 
-    fn first(&self) -> Option<Waiting<DB>> {
-        self.waiting().pop_first().map(|(_, waiting)| waiting)
+    fn first(&self) -> Turn<DB> {
+        self.waiting().take(|jobs| jobs.pop_first().map(|(_, waiting)| waiting))
     }
 
-    fn last(&self) -> Option<Waiting<DB>> {
-        self.waiting().pop_last().map(|(_, waiting)| waiting)
+    fn last(&self) -> Turn<DB> {
+        self.waiting().take(|jobs| jobs.pop_last().map(|(_, waiting)| waiting))
     }
 
     /// One whose session is over, so that it must not start any more.
-    fn cut(&self) -> Option<Waiting<DB>> {
-        let mut waiting = self.waiting();
-        let key = *waiting.iter().find(|(_, w)| w.job.cut.is_cancelled())?.0;
-        waiting.remove(&key)
+    fn cut(&self) -> Turn<DB> {
+        self.waiting().take(|jobs| {
+            let key = *jobs.iter().find(|(_, w)| w.job.cut.is_cancelled())?.0;
+            jobs.remove(&key)
+        })
+    }
+
+    /// The next job of this kind, for a batch under way; a job of another kind is passed over by none of less priority.
+    pub(super) fn another(&self, handler: &Arc<Handler<DB>>) -> Option<Waiting<DB>> {
+        let mut line = self.waiting();
+        let mut passed = i16::MAX;
+        let mut found = None;
+        for (place, waiting) in &line.jobs {
+            if place.0 > passed {
+                break;
+            }
+            if !Arc::ptr_eq(&waiting.handler, handler) {
+                passed = place.0;
+            } else if !waiting.claimed.alone && !waiting.job.cut.is_cancelled() {
+                found = Some(*place);
+                break;
+            }
+        }
+        let waiting = line.jobs.remove(&found?)?;
+        line.spare += 1;
+        Some(waiting)
     }
 }
 
@@ -176,12 +229,13 @@ async fn attempt<DB: Backend>(
     env: &Env<DB>,
     line: &Arc<Line<DB>>,
     session: &Session,
-) -> (Finished, Arc<InHand>) {
+    tell: batch::Tell<'_>,
+) {
     let mut ended = false;
     let mut patience = pin!(tokio::time::sleep(shared.line_limit()));
     let mut too_long = false;
     let (slot, waiting) = loop {
-        let (slot, waiting) = tokio::select! {
+        let (slot, turn) = tokio::select! {
             biased;
             () = shared.stopping.cancelled() => (None, line.first()),
             () = session.cut.cancelled(), if !ended => (None, line.cut()),
@@ -191,40 +245,55 @@ async fn attempt<DB: Backend>(
                 (None, line.last())
             }
         };
-        match waiting {
-            Some(waiting) => break (slot, waiting),
+        match turn {
+            Turn::Job(waiting) => break (slot, waiting),
             // A task of a later session took the last job of the one that ended, and left its own to this one.
-            None => ended = session.cut.is_cancelled(),
+            Turn::Empty => ended = session.cut.is_cancelled(),
+            Turn::Spare => return,
         }
     };
-    let Waiting { claimed, handler, job } = waiting;
-    if slot.is_none() || job.cut.is_cancelled() {
-        let why = match (job.cut.is_cancelled(), job.why()) {
-            (true, Some(Cut::DeclaredDead)) => return (Finished::LeaseLost, job),
-            (true, Some(Cut::Stopped)) => "worker stopped before it started",
-            (true, _) => "worker could not renew its lease before it started",
-            (false, _) if too_long && !shared.stopping.is_cancelled() => {
-                line.queue.set_slow(true);
-                "no slot became free in time"
-            }
-            (false, _) => "worker stopped before it started",
-        };
-        let settlement = job.ending.released(why);
-        let finished = Finished::Settle {
-            settlement,
-            skipped: None,
-        };
-        return (finished, job);
+    if slot.is_none() && !waiting.job.cut.is_cancelled() && too_long && !shared.stopping.is_cancelled() {
+        line.queue.set_slow(true);
+        let settlement = waiting.job.ending.released("no slot became free in time");
+        return tell(run::settle(settlement), waiting.job);
     }
-    let attempt = Attempt::of(&claimed, shared.stopping.clone());
     let began = Instant::now();
-    let finished = run::run(env, &handler, &claimed, attempt, &job).await;
-    let took = began.elapsed();
-    line.queue.learn(took);
-    if took < shared.line_limit() {
-        line.queue.set_slow(false);
+    let mut jobs = 1;
+    if slot.is_some() && waiting.handler.batch.jobs_max > 1 && !waiting.claimed.alone && !waiting.job.cut.is_cancelled()
+    {
+        jobs = batch::run(shared, env, line, waiting, tell).await;
+    } else {
+        let finished = alone(shared, env, &waiting, slot.is_some()).await;
+        tell(finished, waiting.job);
     }
-    (finished, job)
+    if slot.is_some() {
+        let took = began.elapsed();
+        line.queue.learn(took, jobs);
+        if took < shared.line_limit() {
+            line.queue.set_slow(false);
+        }
+    }
+}
+
+/// Runs a job in a transaction of its own, if it may run: with a slot, and while its session lasts.
+pub(super) async fn alone<DB: Backend>(
+    shared: &Shared,
+    env: &Env<DB>,
+    waiting: &Waiting<DB>,
+    may_run: bool,
+) -> Finished {
+    let Waiting { claimed, handler, job } = waiting;
+    let why = match (job.cut.is_cancelled(), job.why()) {
+        (true, Some(Cut::DeclaredDead)) => return Finished::LeaseLost,
+        (true, Some(Cut::Stopped)) => "worker stopped before it started",
+        (true, _) => "worker could not renew its lease before it started",
+        (false, _) if !may_run => "worker stopped before it started",
+        (false, _) => {
+            let attempt = Attempt::of(claimed, shared.stopping.clone());
+            return run::run(env, handler, claimed, attempt, job).await;
+        }
+    };
+    run::settle(job.ending.released(why))
 }
 
 /// Passes an attempt's end on to whoever writes it.

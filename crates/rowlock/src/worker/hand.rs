@@ -138,6 +138,14 @@ impl InHand {
         true
     }
 
+    /// It is to run once more in the same attempt, because the transaction that it shared did not commit.
+    pub(crate) fn again(&self) {
+        drop(self.take_hooks());
+        *lock(&self.tx_since) = None;
+        *lock(&self.started) = None;
+        self.over.store(false, Ordering::Relaxed);
+    }
+
     pub(crate) fn took(&self) -> Duration {
         lock(&self.started).map(|at| at.elapsed()).unwrap_or_default()
     }

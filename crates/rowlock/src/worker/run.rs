@@ -78,8 +78,51 @@ pub(crate) async fn run<DB: Backend>(
     attempt: Attempt,
     job: &InHand,
 ) -> Finished {
+    let decode = match &handler.shape {
+        Shape::Atomic(_) => {
+            return match decoded(env, handler, claimed, attempt.clone(), job) {
+                Ok(decoded) => atomic(env, decoded, handler.level, attempt, job).await,
+                Err(finished) => *finished,
+            };
+        }
+        Shape::Staged(decode) => decode,
+    };
+    let body = match runnable(handler, claimed, job) {
+        Ok(body) => body,
+        Err(finished) => return *finished,
+    };
+    match guard(|| decode(body, attempt, &env.rowlock)) {
+        Ok(Ok(decoded)) => {
+            job.start();
+            let (slot, called) = (Slot::new(), Arc::new(AtomicBool::new(false)));
+            let outside = Outside {
+                slot: slot.clone(),
+                called: called.clone(),
+                timing: env.timing,
+                level: handler.level,
+                holder: job.holder.clone(),
+                time_limit: handler.time_limit,
+                emit: env.emit.clone(),
+                held: held(env, job),
+            };
+            let outcome = guarded(Box::pin(async move { decoded(outside).await }), job).await;
+            // Attempts before this one may have called too.
+            let called = called.load(Ordering::Relaxed) || job.token.epoch > 1;
+            conclude(env, outcome, slot, called, job).await
+        }
+        Ok(Err(problem)) | Err(problem) => settle(job.ending.retired(problem)),
+    }
+}
+
+/// The job's body, if there is one to run; else how it ends.
+fn runnable<'c, DB: Backend>(
+    handler: &Handler<DB>,
+    claimed: &'c Claimed,
+    job: &InHand,
+) -> std::result::Result<&'c crate::lease::Body, Box<Finished>> {
+    let end = |settlement| Err(Box::new(settle(settlement)));
     let Some(body) = &claimed.body else {
-        return settle(job.ending.retired("the job's body is missing".into()));
+        return end(job.ending.retired("the job's body is missing".into()));
     };
     if body.kind != handler.kind {
         // Two names with the same first eight bytes of their hash: told, instead of run by the wrong code.
@@ -87,39 +130,32 @@ pub(crate) async fn run<DB: Backend>(
             "kind {} has the same number as kind {}; rename one",
             body.kind, handler.kind
         );
-        return settle(job.ending.retired(problem));
+        return end(job.ending.retired(problem));
     }
     if claimed.expired {
-        return settle(job.ending.cancelled("expired before it started"));
+        return end(job.ending.cancelled("expired before it started"));
     }
     point!("before-handler");
-    match &handler.shape {
-        Shape::Atomic(decode) => match guard(|| decode(body, attempt.clone(), &env.rowlock)) {
-            Ok(Ok(decoded)) => atomic(env, decoded, handler.level, attempt, job).await,
-            Ok(Err(problem)) | Err(problem) => settle(job.ending.retired(problem)),
+    Ok(body)
+}
+
+/// An atomic handler with its job decoded, or how the job ends without it.
+pub(crate) fn decoded<DB: Backend>(
+    env: &Env<DB>,
+    handler: &Handler<DB>,
+    claimed: &Claimed,
+    attempt: Attempt,
+    job: &InHand,
+) -> std::result::Result<Decoded<DB>, Box<Finished>> {
+    let body = runnable(handler, claimed, job)?;
+    let problem = match &handler.shape {
+        Shape::Atomic(decode) => match guard(|| decode(body, attempt, &env.rowlock)) {
+            Ok(Ok(decoded)) => return Ok(decoded),
+            Ok(Err(problem)) | Err(problem) => problem,
         },
-        Shape::Staged(decode) => match guard(|| decode(body, attempt, &env.rowlock)) {
-            Ok(Ok(decoded)) => {
-                job.start();
-                let (slot, called) = (Slot::new(), Arc::new(AtomicBool::new(false)));
-                let outside = Outside {
-                    slot: slot.clone(),
-                    called: called.clone(),
-                    timing: env.timing,
-                    level: handler.level,
-                    holder: job.holder.clone(),
-                    time_limit: handler.time_limit,
-                    emit: env.emit.clone(),
-                    held: held(env, job),
-                };
-                let outcome = guarded(Box::pin(async move { decoded(outside).await }), job).await;
-                // Attempts before this one may have called too.
-                let called = called.load(Ordering::Relaxed) || job.token.epoch > 1;
-                conclude(env, outcome, slot, called, job).await
-            }
-            Ok(Err(problem)) | Err(problem) => settle(job.ending.retired(problem)),
-        },
-    }
+        Shape::Staged(_) => "a staged handler has no transaction to run in".into(),
+    };
+    Err(Box::new(settle(job.ending.retired(problem))))
 }
 
 /// Runs the user's code and drops what it returns, as a crash right before the commit would. What it did outside has
@@ -171,6 +207,23 @@ pub(crate) async fn run_for_nothing<DB: Backend>(
     result
 }
 
+/// The transaction that was asked for, or how the job ends without one.
+pub(crate) async fn begun<T>(
+    begin: impl Future<Output = Result<T>>,
+    job: &InHand,
+) -> std::result::Result<T, Box<Finished>> {
+    let begun = tokio::select! {
+        begun = begin => begun,
+        () = job.cut.cancelled() => return Err(Box::new(Finished::Cut)),
+    };
+    begun.map_err(|error| {
+        // Not at once again: the server may be out of connections, and must not be hammered for one.
+        let delay = Duration::from_secs(1).mul_f64(0.5 + fastrand::f64());
+        let why = format!("could not begin: {}", Fail::from(error).text);
+        Box::new(settle(job.ending.released_for(delay, &why)))
+    })
+}
+
 async fn atomic<DB: Backend>(
     env: &Env<DB>,
     decoded: Decoded<DB>,
@@ -178,18 +231,10 @@ async fn atomic<DB: Backend>(
     attempt: Attempt,
     job: &InHand,
 ) -> Finished {
-    let begun = tokio::select! {
-        begun = DB::begin(env.rowlock.store(), &job.token, env.timing, level) => begun,
-        () = job.cut.cancelled() => return Finished::Cut,
-    };
-    let held = match begun {
+    let begin = DB::begin(env.rowlock.store(), &job.token, env.timing, level);
+    let held = match begun(begin, job).await {
         Ok(held) => held,
-        Err(error) => {
-            // Not at once again: the server may be out of connections, and must not be hammered for one.
-            let delay = Duration::from_secs(1).mul_f64(0.5 + fastrand::f64());
-            let why = format!("could not begin: {}", Fail::from(error).text);
-            return settle(job.ending.released_for(delay, &why));
-        }
+        Err(finished) => return *finished,
     };
     job.holder.store(DB::holder(&held), Ordering::Relaxed);
     // Its time runs from here: waiting for a connection is not the handler's doing.
@@ -199,7 +244,7 @@ async fn atomic<DB: Backend>(
     conclude(env, outcome, slot, false, job).await
 }
 
-fn settle(settlement: Settlement) -> Finished {
+pub(crate) fn settle(settlement: Settlement) -> Finished {
     Finished::Settle {
         settlement,
         skipped: None,
@@ -207,13 +252,13 @@ fn settle(settlement: Settlement) -> Finished {
 }
 
 /// How the user's code came to an end.
-enum Body<DB: Backend> {
+pub(crate) enum Body<DB: Backend> {
     Returned(Outcome<DB>),
     Panicked(String),
     Cut,
 }
 
-async fn guarded<DB: Backend>(handler: Running<DB>, job: &InHand) -> Body<DB> {
+pub(crate) async fn guarded<DB: Backend>(handler: Running<DB>, job: &InHand) -> Body<DB> {
     tokio::select! {
         biased;
         () = job.cut.cancelled() => Body::Cut,
@@ -234,15 +279,7 @@ async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, ca
         return Finished::Cut;
     }
     let fail = match body {
-        Body::Cut => {
-            let committed = job.why() != Some(Cut::DeclaredDead) && ended_by_hand(env, holder).await;
-            // Whatever was under way on it, the connection is not used again.
-            drop(slot.take());
-            return match committed {
-                true => settle(job.ending.retired(format!("{COMMITTED}; then: it was cut off"))),
-                false => Finished::Cut,
-            };
-        }
+        Body::Cut => return cut_off(env, holder, slot, job).await,
         Body::Returned(Ok(done)) => match succeeded(env, done, job).await {
             Ok(finished) => return finished,
             Err(fail) => fail,
@@ -272,6 +309,16 @@ async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, ca
         }
         // The connection is gone or stuck; its transaction rolls back by itself.
         Err(_) => Finished::Settle { settlement, skipped },
+    }
+}
+
+/// Whatever was under way on it, the connection of a handler that was cut off is not used again.
+pub(crate) async fn cut_off<DB: Backend>(env: &Env<DB>, holder: i64, slot: Slot<DB>, job: &InHand) -> Finished {
+    let committed = job.why() != Some(Cut::DeclaredDead) && ended_by_hand(env, holder).await;
+    drop(slot.take());
+    match committed {
+        true => settle(job.ending.retired(format!("{COMMITTED}; then: it was cut off"))),
+        false => Finished::Cut,
     }
 }
 
@@ -369,31 +416,34 @@ async fn resolve<DB: Backend>(
     skipped: Option<Skipped>,
     job: &InHand,
 ) -> Finished {
+    match what_became(env, job).await {
+        None => Finished::Cut,
+        // Recovery ended the lease: the token's only outcome is not this attempt's own.
+        Some(Resolved::Lost | Resolved::Ended(Ended::Lost)) => Finished::LeaseLost,
+        Some(Resolved::Ended(ended)) => Finished::Settled {
+            ended,
+            skipped,
+            error: None,
+        },
+        Some(Resolved::StillLeased) => not_committed(error, settlement, skipped, job),
+    }
+}
+
+/// What became of the commit of this job's transaction; `None` when the worker stops before it is known.
+pub(crate) async fn what_became<DB: Backend>(env: &Env<DB>, job: &InHand) -> Option<Resolved> {
     let mut wait = Duration::from_millis(20);
     loop {
         match env.rowlock.store().resolve(job.token).await {
-            // Recovery ended the lease: the token's only outcome is not this attempt's own.
-            Ok(Resolved::Lost | Resolved::Ended(Ended::Lost)) => {
-                (env.resolved)(job.token, false);
-                return Finished::LeaseLost;
-            }
-            Ok(Resolved::Ended(ended)) => {
-                (env.resolved)(job.token, true);
-                return Finished::Settled {
-                    ended,
-                    skipped,
-                    error: None,
-                };
-            }
-            Ok(Resolved::StillLeased) => {
-                (env.resolved)(job.token, false);
-                return not_committed(error, settlement, skipped, job);
+            Ok(resolved) => {
+                let committed = matches!(resolved, Resolved::Ended(ended) if ended != Ended::Lost);
+                (env.resolved)(job.token, committed);
+                return Some(resolved);
             }
             Err(again) => {
                 tracing::debug!(job = job.token.id, error = %again, "what became of a commit is not known yet; asking again");
                 // Not even the lease's end says what happened to the commit; only a stopping worker leaves it at that.
                 if job.why() == Some(Cut::Stopped) {
-                    return Finished::Cut;
+                    return None;
                 }
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(Duration::from_secs(1));
@@ -423,12 +473,12 @@ fn not_committed(error: Error, settlement: Settlement, skipped: Option<Skipped>,
 
 /// Whether user code had ended the transaction of a handler that was cut off. Where the database gives no answer at once
 /// it likely has no more to say than that the lease is ending, and the attempt counts as failed.
-async fn ended_by_hand<DB: Backend>(env: &Env<DB>, holder: i64) -> bool {
+pub(crate) async fn ended_by_hand<DB: Backend>(env: &Env<DB>, holder: i64) -> bool {
     let limit = Duration::from_secs(1).min(env.timing.lease / 10);
     holder != 0 && matches!(within(limit, env.rowlock.store().cut(holder)).await, Ok(true))
 }
 
-async fn within<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
+pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
     match tokio::time::timeout(limit, work).await {
         Ok(result) => result,
         Err(_) => Err(Error::Database {

@@ -17,6 +17,7 @@ use super::{
 use crate::{
     claim::Planner,
     error::{Error, Result},
+    handle::atomic::Handler,
     job::queue_no,
     lease::WorkerId,
     root::{Backend, Rowlock},
@@ -75,7 +76,8 @@ impl Running {
         let kinds: Vec<(&str, i32)> = worker.handlers.iter().map(|h| (h.kind, h.version)).collect();
         let planner = Planner::new(worker.queues.iter().map(|(q, _)| q.as_str()), &kinds);
         let turnover = |(queue, concurrency): &(String, usize)| {
-            Arc::new(Turnover::new(queue_no(queue), *concurrency, worker.prefetch))
+            let jobs = batch_in(queue, &worker.queues, &worker.handlers);
+            Arc::new(Turnover::new(queue_no(queue), *concurrency, jobs, worker.prefetch))
         };
         let queues: Vec<Arc<Turnover>> = worker.queues.iter().map(turnover).collect();
         let crew = Crew::new(
@@ -154,6 +156,13 @@ impl Running {
             tracing::debug!(%error, "the worker's row stays until somebody's recovery removes it");
         }
     }
+}
+
+/// How many jobs of this queue may share a slot: of a kind whose jobs go here, or may go to any queue of this worker.
+fn batch_in<DB: Backend>(queue: &str, queues: &[(String, usize)], handlers: &[Handler<DB>]) -> usize {
+    let served = |name: &str| queues.iter().any(|(queue, _)| queue == name);
+    let here = handlers.iter().filter(|h| h.queue == queue || !served(h.queue));
+    here.map(|h| h.batch.jobs_max).max().unwrap_or(1)
 }
 
 /// Hears wakes and passes them on; after every loss of the connection the claimer polls once.

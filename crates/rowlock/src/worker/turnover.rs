@@ -21,6 +21,8 @@ const WEIGHT: f64 = 0.1;
 pub(crate) struct Turnover {
     pub(crate) queue_no: i64,
     pub(crate) concurrency: usize,
+    /// Jobs that one slot may run at once, in one batch.
+    batch: usize,
     /// Set by the user, to be claimed ahead whatever the handlers take.
     prefetch: Option<usize>,
     /// Claimed jobs that wait for a slot or whose bodies are in one, given up on or not.
@@ -32,10 +34,11 @@ pub(crate) struct Turnover {
 }
 
 impl Turnover {
-    pub(crate) fn new(queue_no: i64, concurrency: usize, prefetch: Option<usize>) -> Turnover {
+    pub(crate) fn new(queue_no: i64, concurrency: usize, batch: usize, prefetch: Option<usize>) -> Turnover {
         Turnover {
             queue_no,
             concurrency,
+            batch,
             prefetch,
             taken: AtomicUsize::new(0),
             mean_ns: AtomicU64::new(0),
@@ -60,9 +63,10 @@ impl Turnover {
         self.slow.store(slow, Relaxed);
     }
 
-    /// A handler took this long. Two that end at once may lose one of the two: a mean can bear that.
-    pub(crate) fn learn(&self, took: Duration) {
-        let took = took.as_nanos().min(u128::from(u64::MAX)) as f64;
+    /// The handlers of so many jobs took this long, one after another. Two that end at once may lose one of the two: a mean
+    /// can bear that.
+    pub(crate) fn learn(&self, took: Duration, jobs: usize) {
+        let took = took.as_nanos().min(u128::from(u64::MAX)) as f64 / jobs.max(1) as f64;
         let mean = self.mean_ns.load(Relaxed) as f64;
         let mean = if mean == 0.0 {
             took
@@ -72,7 +76,12 @@ impl Turnover {
         self.mean_ns.store(mean.max(1.0) as u64, Relaxed);
     }
 
-    /// How many jobs beyond the slots this queue may hold.
+    /// How many jobs the slots hold when all are busy.
+    fn in_slots(&self) -> usize {
+        self.concurrency + (self.concurrency * (self.batch - 1)).min(AHEAD_MAX)
+    }
+
+    /// How many jobs beyond that this queue may hold.
     fn ahead(&self) -> usize {
         if self.slow.load(Relaxed) {
             return 0;
@@ -83,7 +92,7 @@ impl Turnover {
         let mean = self.mean_ns.load(Relaxed);
         if mean == 0 {
             // Nothing known yet: one round more than the slots, so that the first claim is not followed by a pause.
-            return self.concurrency.min(100);
+            return self.in_slots().min(100);
         }
         let finished = self.concurrency as f64 * AHEAD.as_nanos() as f64 / mean as f64;
         (finished as usize).min(AHEAD_MAX)
@@ -92,7 +101,7 @@ impl Turnover {
     /// How many jobs to ask for now: none while the slots are busy and more than half of what may be held is there, so
     /// that claims come in batches.
     pub(crate) fn room(&self) -> usize {
-        let (taken, room) = (self.taken(), self.concurrency + self.ahead());
+        let (taken, room) = (self.taken(), self.in_slots() + self.ahead());
         if taken < room && (taken < self.concurrency || taken <= room / 2) {
             return room - taken;
         }
@@ -105,9 +114,9 @@ mod tests {
     use super::*;
 
     fn after(handler: Duration, concurrency: usize) -> Turnover {
-        let queue = Turnover::new(1, concurrency, None);
+        let queue = Turnover::new(1, concurrency, 1, None);
         for _ in 0..100 {
-            queue.learn(handler);
+            queue.learn(handler, 1);
         }
         queue
     }
@@ -142,9 +151,17 @@ mod tests {
     }
 
     #[test]
+    fn slots_that_run_batches_hold_and_finish_more() {
+        let queue = Turnover::new(1, 4, 10, None);
+        assert_eq!(queue.room(), 40 + 40, "before anything is known");
+        queue.learn(Duration::from_millis(20), 10);
+        assert_eq!(queue.room(), 40 + 200, "2 ms a job");
+    }
+
+    #[test]
     fn a_number_set_by_the_user_stands_until_the_slots_stop_turning_over() {
-        let queue = Turnover::new(1, 4, Some(7));
-        queue.learn(Duration::from_micros(1));
+        let queue = Turnover::new(1, 4, 1, Some(7));
+        queue.learn(Duration::from_micros(1), 1);
         assert_eq!(queue.room(), 11);
         queue.set_slow(true);
         assert_eq!(queue.room(), 4);

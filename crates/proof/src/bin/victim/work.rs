@@ -5,9 +5,9 @@ use std::time::Duration;
 use anyhow::Result;
 use proof::victim::{
     Abort, Atomic, Batched, Charge, Failing, Follow, Hold, Hooked, Orders, Parked, Plain, Quick, Slow,
-    Staged as StagedJob,
+    Staged as StagedJob, Together,
 };
-use rowlock::{Backoff, Effect, Fail};
+use rowlock::{Backoff, Batch, Effect, Fail};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -54,6 +54,9 @@ fn worker(orders: &Orders) -> Result<Worker<Tools>> {
         .staged(slow)
         .staged(abort)
         .staged(hold);
+    if let Some(jobs) = orders.batch {
+        worker = worker.atomic_with(together, Batch::up_to(jobs));
+    }
     if let Some(prefetch) = orders.prefetch {
         worker = worker.prefetch(prefetch);
     }
@@ -79,6 +82,10 @@ async fn atomic(cx: Ctx<Tools>, job: Atomic, mut tx: Tx) -> Outcome {
     point::stand("mid-handler");
     ledger(&mut tx, cx.id(), "atomic").await?;
     tx.done().then(Follow {}).ok()
+}
+
+async fn together(cx: Ctx<Tools>, job: Together, tx: Tx) -> Outcome {
+    atomic(cx, Atomic { account: job.account }, tx).await
 }
 
 async fn failing(cx: Ctx<Tools>, _job: Failing, mut tx: Tx) -> Outcome {

@@ -79,9 +79,9 @@ fn is_done(settlement: &Settlement) -> bool {
 }
 
 /// Ids and epochs of the settlements whose tokens held.
-type Stand = HashSet<(i64, i64)>;
+pub type Stand = HashSet<(i64, i64)>;
 
-fn applied(batch: &[Settlement], stand: &Stand) -> Vec<bool> {
+pub fn applied(batch: &[Settlement], stand: &Stand) -> Vec<bool> {
     let held = |s: &Settlement| stand.contains(&(s.token.id, s.token.epoch));
     batch.iter().map(held).collect()
 }
@@ -143,13 +143,13 @@ fn distinct(mut queues: Vec<i64>) -> Vec<i64> {
     queues
 }
 
-struct Written {
-    stand: Stand,
+pub struct Written {
+    pub stand: Stand,
     /// Whether the transaction is still the one that the marker was set in.
-    marked: bool,
+    pub marked: bool,
 }
 
-async fn write_outcomes(
+pub async fn write_outcomes(
     inner: &Inner,
     pg: &mut PgConnection,
     batch: &[Settlement],
@@ -178,7 +178,7 @@ async fn write_outcomes(
 }
 
 /// Next links and compensations; returns the queues that got work.
-async fn write_what_follows(
+pub async fn write_what_follows(
     inner: &Inner,
     pg: &mut PgConnection,
     settlements: impl Iterator<Item = &Settlement>,

@@ -96,6 +96,7 @@ statements!(
     rollouts,
     schema_exists,
     schema_version,
+    seal,
     set_rollout,
     settle,
     settle_done,

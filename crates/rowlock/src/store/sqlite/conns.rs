@@ -8,7 +8,7 @@ use std::{
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -164,6 +164,39 @@ pub struct Conn {
     sql: SqliteConnection,
     abandoned: Arc<AtomicBool>,
     commits: Arc<AtomicU64>,
+    seal: Arc<Seal>,
+}
+
+/// Whether commits are let through.
+#[derive(Default)]
+pub struct Seal(AtomicU8);
+
+impl Seal {
+    const OPEN: u8 = 0;
+    const CLOSED: u8 = 1;
+    const MET: u8 = 2;
+
+    pub fn close(&self) {
+        self.0.store(Self::CLOSED, Ordering::Relaxed);
+    }
+
+    pub fn open(&self) {
+        self.0.store(Self::OPEN, Ordering::Relaxed);
+    }
+
+    /// Whether a commit was not let through.
+    pub fn met(&self) -> bool {
+        self.0.load(Ordering::Relaxed) == Self::MET
+    }
+
+    /// A commit comes; whether it may pass.
+    fn passes(&self) -> bool {
+        let open = self.0.load(Ordering::Relaxed) == Self::OPEN;
+        if !open {
+            self.0.store(Self::MET, Ordering::Relaxed);
+        }
+        open
+    }
 }
 
 impl Conn {
@@ -171,18 +204,21 @@ impl Conn {
         let abandoned = Arc::new(AtomicBool::new(false));
         let flag = abandoned.clone();
         let commits = Arc::new(AtomicU64::new(0));
-        let counted = commits.clone();
+        let (counted, seal) = (commits.clone(), Arc::<Seal>::default());
+        let sealed = seal.clone();
         let mut handle = sql.lock_handle().await?;
         handle.set_progress_handler(OPS_BETWEEN_LOOKS, move || !flag.load(Ordering::Relaxed));
         handle.set_commit_hook(move || {
-            counted.fetch_add(1, Ordering::Relaxed);
-            true
+            let passes = sealed.passes();
+            counted.fetch_add(passes.into(), Ordering::Relaxed);
+            passes
         });
         drop(handle);
         Ok(Conn {
             sql,
             abandoned,
             commits,
+            seal,
         })
     }
 
@@ -197,6 +233,10 @@ impl Conn {
     /// How many transactions were committed on it, by whomever.
     pub fn commits(&self) -> Arc<AtomicU64> {
         self.commits.clone()
+    }
+
+    pub fn seal(&self) -> &Seal {
+        &self.seal
     }
 
     /// How deep in transactions and savepoints sqlx believes it is.

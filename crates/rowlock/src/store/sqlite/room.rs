@@ -23,6 +23,14 @@ enum Hold {
 }
 
 impl Held {
+    /// The writer, unless this only reads.
+    pub fn lent(&mut self) -> Option<&mut Lent> {
+        match &mut self.0 {
+            Hold::Writing(lent) => Some(lent),
+            Hold::Reading(_) => None,
+        }
+    }
+
     fn sql(&mut self) -> &mut SqliteConnection {
         match &mut self.0 {
             Hold::Writing(lent) => lent.sql(),

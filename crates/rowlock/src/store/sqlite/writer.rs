@@ -264,9 +264,20 @@ impl Lent {
         self.conn.depth()
     }
 
+    /// From here on every commit fails, until [`Lent::commit`].
+    pub fn seal(&self) {
+        self.conn.seal().close();
+    }
+
+    /// Whether a commit failed because of that: only user code can have sent it.
+    pub fn seal_met(&self) -> bool {
+        self.conn.seal().met()
+    }
+
     /// Commits on the writer's thread, so that the next turn need not wait for this caller to be polled.
     pub async fn commit(self) -> sqlx::Result<()> {
         let (reply, answer) = oneshot::channel();
+        self.conn.seal().open();
         let end = End { conn: self.conn, reply };
         self.home.send(end).map_err(|_| sqlx::Error::WorkerCrashed)?;
         answer.await.map_err(|_| sqlx::Error::WorkerCrashed)?

@@ -1,0 +1,78 @@
+//! How many jobs of a kind may share one transaction, and for how long it takes up further ones.
+
+use std::time::Duration;
+
+/// The most jobs that may share a commit: beyond it they wait for each other's row locks longer than a commit costs.
+pub(crate) const JOBS_MAX: usize = 50;
+
+/// Jobs of one kind that share a transaction and its commit, for [`Worker::atomic_with`](crate::Worker::atomic_with).
+///
+/// Whatever was locked by the first of them stays locked until the last one's commit, so this is for short handlers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch {
+    pub(crate) jobs_max: usize,
+    pub(crate) within: Duration,
+}
+
+impl Batch {
+    /// Each job has a transaction of its own.
+    pub(crate) const NONE: Batch = Batch {
+        jobs_max: 1,
+        within: Duration::from_millis(50),
+    };
+
+    /// At most so many jobs per commit, 1 to 50. Nobody waits for more to come: a batch takes what is claimed and waiting.
+    pub fn up_to(jobs: usize) -> Batch {
+        Batch {
+            jobs_max: jobs,
+            ..Batch::NONE
+        }
+    }
+
+    /// No further job joins once the transaction has been open for so long (50 ms unless set; at most a tenth of the
+    /// worker's lease). The job that runs then still has its own time limit.
+    pub fn within(mut self, time: Duration) -> Batch {
+        self.within = time;
+        self
+    }
+
+    /// What is wrong with it, if anything is.
+    pub(crate) fn problem(&self, lease: Duration) -> Option<String> {
+        let jobs = self.jobs_max;
+        if jobs == 0 || jobs > JOBS_MAX {
+            return Some(format!(
+                "a batch of {jobs} jobs is not in 1..={JOBS_MAX} (10 is the default)"
+            ));
+        }
+        let most = lease / 10;
+        let fits = !self.within.is_zero() && self.within <= most;
+        (!fits).then(|| {
+            format!(
+                "a batch that takes up jobs for {:?} is not above zero and at most a tenth of the lease, {most:?}",
+                self.within
+            )
+        })
+    }
+}
+
+impl Default for Batch {
+    /// Ten jobs per commit.
+    fn default() -> Batch {
+        Batch::up_to(10)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_has_a_size_and_a_time_within_bounds() {
+        let lease = Duration::from_secs(15);
+        let fits = |batch: Batch| batch.problem(lease).is_none();
+        assert!(fits(Batch::default()) && fits(Batch::up_to(1)) && fits(Batch::up_to(50)) && fits(Batch::NONE));
+        assert!(!fits(Batch::up_to(0)) && !fits(Batch::up_to(51)));
+        assert!(fits(Batch::default().within(lease / 10)));
+        assert!(!fits(Batch::default().within(lease / 9)) && !fits(Batch::default().within(Duration::ZERO)));
+    }
+}

@@ -1,0 +1,96 @@
+//! A transaction that several handlers share, sealed by a cursor that cannot be kept beyond a commit.
+
+use sqlx::Postgres;
+use sqlx_core::transaction::TransactionManager;
+
+use super::{BY_KEY, PgStore, Pm, begin_with, conns::Lent, opening, settle};
+use crate::{
+    error::{Doing, Result, sqlstate},
+    lease::Token,
+    store::{
+        Fut, Isolation, Settlement, Timing,
+        batch::{Batching, Parted, SettledShared},
+    },
+};
+
+/// What the error of a commit by user code says.
+const SEAL: &str = "a handler in a batch does not end its transaction";
+
+impl Batching for Postgres {
+    fn begin_shared<'a>(store: &'a PgStore, marker: &'a Token, timing: Timing, level: Isolation) -> Fut<'a, Lent> {
+        let begin = format!(
+            "{}; set local rowlock_tx.seal = '{SEAL}'; {}; savepoint rowlock",
+            opening(marker, timing, level),
+            store.0.sql.seal.as_str()
+        );
+        Box::pin(async move {
+            let mut lent = begin_with(&store.0.handlers, begin).await?;
+            lent.serializable = level == Isolation::Serializable;
+            Ok(lent)
+        })
+    }
+
+    fn part<'a>(store: &'a PgStore, held: &'a mut Lent, keep: bool, more: bool) -> Fut<'a, Parted> {
+        let end = match (keep, more) {
+            (true, true) => "release savepoint rowlock; savepoint rowlock",
+            (true, false) => "release savepoint rowlock; close rowlock_seal",
+            (false, true) => "rollback to savepoint rowlock",
+            (false, false) => "rollback to savepoint rowlock; close rowlock_seal",
+        };
+        store.within(store.0.timing.lock, "share a transaction", async move {
+            match sqlx::raw_sql(end).execute(held.pg()).await {
+                // A nested transaction that user code forgot about is still open, for sqlx.
+                Ok(_) if Pm::get_transaction_depth(held.pg()) != 1 => Ok(Parted::NotOurs),
+                Ok(_) => Ok(Parted::Fine),
+                Err(e) => match sqlstate(&e).as_deref() {
+                    // Not in a transaction, or in one without our savepoint.
+                    Some("25P01" | "3B001") => Ok(Parted::NotOurs),
+                    Some("25P02") if keep => Ok(Parted::Spoilt(crate::Error::Database {
+                        doing: "settle",
+                        source: e,
+                    })),
+                    _ => Err(e).doing("share a transaction"),
+                },
+            }
+        })
+    }
+
+    fn settle_shared<'a>(
+        store: &'a PgStore,
+        held: &'a mut Lent,
+        marker: &'a Token,
+        batch: &'a [Settlement],
+    ) -> Fut<'a, SettledShared> {
+        Box::pin(async move {
+            if Pm::get_transaction_depth(held.pg()) != 1 {
+                return Ok(SettledShared::NotOurs);
+            }
+            if held.serializable {
+                sqlx::raw_sql(BY_KEY).execute(held.pg()).await.doing("settle")?;
+            }
+            settle_all(store, held, &marker.to_string(), batch).await
+        })
+    }
+
+    fn undo(_store: &PgStore, mut held: Lent) -> Fut<'_, ()> {
+        Box::pin(async move {
+            Pm::rollback(held.pg()).await.doing("roll back")?;
+            held.give_back();
+            Ok(())
+        })
+    }
+}
+
+async fn settle_all(store: &PgStore, held: &mut Lent, marker: &str, batch: &[Settlement]) -> Result<SettledShared> {
+    let written = settle::write_outcomes(&store.0, held.pg(), batch, Some(marker)).await?;
+    if !written.marked {
+        return Ok(SettledShared::NotOurs);
+    }
+    let holds = settle::applied(batch, &written.stand);
+    if holds.iter().any(|holds| !holds) {
+        return Ok(SettledShared::Lost(holds));
+    }
+    Ok(SettledShared::Applied {
+        woken: settle::write_what_follows(&store.0, held.pg(), batch.iter()).await?,
+    })
+}

@@ -1,0 +1,393 @@
+//! A batch: jobs of one kind that run one after another in one transaction and share its commit.
+//!
+//! Each is under a savepoint of its own, so one that fails is taken back alone, and its failure is settled with the
+//! others' success. What cannot be taken back alone (a lost lease, a deadlock, a commit that fails, a connection that
+//! breaks, a handler that hangs or ends the transaction by hand) takes the whole transaction with it. Then everybody who
+//! did not commit is run again, in a transaction of his own and under the same token: nothing of it counts as an attempt.
+
+use std::{
+    sync::{Arc, atomic::Ordering},
+    time::Instant,
+};
+
+use super::{
+    crew::{self, Line, Waiting},
+    hand::{InHand, Shared},
+    run::{self, Body, COMMITTED, Env, Finished, within},
+};
+use crate::{
+    error::Error,
+    event::{Event, Skipped},
+    fault::point,
+    handle::{
+        Attempt, Fail, How,
+        atomic::{Decoded, Handler, open},
+    },
+    lease::Token,
+    root::Backend,
+    state::Ended,
+    store::{
+        Resolved, Settlement, Store,
+        batch::{Parted, SettledShared},
+    },
+};
+
+/// Told of each job's end, as soon as it is known.
+pub(super) type Tell<'a> = &'a (dyn Fn(Finished, Arc<InHand>) + Send + Sync);
+
+/// Runs the first job, and with it as many of its kind as stand in line and fit; how many those were.
+pub(super) async fn run<DB: Backend>(
+    shared: &Shared,
+    env: &Env<DB>,
+    line: &Line<DB>,
+    first: Waiting<DB>,
+    tell: Tell<'_>,
+) -> usize {
+    let handler = first.handler.clone();
+    let mut batch = Batch {
+        shared,
+        env,
+        line,
+        tell,
+        handler: &handler,
+        began: Instant::now(),
+        taken: 1,
+        ran: Vec::new(),
+        settlements: Vec::new(),
+    };
+    let undone = batch.together(first).await;
+    let taken = batch.taken;
+    let Some(undone) = undone.filter(|undone| !undone.again.is_empty()) else {
+        return taken;
+    };
+    let jobs = undone.again.len();
+    tracing::info!(
+        kind = handler.kind,
+        jobs,
+        why = undone.why,
+        "a batch was rolled back; its jobs are run one by one"
+    );
+    shared.emit(Event::BatchUndone {
+        kind: handler.kind.to_owned(),
+        jobs,
+        reason: undone.why,
+    });
+    for waiting in undone.again {
+        waiting.job.again();
+        let may_run = !shared.stopping.is_cancelled();
+        let finished = crew::alone(shared, env, &waiting, may_run).await;
+        tell(finished, waiting.job);
+    }
+    taken
+}
+
+/// A shared transaction that did not commit, and who has to run again.
+struct Undone<DB: Backend> {
+    again: Vec<Waiting<DB>>,
+    why: String,
+}
+
+struct Batch<'a, DB: Backend> {
+    shared: &'a Shared,
+    env: &'a Env<DB>,
+    line: &'a Line<DB>,
+    tell: Tell<'a>,
+    handler: &'a Arc<Handler<DB>>,
+    began: Instant,
+    taken: usize,
+    /// Those whose ends wait for the commit, in step with `settlements`.
+    ran: Vec<(Waiting<DB>, Option<Skipped>)>,
+    settlements: Vec<Settlement>,
+}
+
+/// How a handler's part in the transaction ended.
+enum Part<DB: Backend> {
+    /// The connection is back.
+    Over(DB::Held, End),
+    /// It is gone, and the transaction with it; this is what becomes of the job.
+    Gone(Finished),
+    /// Another transaction was in the way: the locks of the whole batch may be the reason.
+    InTheWay(DB::Held, String),
+}
+
+enum End {
+    Done(Settlement),
+    Failed(Settlement, Option<Skipped>),
+    LeaseLost,
+}
+
+impl<'a, DB: Backend> Batch<'a, DB> {
+    /// `None`: everybody's end is told.
+    async fn together(&mut self, first: Waiting<DB>) -> Option<Undone<DB>> {
+        let (mut current, mut decoded) = self.decoded(first)?;
+        let marker = current.job.token;
+        let begin = DB::begin_shared(self.env.rowlock.store(), &marker, self.env.timing, self.handler.level);
+        let mut held = match run::begun(begin, &current.job).await {
+            Ok(held) => held,
+            Err(finished) => {
+                (self.tell)(*finished, current.job);
+                return None;
+            }
+        };
+        // Waiting for a connection is not the batch's doing.
+        self.began = Instant::now();
+        loop {
+            let end = match self.part(held, &current, decoded).await {
+                Part::Over(back, end) => {
+                    held = back;
+                    end
+                }
+                Part::Gone(finished) => {
+                    let why = format!("job {} took the transaction with it", current.job.token.id);
+                    (self.tell)(finished, current.job);
+                    return self.undone(None, None, why);
+                }
+                Part::InTheWay(held, why) => {
+                    // A connection that does not come back takes its locks with it.
+                    let _ = within(self.env.timing.lock, DB::undo(self.env.rowlock.store(), held)).await;
+                    return self.undone(Some(current), None, why);
+                }
+            };
+            point!("in-batch");
+            let next = self.next();
+            if let Err(undone) = self.end_part(&mut held, current, end, next.is_some()).await {
+                drop(held);
+                let (current, why) = *undone;
+                return self.undone(current, next.map(|(next, _)| next), why);
+            }
+            match next {
+                Some(next) => (current, decoded) = next,
+                None => return self.commit(held, marker).await,
+            }
+        }
+    }
+
+    /// The job ready to run, or its end told.
+    fn decoded(&self, waiting: Waiting<DB>) -> Option<(Waiting<DB>, Decoded<DB>)> {
+        let attempt = Attempt::of(&waiting.claimed, self.shared.stopping.clone());
+        match run::decoded(self.env, self.handler, &waiting.claimed, attempt, &waiting.job) {
+            Ok(decoded) => Some((waiting, decoded)),
+            Err(finished) => {
+                (self.tell)(*finished, waiting.job);
+                None
+            }
+        }
+    }
+
+    /// Another job from the line, while there is room and time for it.
+    fn next(&mut self) -> Option<(Waiting<DB>, Decoded<DB>)> {
+        let batch = self.handler.batch;
+        while self.taken < batch.jobs_max
+            && self.began.elapsed() < batch.within
+            && !self.shared.stopping.is_cancelled()
+            && !self.shared.lease_ending(Instant::now())
+        {
+            let waiting = self.line.another(self.handler)?;
+            self.taken += 1;
+            if let Some(ready) = self.decoded(waiting) {
+                return Some(ready);
+            }
+        }
+        None
+    }
+
+    /// Runs one handler.
+    async fn part(&self, held: DB::Held, waiting: &Waiting<DB>, decoded: Decoded<DB>) -> Part<DB> {
+        let (env, job) = (self.env, &waiting.job);
+        let holder = DB::holder(&held);
+        job.holder.store(holder, Ordering::Relaxed);
+        job.start();
+        let attempt = Attempt::of(&waiting.claimed, self.shared.stopping.clone());
+        let (slot, tx) = open(held, attempt, &env.rowlock);
+        let body = run::guarded(Box::pin(async move { decoded(tx).await }), job).await;
+        if !job.returned() {
+            // Too late; the watch looks at the connection first, and records how the job ended.
+            job.cut.cancelled().await;
+            drop(slot.take());
+            return Part::Gone(Finished::Cut);
+        }
+        let fail = match body {
+            Body::Cut => return Part::Gone(run::cut_off(env, holder, slot, job).await),
+            Body::Returned(Ok(done)) if done.token != job.token => {
+                let problem = "the handler returned another job's transaction";
+                return Part::Gone(run::settle(job.ending.retired(problem.into())));
+            }
+            Body::Returned(Ok(done)) => {
+                let settlement = job.ending.done(done.result, done.next);
+                job.keep_hooks(done.hooks);
+                match done.held.and_then(|handed| handed.arrive()) {
+                    Some(held) => return Part::Over(held, End::Done(settlement)),
+                    None => Fail::retry("the handler's connection is gone"),
+                }
+            }
+            Body::Returned(Err(fail)) => fail,
+            Body::Panicked(text) => Fail::retry(format!("handler panicked: {text}")),
+        };
+        match slot.take() {
+            Some(held) => failed(held, fail, job),
+            None => {
+                // Somebody else has it, and with it the row locks of everybody before this job.
+                run::ended_by_hand(env, holder).await;
+                Part::Gone(kept_from(fail, job))
+            }
+        }
+    }
+
+    /// Keeps what the handler wrote, or takes it back, and opens the next one's part. `Err`: the transaction is over, and
+    /// the job has to run again with the others unless its end is told.
+    async fn end_part(
+        &mut self,
+        held: &mut DB::Held,
+        current: Waiting<DB>,
+        mut end: End,
+        more: bool,
+    ) -> Result<(), Box<(Option<Waiting<DB>>, String)>> {
+        let (store, limit) = (self.env.rowlock.store(), self.env.timing.lease);
+        let keep = matches!(end, End::Done(_));
+        if !keep {
+            point!("before-failure");
+        }
+        let mut parted = within(limit, DB::part(store, held, keep, more)).await;
+        if let Ok(Parted::Spoilt(error)) = parted {
+            drop(current.job.take_hooks());
+            end = End::Failed(current.job.ending.failed(Fail::from(error)), None);
+            parted = within(limit, DB::part(store, held, false, more)).await;
+        }
+        match (parted, end) {
+            (Ok(Parted::Fine), End::LeaseLost) => (self.tell)(Finished::LeaseLost, current.job),
+            (Ok(Parted::Fine), End::Done(settlement)) => self.keep(current, settlement, None),
+            (Ok(Parted::Fine), End::Failed(settlement, skipped)) => self.keep(current, settlement, skipped),
+            (Ok(Parted::NotOurs | Parted::Spoilt(_)), end) => {
+                let why = format!("job {}: {COMMITTED}", current.job.token.id);
+                (self.tell)(run::settle(current.job.ending.retired(by_hand(end))), current.job);
+                return Err(Box::new((None, why)));
+            }
+            // What went wrong is not this job's doing, and nothing was committed.
+            (Err(error), End::Done(_)) => return Err(Box::new((Some(current), Fail::from(error).text))),
+            (Err(error), End::Failed(settlement, skipped)) => {
+                (self.tell)(Finished::Settle { settlement, skipped }, current.job);
+                return Err(Box::new((None, Fail::from(error).text)));
+            }
+            (Err(error), End::LeaseLost) => {
+                (self.tell)(Finished::LeaseLost, current.job);
+                return Err(Box::new((None, Fail::from(error).text)));
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, waiting: Waiting<DB>, settlement: Settlement, skipped: Option<Skipped>) {
+        self.ran.push((waiting, skipped));
+        self.settlements.push(settlement);
+    }
+
+    /// Nobody's work stands: those that ran, this one, and one that was about to run.
+    fn undone(&mut self, current: Option<Waiting<DB>>, next: Option<Waiting<DB>>, why: String) -> Option<Undone<DB>> {
+        let ran = self.ran.drain(..).map(|(waiting, _)| waiting);
+        let again = ran.chain(current).chain(next).collect();
+        Some(Undone { again, why })
+    }
+
+    /// Settles everybody in the transaction and commits it.
+    async fn commit(&mut self, mut held: DB::Held, marker: Token) -> Option<Undone<DB>> {
+        let (store, limit) = (self.env.rowlock.store(), self.env.timing.lease);
+        point!("before-settle");
+        let settled = DB::settle_shared(store, &mut held, &marker, &self.settlements);
+        let woken = match within(limit, settled).await {
+            Ok(SettledShared::Applied { woken }) => woken,
+            Ok(SettledShared::Lost(holds)) => {
+                let _ = within(self.env.timing.lock, DB::undo(store, held)).await;
+                return self.without_the_lost(&holds);
+            }
+            Ok(SettledShared::NotOurs) => return self.undone(None, None, COMMITTED.into()),
+            // No commit was sent, so the transaction is over or will be.
+            Err(error) => {
+                drop(held);
+                return self.undone(None, None, Fail::from(error).text);
+            }
+        };
+        point!("before-commit");
+        let committed = within(limit, DB::commit(store, held)).await;
+        point!("after-commit");
+        if let Err(error) = committed {
+            return self.resolve(error).await;
+        }
+        store.wake(&woken);
+        for ((waiting, skipped), settlement) in self.ran.drain(..).zip(self.settlements.drain(..)) {
+            let (ended, error) = (settlement.ended, settlement.error);
+            (self.tell)(Finished::Settled { ended, skipped, error }, waiting.job);
+        }
+        None
+    }
+
+    /// What those wrote whose lease was lost is in the transaction too, so it cannot commit.
+    fn without_the_lost(&mut self, holds: &[bool]) -> Option<Undone<DB>> {
+        let mut again = Vec::new();
+        let mut lost = 0;
+        for ((waiting, _), holds) in self.ran.drain(..).zip(holds) {
+            if *holds {
+                again.push(waiting);
+            } else {
+                lost += 1;
+                (self.tell)(Finished::LeaseLost, waiting.job);
+            }
+        }
+        let why = format!("the lease of {lost} of its jobs was lost");
+        Some(Undone { again, why })
+    }
+
+    /// The reply to the commit was an error or none: look what happened to each job.
+    async fn resolve(&mut self, error: Error) -> Option<Undone<DB>> {
+        let mut again = Vec::new();
+        for (waiting, skipped) in self.ran.drain(..) {
+            let finished = match run::what_became(self.env, &waiting.job).await {
+                None => Finished::Cut,
+                Some(Resolved::Lost | Resolved::Ended(Ended::Lost)) => Finished::LeaseLost,
+                Some(Resolved::Ended(ended)) => Finished::Settled {
+                    ended,
+                    skipped,
+                    error: None,
+                },
+                Some(Resolved::StillLeased) => {
+                    again.push(waiting);
+                    continue;
+                }
+            };
+            (self.tell)(finished, waiting.job);
+        }
+        let why = Fail::from(error).text;
+        Some(Undone { again, why })
+    }
+}
+
+/// A handler that failed and gave its connection back.
+fn failed<DB: Backend>(held: DB::Held, fail: Fail, job: &InHand) -> Part<DB> {
+    match fail.how {
+        How::RetrySoon => Part::InTheWay(held, fail.text),
+        How::LeaseLost => Part::Over(held, End::LeaseLost),
+        _ => {
+            let skipped = fail.skipped();
+            Part::Over(held, End::Failed(job.ending.failed(fail), skipped))
+        }
+    }
+}
+
+/// A handler that failed and did not.
+fn kept_from(fail: Fail, job: &InHand) -> Finished {
+    if fail.how == How::LeaseLost {
+        return Finished::LeaseLost;
+    }
+    let skipped = fail.skipped();
+    Finished::Settle {
+        settlement: job.ending.failed(fail),
+        skipped,
+    }
+}
+
+/// What the case of a handler says that ended the transaction by hand.
+fn by_hand(end: End) -> String {
+    match end {
+        End::Failed(settlement, _) => format!("{COMMITTED}; then: {}", settlement.error.unwrap_or_default()),
+        End::Done(_) | End::LeaseLost => COMMITTED.into(),
+    }
+}
