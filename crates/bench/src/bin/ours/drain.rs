@@ -12,11 +12,11 @@ use std::{
 
 use anyhow::{Result, ensure};
 use protocol::{Args, say, unix_us, unsupported};
-use rowlock::{Counters, Ended, Event, Rowlock, Worker};
+use rowlock::{Batch, Counters, Ended, Event, Rowlock, Worker};
 use serde_json::json;
 
 use super::{
-    handlers::{Tables, Tally, book, book_in_batches, noop},
+    handlers::{Tables, Tally, book, noop},
     tuning::worker,
 };
 
@@ -31,13 +31,7 @@ pub(crate) async fn run<DB: Tables>(rowlock: &Rowlock<DB>, args: &Args) -> Resul
     let worker = worker(rowlock, args, &args.kind, &tally);
     let worker = match (args.kind.as_str(), args.batch) {
         ("book", None) => worker.atomic(book::<DB>),
-        ("book", Some(batch)) => match book_in_batches(worker, batch) {
-            Some(worker) => worker,
-            None => {
-                unsupported("no atomic handlers that share a commit in this version");
-                return Ok(());
-            }
-        },
+        ("book", Some(batch)) => worker.atomic_with(book::<DB>, Batch::up_to(batch)),
         (_, None) => worker.staged(noop::<DB>),
         (_, Some(_)) => {
             unsupported("staged no-op jobs are settled in batches already");

@@ -144,8 +144,11 @@ pub(crate) async fn drain<DB: Tables>(rowlock: &Rowlock<DB>, args: &Args) -> Res
     let tally = Tally::new(jobs, false);
     let best = Tuning::best::<DB>("noop");
     let slots = args.concurrency.unwrap_or(best.concurrency).div_ceil(served);
-    let ahead = args.prefetch.unwrap_or(best.prefetch).div_ceil(served);
-    let worker = Worker::new(rowlock).state(tally.clone()).prefetch(ahead).connections(1);
+    let worker = Worker::new(rowlock).state(tally.clone()).connections(1);
+    let worker = match args.prefetch {
+        Some(jobs) => worker.prefetch(jobs.div_ceil(served)),
+        None => worker,
+    };
     let worker = (0..served).fold(worker, |worker, no| worker.queue(queue(no), slots));
     let worker = (0..args.kinds).fold(worker, handle::<DB>);
     let (worker, claims) = with_claims(worker);

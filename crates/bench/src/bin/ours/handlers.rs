@@ -140,11 +140,3 @@ pub(crate) async fn book<DB: Tables>(cx: Ctx<Arc<Tally>, DB>, job: Book, mut tx:
         false => done.ok(),
     }
 }
-
-/// Lets up to so many bookings share one commit; `None` where the library cannot.
-pub(crate) fn book_in_batches<DB: Tables>(
-    _worker: Worker<Arc<Tally>, DB>,
-    _batch: usize,
-) -> Option<Worker<Arc<Tally>, DB>> {
-    None // Some(worker.atomic_with(book::<DB>, rowlock::Batch::up_to(batch)))
-}

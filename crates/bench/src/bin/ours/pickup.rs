@@ -36,7 +36,6 @@ pub(crate) async fn run<DB: Tables>(rowlock: &Rowlock<DB>, args: &Args) -> Resul
     let mut worker = Worker::new(rowlock)
         .state(starts.clone())
         .queue("noop", args.concurrency.unwrap_or(best.concurrency))
-        .prefetch(args.prefetch.unwrap_or(best.prefetch))
         .connections(args.connections.unwrap_or(best.connections))
         .staged(started::<DB>);
     if args.poll_only {

@@ -15,7 +15,6 @@ const README_CONCURRENCY: usize = 4;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tuning {
     pub(crate) concurrency: usize,
-    pub(crate) prefetch: usize,
     pub(crate) connections: usize,
 }
 
@@ -28,18 +27,15 @@ pub(crate) struct Bulk {
 
 const NOOP: Tuning = Tuning {
     concurrency: 200,
-    prefetch: 400,
     connections: 1,
 };
 const BOOK: Tuning = Tuning {
     concurrency: 16,
-    prefetch: 100,
     connections: 16,
 };
 const NOOP_SQLITE: Tuning = NOOP;
 const BOOK_SQLITE: Tuning = Tuning {
     concurrency: 16,
-    prefetch: 100,
     connections: 1,
 };
 
@@ -78,16 +74,19 @@ pub(crate) fn worker<DB: Tables>(
         return worker.queue(queue, args.concurrency.unwrap_or(README_CONCURRENCY));
     }
     let best = Tuning::best::<DB>(queue);
-    worker
+    let worker = worker
         .queue(queue, args.concurrency.unwrap_or(best.concurrency))
-        .prefetch(args.prefetch.unwrap_or(best.prefetch))
-        .connections(args.connections.unwrap_or(best.connections))
+        .connections(args.connections.unwrap_or(best.connections));
+    match args.prefetch {
+        Some(jobs) => worker.prefetch(jobs),
+        None => worker,
+    }
 }
 
 fn words(tuning: Tuning) -> String {
     format!(
-        "concurrency {}, prefetch {}, connections for handlers {}",
-        tuning.concurrency, tuning.prefetch, tuning.connections
+        "concurrency {}, connections for handlers {}",
+        tuning.concurrency, tuning.connections
     )
 }
 
