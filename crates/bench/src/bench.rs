@@ -69,6 +69,9 @@ impl Bench {
         };
         let server = Server::connect(url, log.clone()).await?;
         let programs = programs::prepare(&args.peers, &kinds).await?;
+        if let Some(reason) = programs.left_out.get("ours") {
+            bail!("our own program does not start: {reason}");
+        }
         let run = Run {
             sizes,
             json: args.json,

@@ -66,6 +66,8 @@ async fn run(args: &Args) -> Result<Vec<String>> {
         Some(dir) => Run::read(dir, args.json)?,
         None => {
             let mut bench = Bench::prepare(args).await?;
+            // What is measured before a crash can then be drawn all the same.
+            report::write_summary(&bench.run)?;
             lanes::run(&mut bench).await;
             report::save(&bench.run, "machine.txt", &machine::describe(&bench).await)?;
             bench.run

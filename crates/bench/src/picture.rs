@@ -115,11 +115,7 @@ fn shared_commits(run: &Run, canvas: &mut Canvas) {
         } else if role(run, program) == Role::Ceiling {
             bars.push(bar(run, single, program));
         } else if let Some(spread) = run.samples.spread(single.name, program, single.value) {
-            let mut bar = Bar::of(
-                format!("{}, one per commit", label(run, program)),
-                role(run, program),
-                spread,
-            );
+            let mut bar = Bar::of(label(run, program), role(run, program), spread);
             // The second part of a bar is the light one.
             bar.parts.insert(0, 0.0);
             bars.push(bar);
@@ -127,7 +123,8 @@ fn shared_commits(run: &Run, canvas: &mut Canvas) {
     }
     let end = |bar: &Bar| bar.parts.iter().sum::<f64>();
     bars.sort_by(|a, b| end(b).total_cmp(&end(a)));
-    let (title, unit) = (batch.title.to_owned(), batch.unit.to_owned());
+    let title = format!("{} (light bars: one job per commit)", batch.title);
+    let unit = batch.unit.to_owned();
     bars::draw(canvas, &Panel { title, unit, bars });
 }
 
@@ -191,7 +188,11 @@ fn pickups(run: &Run, canvas: &mut Canvas, cases: &[&str]) {
             });
         }
     }
-    ranges::draw(canvas, "from commit to the start of the handler", &rows);
+    ranges::draw(
+        canvas,
+        "from commit to the start of the handler: p50 (full), p95 (small), p99 (open)",
+        &rows,
+    );
 }
 
 fn hold(run: &Run, canvas: &mut Canvas) {

@@ -274,7 +274,7 @@ fn executable(messages: &str) -> Option<PathBuf> {
         .filter_map(|line| serde_json::from_str::<Value>(line).ok());
     values
         .filter_map(|value| value["executable"].as_str().map(PathBuf::from))
-        .last()
+        .next_back()
 }
 
 async fn node(script: &str) -> Result<String> {

@@ -16,23 +16,33 @@ pub(crate) use self::detail::ranked;
 /// Wide enough for every column on one line; files have no terminal to fit.
 const WIDTH: u16 = 180;
 
-/// Writes everything into the run's folder; gives what belongs on standard output.
-pub(crate) fn write(run: &Run) -> Result<String> {
+/// Writes the object alone.
+pub(crate) fn write_summary(run: &Run) -> Result<()> {
+    let object = summary::object(run, &verdicts(run));
+    save(
+        run,
+        "summary.json",
+        &format!("{}\n", serde_json::to_string_pretty(&object)?),
+    )
+}
+
+fn verdicts(run: &Run) -> Vec<Verdict> {
     let measured = Measured {
         samples: &run.samples,
         programs: &run.programs,
     };
     let lanes = LANES.iter().filter(|lane| run.wants(&[lane.name]));
-    let verdicts: Vec<Verdict> = lanes.map(|lane| judge(*lane, &measured)).collect();
+    lanes.map(|lane| judge(*lane, &measured)).collect()
+}
+
+/// Writes everything into the run's folder; gives what belongs on standard output.
+pub(crate) fn write(run: &Run) -> Result<String> {
+    let verdicts = verdicts(run);
     let object = summary::object(run, &verdicts);
     let mut text = lanes_table(run, &verdicts);
     text.push_str(&detail::tables(run, &verdicts));
     save(run, "table.txt", &text)?;
-    save(
-        run,
-        "summary.json",
-        &format!("{}\n", serde_json::to_string_pretty(&object)?),
-    )?;
+    write_summary(run)?;
     for verdict in &verdicts {
         if let Some(svg) = picture::draw(run, verdict) {
             save(run, &format!("{}.svg", verdict.lane.name), &svg)?;

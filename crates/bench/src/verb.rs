@@ -111,6 +111,8 @@ pub(crate) struct Running {
     lines: Lines<BufReader<ChildStdout>>,
     tail: Option<JoinHandle<String>>,
     group: i32,
+    /// Waited for and swept up; its number may belong to somebody else by now.
+    is_over: bool,
 }
 
 impl Running {
@@ -139,6 +141,7 @@ impl Running {
             lines: BufReader::new(stdout).lines(),
             tail: Some(tokio::spawn(read_tail(stderr))),
             group,
+            is_over: false,
         })
     }
 
@@ -173,7 +176,9 @@ impl Running {
 
     /// Ends the whole group at once, as a crash would.
     pub(crate) fn kill(&self) {
-        kill_group(self.group);
+        if !self.is_over {
+            kill_group(self.group);
+        }
     }
 
     async fn end(mut self, deadline: Instant) -> (bool, String) {
@@ -183,6 +188,7 @@ impl Running {
     async fn finish(&mut self, deadline: Instant) -> (bool, String) {
         let status = timeout_at(deadline, self.child.wait()).await;
         self.kill();
+        self.is_over = status.is_ok();
         let tail = match self.tail.take() {
             // A grandchild may hold the pipe open; its text is not worth waiting for.
             Some(tail) => timeout(Duration::from_secs(2), tail).await.ok().and_then(Result::ok),

@@ -51,22 +51,24 @@ pub(super) async fn run(bench: &mut Bench) {
     for case in CASES {
         let attempt = attempt(bench, case, &program, 0);
         let Some(place) = bench.fresh(Kind::Postgres, &attempt).await else {
-            continue;
+            return remove(bench, places).await;
         };
         places.push((case, place));
     }
-    bench.progress.note(&format!(
-        "writing {} rows of backlog and of history",
-        bench.run.sizes.filled
-    ));
+    let count = bench.run.sizes.filled;
+    bench
+        .progress
+        .note(&format!("writing {count} rows of backlog and of history"));
+    // Both at once: each is one connection's work.
+    let filled = tokio::join!(
+        prepare(bench, &program, &places[0].1, None),
+        prepare(bench, &program, &places[1].1, Some(Rows::Backlog)),
+        prepare(bench, &program, &places[2].1, Some(Rows::History)),
+    );
+    let filled = [filled.0, filled.1, filled.2];
     let mut ready = Vec::new();
-    for (case, place) in places {
-        let rows = match case {
-            "fill-backlog" => Some(Rows::Backlog),
-            "fill-history" => Some(Rows::History),
-            _ => None,
-        };
-        match prepare(bench, &program, &place, rows).await {
+    for ((case, place), filled) in places.into_iter().zip(filled) {
+        match filled {
             Ok(()) => ready.push((case, place)),
             Err(error) => {
                 let attempt = attempt(bench, case, &program, 0);
@@ -75,12 +77,19 @@ pub(super) async fn run(bench: &mut Bench) {
             }
         }
     }
+    if let Err(error) = bench.server.execute("checkpoint").await {
+        bench.progress.note(&format!("{error:#}"));
+    }
     for round in 0..bench.run.sizes.rounds {
         for (case, place) in &ready {
             one(bench, &attempt(bench, case, &program, round), place).await;
         }
     }
-    for (_, place) in ready {
+    remove(bench, ready).await;
+}
+
+async fn remove(bench: &Bench, places: Vec<(&str, Place)>) {
+    for (_, place) in places {
         place.remove(&bench.server).await;
     }
 }
@@ -109,7 +118,7 @@ async fn prepare(bench: &Bench, program: &Program, place: &Place, rows: Option<R
             .execute(&format!("alter database {name} set {setting}"))
             .await?;
     }
-    bench.server.execute("checkpoint").await
+    Ok(())
 }
 
 async fn one(bench: &mut Bench, attempt: &Attempt<'_>, place: &Place) {
