@@ -71,7 +71,7 @@ fn main() -> Result<()> {
             on_database::<sqlx::Sqlite>(&jobs, &url, "rowlock")?;
         }
         ["postgres", url, schema] => on_database::<sqlx::Postgres>(&jobs, url, schema)?,
-        _ => bail!("usage: counts [parts] job | sqlite | postgres <url> <schema>"),
+        _ => bail!("usage: counts job | sqlite | postgres <url> <schema> | parts <job | sqlite | postgres>"),
     }
     Ok(())
 }
