@@ -8,43 +8,42 @@ use std::{
     time::Duration,
 };
 
-use rowlock::{AlreadyHandled, Batch, Ended, Error, Fail, Job, JobOptions, State};
+use rowlock::{AlreadyHandled, Batch, Ended, Fail, Job, JobOptions, State};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
-use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{AT_ONCE, Bed, LEASE, Note, Other, Running, Seen, fail, note, until, vanish, write};
+use super::{AT_ONCE, Bed, LEASE, Note, Other, Running, Seen, fail, until, write};
 use crate::db::{Conn, Ctx, Outcome, Tx, Worker};
 
 /// As long as the default lease allows: on a busy machine a batch is to be as large as the case means it to be.
-fn batch(jobs: usize) -> Batch {
+pub(super) fn batch(jobs: usize) -> Batch {
     Batch::up_to(jobs).within(Duration::from_millis(1500))
 }
 
 /// One slot, so that whatever is waiting goes into one batch.
-fn worker(bed: &Bed) -> Worker {
+pub(super) fn worker(bed: &Bed) -> Worker {
     Worker::new(&bed.rowlock)
         .queue("default", 1)
         .grace(Duration::from_secs(5))
 }
 
-async fn enqueue<const N: usize>(bed: &Bed, texts: [&str; N]) -> Vec<i64> {
+pub(super) async fn enqueue<const N: usize>(bed: &Bed, texts: [&str; N]) -> Vec<i64> {
     bed.rowlock.enqueue_all_now(texts.map(Note::new)).await.unwrap()
 }
 
-async fn rows(bed: &Bed, id: i64) -> i64 {
+pub(super) async fn rows(bed: &Bed, id: i64) -> i64 {
     bed.count(&format!("select count(*) from ledger where job = {id}"))
         .await
 }
 
 /// Its end, and how often its effect is there.
-async fn ended(bed: &Bed, id: i64) -> (Vec<Ended>, i64) {
+pub(super) async fn ended(bed: &Bed, id: i64) -> (Vec<Ended>, i64) {
     (bed.ends(id).await, rows(bed, id).await)
 }
 
 /// Notes how many rows of the ledger its own transaction sees, and how many are committed, then writes one.
-async fn look(seen: &Seen, url: &str, cx: &Ctx, tx: &mut Tx) -> Result<(), Fail> {
+pub(super) async fn look(seen: &Seen, url: &str, cx: &Ctx, tx: &mut Tx) -> Result<(), Fail> {
     let count = "select count(*) from ledger";
     let inside: i64 = sqlx::query_scalar(count).fetch_one(&mut **tx).await?;
     let outside: i64 = sqlx::query_scalar(count)
@@ -82,7 +81,7 @@ async fn jobs_of_a_batch_share_one_commit(bed: &Bed) {
 }
 
 /// Writes, then ends in the way that its text says, on its first attempt.
-async fn as_told(cx: Ctx, job: Note, mut tx: Tx) -> Outcome {
+pub(super) async fn as_told(cx: Ctx, job: Note, mut tx: Tx) -> Outcome {
     write(&mut tx, cx.id(), &job.text).await?;
     if cx.epoch() > 1 {
         return tx.done().ok();
@@ -399,139 +398,6 @@ async fn a_transaction_given_away_in_a_batch_costs_no_neighbour(bed: &Bed) {
     assert_eq!(counters.batches_undone(), 1);
 }
 
-async fn a_stop_ends_a_batch_after_the_job_under_way(bed: &Bed) {
-    let ids = enqueue(bed, ["a", "wait", "b", "c"]).await;
-    let waits = Arc::new(Notify::new());
-    let entered = waits.clone();
-    let handler = move |cx: Ctx, job: Note, mut tx: Tx| {
-        let entered = entered.clone();
-        async move {
-            write(&mut tx, cx.id(), &job.text).await?;
-            if job.text == "wait" {
-                entered.notify_one();
-                cx.stopping().await;
-            }
-            tx.done().ok()
-        }
-    };
-    let running = Running::start(worker(bed).atomic_with(handler, batch(10)));
-    waits.notified().await;
-    running.stop().await;
-    for (id, wanted) in ids.iter().zip([
-        (Ended::Done, 1),
-        (Ended::Done, 1),
-        (Ended::Released, 0),
-        (Ended::Released, 0),
-    ]) {
-        assert_eq!(ended(bed, *id).await, (vec![wanted.0], wanted.1));
-    }
-}
-
-async fn a_job_whose_worker_was_lost_shares_no_transaction(bed: &Bed) {
-    let ids = enqueue(bed, ["a", "b", "c"]).await;
-    let started = Arc::new(Notify::new());
-    let entered = started.clone();
-    let hang = move |_: Ctx, job: Note, tx: Tx| {
-        let entered = entered.clone();
-        async move {
-            if job.text == "c" {
-                entered.notify_one();
-                std::future::pending::<()>().await;
-            }
-            tx.done().ok()
-        }
-    };
-    let short = Batch::up_to(10).within(LEASE / 10);
-    let first = worker(bed).lease(LEASE).atomic_with(hang, short);
-    vanish(first, async move { started.notified().await }).await;
-    let more = enqueue(bed, ["d", "e"]).await;
-
-    let seen = Seen::default();
-    let (kept, url) = (seen.clone(), bed.database.url.clone());
-    let handler = move |cx: Ctx, _: Note, mut tx: Tx| {
-        let (seen, url) = (kept.clone(), url.clone());
-        async move {
-            match cx.is_recovered() {
-                true => look(&seen, &url, &cx, &mut tx).await?,
-                false => write(&mut tx, cx.id(), "fresh").await?,
-            }
-            tx.done().ok()
-        }
-    };
-    let all = [ids.clone(), more].concat();
-    bed.work(worker(bed).lease(LEASE).atomic_with(handler, short), &all)
-        .await;
-    assert_eq!(seen.all().len(), 3);
-    for line in seen.all() {
-        let (inside, outside) = line.split_once(" of which ").unwrap();
-        assert_eq!(
-            format!("{inside} committed"),
-            outside,
-            "nothing is uncommitted beside it"
-        );
-    }
-    for id in all {
-        assert_eq!(rows(bed, id).await, 1);
-    }
-}
-
-async fn a_batch_passes_over_no_job_of_better_priority(bed: &Bed) {
-    let seen = Seen::default();
-    let mut ids = Vec::new();
-    for (text, priority) in [("1", 1), ("also 1", 1), ("3", 3)] {
-        ids.push(
-            bed.rowlock
-                .enqueue_now(Note::new(text))
-                .priority(priority)
-                .await
-                .unwrap()
-                .id(),
-        );
-    }
-    ids.push(bed.rowlock.enqueue_now(Other { n: 2 }).priority(2).await.unwrap().id());
-    let (notes, others) = (seen.clone(), seen.clone());
-    let note = move |cx: Ctx, job: Note, tx: Tx| {
-        notes.push(job.text.clone());
-        note(cx, job, tx)
-    };
-    let other = move |_: Ctx, job: Other, tx: Tx| {
-        others.push(job.n.to_string());
-        async move { tx.done().ok() }
-    };
-    bed.work(worker(bed).atomic_with(note, batch(10)).atomic(other), &ids)
-        .await;
-    assert_eq!(seen.all(), ["1", "also 1", "2", "3"]);
-}
-
-async fn a_batch_that_cannot_be_is_refused_with_a_sentence(bed: &Bed) {
-    let refusal = async |batch: Batch| match worker(bed).atomic_with(note, batch).run_until(async {}).await {
-        Err(Error::Config(sentence)) => sentence,
-        other => panic!("not refused: {other:?}"),
-    };
-    for jobs in [0, 51] {
-        let wanted = format!("kind note: a batch of {jobs} jobs is not in 1..=50 (10 is the default)");
-        assert_eq!(refusal(Batch::up_to(jobs)).await, wanted);
-    }
-    let long = "kind note: a batch that takes up jobs for 2s is not above zero and at most a tenth of the lease, 1.5s";
-    assert_eq!(refusal(Batch::default().within(Duration::from_secs(2))).await, long);
-}
-
-async fn many_slots_of_batches_do_every_job_once(bed: &Bed) {
-    let jobs = (0..500).map(|n| Note::new(if n % 25 == 0 { "fail" } else { "done" }));
-    let ids = bed.rowlock.enqueue_all_now(jobs).await.unwrap();
-    let worker = bed.worker().atomic_with(as_told, Batch::default()).backoff(AT_ONCE);
-    let counters = bed.work(worker, &ids).await;
-    assert_eq!(
-        (counters.settled(Ended::Done), counters.settled(Ended::Retried)),
-        (500, 20)
-    );
-    let distinct = "select count(distinct job) from ledger";
-    assert_eq!((bed.ledger().await, bed.count(distinct).await), (500, 500));
-    for place in ["lease", "ready"] {
-        assert_eq!(bed.count(&format!("select count(*) from rowlock.{place}")).await, 0);
-    }
-}
-
 mod tests {
     crate::cases::cases!(
         jobs_of_a_batch_share_one_commit,
@@ -545,10 +411,5 @@ mod tests {
         a_key_that_is_refused_makes_a_case_of_its_job_alone,
         a_handler_that_hangs_in_a_batch_burns_no_neighbours_attempt,
         a_transaction_given_away_in_a_batch_costs_no_neighbour,
-        a_stop_ends_a_batch_after_the_job_under_way,
-        a_job_whose_worker_was_lost_shares_no_transaction,
-        a_batch_passes_over_no_job_of_better_priority,
-        a_batch_that_cannot_be_is_refused_with_a_sentence,
-        many_slots_of_batches_do_every_job_once,
     );
 }

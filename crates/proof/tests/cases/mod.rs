@@ -2,6 +2,7 @@
 //! schema in place, and what keeps cases short.
 
 mod batch;
+mod batch_line;
 mod body_lock;
 mod chain;
 mod claim;

@@ -145,6 +145,7 @@ struct InLine<DB: Backend> {
 }
 
 /// What a task that waited finds.
+#[allow(clippy::large_enum_variant, reason = "it lives for a moment, on the stack")]
 enum Turn<DB: Backend> {
     Job(Waiting<DB>),
     /// Nothing for it.
