@@ -44,7 +44,7 @@ async fn backlog(pg: &mut PgConnection, due_per_lane: i64) {
 async fn claim_plan(pg: &mut PgConnection, from: &str, analyze: bool) -> Plan {
     let each = |value: &dyn Fn(i64) -> String| (0..LANES).map(value).collect::<Vec<_>>().join(",");
     let args = format!(
-        "1, '{{{QUEUE}}}', '{{{PLACES}}}', '{{{}}}', '{{{}}}', '{{{}}}', array[{}]::timestamptz[], '{{{}}}', null, false",
+        "1, '{{1}}', '{{{PLACES}}}', '{{{}}}', '{{{}}}', '{{{}}}', array[{}]::timestamptz[], '{{{}}}', null, false, '{{{LANES}}}'",
         each(&|_| QUEUE.to_string()),
         each(&|n| (KIND + n).to_string()),
         each(&|_| PRIORITY.to_string()),

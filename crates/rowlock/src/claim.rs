@@ -8,7 +8,7 @@
 //! the cursor is found by sweeps: the same statement from an older cursor, at bounded cost.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     time::{Duration, Instant},
 };
 
@@ -116,7 +116,7 @@ impl Planner {
         ClaimAsk {
             worker,
             queues,
-            probes: self.probes(|q| places.iter().any(|(queue, _)| *queue == q), reach),
+            probes: self.probes(&places.iter().map(|(queue, _)| *queue).collect(), reach),
             alone: false,
         }
     }
@@ -126,20 +126,20 @@ impl Planner {
         ClaimAsk {
             worker,
             queues: vec![(queue, 1)],
-            probes: self.probes(|q| q == queue, Reach::Full),
+            probes: self.probes(&HashSet::from([queue]), Reach::Full),
             alone: true,
         }
     }
 
     pub(crate) fn lanes_of(&self, queues: &[i64]) -> Vec<Probe> {
-        self.probes(|q| queues.contains(&q), Reach::Full)
+        self.probes(&queues.iter().copied().collect(), Reach::Full)
     }
 
     /// By priority; within it those served longest ago first, so that kinds take turns. Between sweeps the lanes that
     /// lately had work come before the others, which cost a probe and likely bring nothing; with each sweep every lane
     /// gets its turn, or a long backlog of one kind would keep another from ever being looked at.
-    fn probes(&self, wanted: impl Fn(i64) -> bool, reach: Reach) -> Vec<Probe> {
-        let mut lanes: Vec<&Lane> = self.lanes.iter().filter(|l| wanted(l.queue_no)).collect();
+    fn probes(&self, wanted: &HashSet<i64>, reach: Reach) -> Vec<Probe> {
+        let mut lanes: Vec<&Lane> = self.lanes.iter().filter(|l| wanted.contains(&l.queue_no)).collect();
         let recent = self.claims.saturating_sub(100);
         lanes.sort_by_key(|l| (l.priority, reach == Reach::Cursor && l.found <= recent, l.found));
         let from = |lane: &Lane| match reach {

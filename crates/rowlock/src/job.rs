@@ -40,8 +40,17 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     /// Whatever it returns makes the job a case, with this text as its reason.
     fn decode(version: i32, payload: &str) -> std::result::Result<Self, String> {
         let _ = version;
+        // Keeping track of where it is takes as long as reading, so only what cannot be read is read a second time.
+        let error = match serde_json::from_str(payload) {
+            Ok(job) => return Ok(job),
+            Err(error) => error,
+        };
         let mut reader = serde_json::Deserializer::from_str(payload);
-        serde_path_to_error::deserialize(&mut reader).map_err(|e| format!("payload at {}: {}", e.path(), e.inner()))
+        let told = serde_path_to_error::deserialize::<_, Self>(&mut reader);
+        Err(told.map_or_else(
+            |e| format!("payload at {}: {}", e.path(), e.inner()),
+            |_| error.to_string(),
+        ))
     }
 }
 

@@ -85,7 +85,7 @@ async fn lose_a_worker_with_everything_ready(bed: &mut Bed) {
     let (queue, kind, priority) = lane(bed).await;
     sqlx::query(sql!("claim"))
         .bind(1i64)
-        .bind(vec![queue])
+        .bind(vec![1i32])
         .bind(vec![100i32])
         .bind(vec![queue])
         .bind(vec![kind])
@@ -94,6 +94,7 @@ async fn lose_a_worker_with_everything_ready(bed: &mut Bed) {
         .bind(vec![0i64])
         .bind(None::<jiff_sqlx::Timestamp>)
         .bind(false)
+        .bind(vec![1i32])
         .fetch_all(&mut bed.eye)
         .await
         .unwrap();
@@ -221,8 +222,8 @@ async fn an_old_open_transaction_does_not_make_claims_walk_what_is_gone(mut bed:
     let mut touched = [0, 0];
     for (i, from) in [cursor.as_str(), "epoch"].into_iter().enumerate() {
         let args = format!(
-            "1, '{{{queue}}}', '{{10}}', '{{{queue}}}', '{{{kind}}}', '{{{priority}}}', array['{from}']::timestamptz[], '{{0}}', \
-             null, false"
+            "1, '{{1}}', '{{10}}', '{{{queue}}}', '{{{kind}}}', '{{{priority}}}', array['{from}']::timestamptz[], '{{0}}', \
+             null, false, '{{1}}'"
         );
         let plan = explain(&mut bed.eye, sql!("claim"), &args, true).await;
         let scan = plan.scans("ready").into_iter().find(|n| n.index() == "ready_order");

@@ -131,7 +131,7 @@ async fn claim_with(
 ) -> Said<Option<Vec<Held>>> {
     let rows = sqlx::query(sql!("claim"))
         .bind(worker)
-        .bind(vec![QUEUE])
+        .bind(vec![1i32])
         .bind(vec![places])
         .bind(vec![QUEUE])
         .bind(vec![KIND])
@@ -140,6 +140,7 @@ async fn claim_with(
         .bind(vec![cursor.1])
         .bind(NOW)
         .bind(alone)
+        .bind(vec![1i32])
         .fetch_all(pg)
         .await?;
     if rows.is_empty() {

@@ -1,5 +1,5 @@
 -- Takes up to each queue's limit of due jobs under this worker's lease, counts the attempt, returns them with their bodies.
--- Index: ready_order, one contiguous probe per (queue, kind, priority), from a cursor; worker_pkey; job_pkey.
+-- Index: ready_order, one contiguous probe per (queue, kind, priority), from a cursor, each queue's lanes from its first to its last; worker_pkey; job_pkey.
 with me as materialized (
   select id from rowlock.worker where id = $1 and not dead for key share
 ), clock as materialized (
@@ -8,11 +8,13 @@ with me as materialized (
   delete from rowlock.ready where ctid = any (array(
     select spot.ctid
     from me
-    cross join unnest($2::bigint[], $3::int[]) as q (queue_no, places)
+    cross join unnest($2::int[], $3::int[], $11::int[]) as q (first, places, last)
     cross join lateral (
       select due.ctid
-      from unnest($4::bigint[], $5::bigint[], $6::smallint[], $7::timestamptz[], $8::bigint[])
-        as p (queue_no, kind_no, priority, from_due, from_id)
+      from unnest(
+        ($4::bigint[])[q.first:q.last], ($5::bigint[])[q.first:q.last], ($6::smallint[])[q.first:q.last],
+        ($7::timestamptz[])[q.first:q.last], ($8::bigint[])[q.first:q.last]
+      ) as p (queue_no, kind_no, priority, from_due, from_id)
       cross join lateral (
         select r.ctid
         from rowlock.ready r
@@ -23,7 +25,6 @@ with me as materialized (
         limit q.places
         for update skip locked
       ) due
-      where p.queue_no = q.queue_no
       limit q.places
     ) spot
   ))

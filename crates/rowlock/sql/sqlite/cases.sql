@@ -5,4 +5,4 @@ select
   c.history
 from rowlock_case_file c left join rowlock_job j on j.id = c.id
 where ?1 is null or c.id = ?1
-order by c.retired_at desc, c.id desc limit ?2
+order by c.retired_at desc, c.id desc limit +?2

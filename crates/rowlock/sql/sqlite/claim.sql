@@ -11,6 +11,6 @@ delete from rowlock_ready where id in (
     and (r.due_at, r.id) >= (p.value ->> 'from_due', p.value ->> 'from_id')
     and r.due_at <= ?4
     and exists (select 1 from rowlock_worker w where w.id = ?6 and w.dead = 0)
-  limit ?5
+  limit +?5
 )
 returning id, epoch, attempt, attempts_max, queue_no, kind_no, alone, priority, due_at

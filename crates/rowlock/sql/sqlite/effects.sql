@@ -3,4 +3,4 @@
 select
   v.no, v.id, v.kind, v.queue, v.name, v.key, v.state, v.policy, v.tries, v.begun_at, v.deadline_at, v.ended_at,
   v.reply, v.error, v.resolved_by
-from rowlock_effects v order by v.no desc limit ?1
+from rowlock_effects v order by v.no desc limit +?1

@@ -5,4 +5,4 @@ select
   v.reply, v.error, v.resolved_by
 from rowlock_effect e join rowlock_effects v on v.no = e.no
 where e.state in ('open', 'uncertain') and v.state = 'uncertain'
-order by e.begun_at limit ?1
+order by e.begun_at limit +?1

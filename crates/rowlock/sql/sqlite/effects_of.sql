@@ -4,4 +4,4 @@ select
   v.no, v.id, v.kind, v.queue, v.name, v.key, v.state, v.policy, v.tries, v.begun_at, v.deadline_at, v.ended_at,
   v.reply, v.error, v.resolved_by
 from rowlock_effects v where v.id = ?1 and (v.state = 'uncertain' or not ?2)
-order by v.no limit ?3
+order by v.no limit +?3

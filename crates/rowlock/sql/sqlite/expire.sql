@@ -5,4 +5,4 @@ from rowlock_lease l
 cross join rowlock_worker w on w.id = l.worker
 left join rowlock_job j on j.id = l.id
 where w.dead = 1
-limit ?1
+limit +?1

@@ -15,4 +15,4 @@ where (?1 is null or queue = ?1)
     select case when ?7 is null then 9223372036854775807 else coalesce(max(k.id), 0) end
     from rowlock_job_key k where k.key = ?7
   )
-order by id desc limit ?6
+order by id desc limit +?6

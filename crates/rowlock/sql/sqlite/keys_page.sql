@@ -3,4 +3,4 @@
 select key, made_at
 from rowlock_job_key
 where hold = ?1 and made_at < ?2 and (made_at, key) > (?3, ?4)
-order by made_at, key limit ?5
+order by made_at, key limit +?5

@@ -5,5 +5,5 @@ delete from rowlock_body_lock where rowid in (
   where not exists (
     select 1 from rowlock_lease l where l.id = b.id and l.epoch = b.epoch and l.worker = b.worker
   )
-  limit ?1
+  limit +?1
 )

@@ -4,6 +4,6 @@ delete from rowlock_case_file where id in (
   select c.id from rowlock_case_file c
   where c.retired_at < ?1
     and not exists (select 1 from rowlock_effect e where e.id = c.id and e.state in ('open', 'uncertain'))
-  limit ?2
+  limit +?2
 )
 returning id

@@ -5,5 +5,5 @@ delete from rowlock_completion where name in (
   where c.completed_at < ?1
     and not exists (select 1 from rowlock_waiting w where w.name = c.name)
     and not exists (select 1 from rowlock_job j where j.waits_for = c.name)
-  limit ?2
+  limit +?2
 )

@@ -4,4 +4,4 @@ select w.id, w.limit_ends as outcome, w.name, coalesce(j.kind, '') as kind
 from rowlock_waiting w left join rowlock_job j on j.id = w.id
 where w.limit_at <= ?1 and not exists (select 1 from rowlock_completion c where c.name = w.name)
 order by w.limit_at
-limit ?2
+limit +?2

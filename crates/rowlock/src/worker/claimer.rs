@@ -3,6 +3,7 @@
 //! No wait here is without a time limit: a wake is a hint, and a lost one must cost a moment, never a stall.
 
 use std::{
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -132,10 +133,7 @@ impl Claimer {
         point!("after-claim");
         self.state.failing = Duration::ZERO;
         self.planner.learn(&jobs, reach, asked_at, Instant::now());
-        let full = ask
-            .queues
-            .iter()
-            .any(|(queue_no, places)| jobs.iter().filter(|j| j.queue_no == *queue_no).count() >= *places as usize);
+        let full = is_full(&ask.queues, &jobs);
         if jobs.is_empty() {
             let hands_free = self.shared.in_the_way() == 0;
             let woken = std::mem::take(&mut self.state.woken);
@@ -307,6 +305,17 @@ impl Claimer {
         // Another worker took them.
         false
     }
+}
+
+/// Whether a queue brought as many jobs as it was asked for, so that there may be more.
+fn is_full(asked: &[(i64, i32)], jobs: &[Claimed]) -> bool {
+    let mut came: HashMap<i64, i32> = HashMap::new();
+    for job in jobs {
+        *came.entry(job.queue_no).or_default() += 1;
+    }
+    asked
+        .iter()
+        .any(|(queue_no, places)| came.get(queue_no).is_some_and(|came| came >= places))
 }
 
 fn released(job: &Claimed, why: &str) -> Settlement {

@@ -1,5 +1,7 @@
 //! The flow verbs: enqueue, claim, resolve; settling is beside it. Statements are under `sql/postgres`.
 
+use std::collections::HashMap;
+
 use jiff_sqlx::ToSqlx;
 use sqlx::{Connection, PgConnection, Postgres, Row, SqlStr, postgres::PgArguments, query::Query};
 
@@ -168,20 +170,21 @@ pub fn new_queues(drafts: &[Draft], put: &[Enqueued]) -> Vec<i64> {
 
 pub async fn claim(inner: &Inner, ask: &ClaimAsk) -> Result<ClaimReply> {
     let mut lent = inner.engine.acquire().await.doing("claim")?;
-    let (queues, places): (Vec<i64>, Vec<i32>) = ask.queues.iter().copied().unzip();
-    let asked: i32 = places.iter().sum();
-    let [queue_nos, kind_nos] = lanes(&ask.probes);
+    let asked: i32 = ask.queues.iter().map(|(_, places)| places).sum();
+    let (probes, ends) = by_queue(ask);
+    let column = |f: fn(&Probe) -> i64| probes.iter().map(|p| f(p)).collect::<Vec<_>>();
     let rows = sqlx::query(inner.sql.claim.clone())
         .bind(ask.worker.0)
-        .bind(queues)
-        .bind(places)
-        .bind(queue_nos)
-        .bind(kind_nos)
-        .bind(ask.probes.iter().map(|p| p.priority).collect::<Vec<_>>())
-        .bind(ask.probes.iter().map(|p| p.from.due_at.to_sqlx()).collect::<Vec<_>>())
-        .bind(ask.probes.iter().map(|p| p.from.id).collect::<Vec<_>>())
+        .bind(ends.iter().map(|(first, _)| *first).collect::<Vec<_>>())
+        .bind(ask.queues.iter().map(|(_, places)| *places).collect::<Vec<_>>())
+        .bind(column(|p| p.queue_no))
+        .bind(column(|p| p.kind_no))
+        .bind(probes.iter().map(|p| p.priority).collect::<Vec<_>>())
+        .bind(probes.iter().map(|p| p.from.due_at.to_sqlx()).collect::<Vec<_>>())
+        .bind(column(|p| p.from.id))
         .bind(inner.now())
         .bind(ask.alone)
+        .bind(ends.iter().map(|(_, last)| *last).collect::<Vec<_>>())
         .fetch_all(lent.pg())
         .await
         .doing("claim")?;
@@ -199,6 +202,23 @@ pub async fn claim(inner: &Inner, ask: &ClaimAsk) -> Result<ClaimReply> {
         jobs.len()
     );
     Ok(ClaimReply::Jobs(jobs))
+}
+
+/// The probes with each queue's together, in their order, and the positions of each queue's first and last, counted
+/// from one: a queue must not walk the lanes of all the others.
+fn by_queue(ask: &ClaimAsk) -> (Vec<&Probe>, Vec<(i32, i32)>) {
+    let mut lanes: HashMap<i64, Vec<&Probe>> = HashMap::with_capacity(ask.queues.len());
+    for probe in &ask.probes {
+        lanes.entry(probe.queue_no).or_default().push(probe);
+    }
+    let mut probes = Vec::with_capacity(ask.probes.len());
+    let mut ends = Vec::with_capacity(ask.queues.len());
+    for (queue_no, _) in &ask.queues {
+        let first = probes.len() + 1;
+        probes.extend(lanes.remove(queue_no).unwrap_or_default());
+        ends.push((first as i32, probes.len() as i32));
+    }
+    (probes, ends)
 }
 
 pub fn lanes(probes: &[Probe]) -> [Vec<i64>; 2] {

@@ -149,10 +149,13 @@ pub fn distinct(mut queues: Vec<i64>) -> Vec<i64> {
 /// dead meanwhile.
 pub async fn claim(db: &mut SqliteConnection, now: i64, ask: &ClaimAsk) -> sqlx::Result<ClaimReply> {
     let mut taken = Vec::new();
+    let mut lanes: HashMap<i64, Vec<ProbeRow>> = HashMap::with_capacity(ask.queues.len());
+    for probe in &ask.probes {
+        lanes.entry(probe.queue_no).or_default().push(ProbeRow::from(probe));
+    }
     for (queue_no, places) in &ask.queues {
-        let lanes = ask.probes.iter().filter(|p| p.queue_no == *queue_no);
         let rows = sqlx::query(sql::CLAIM)
-            .bind(rows::array(&lanes.map(ProbeRow::from).collect::<Vec<_>>())?)
+            .bind(rows::array(&lanes.remove(queue_no).unwrap_or_default())?)
             .bind(queue_no)
             .bind(i64::from(ask.alone))
             .bind(now)
