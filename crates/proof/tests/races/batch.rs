@@ -287,7 +287,8 @@ async fn pass(mut client: TcpStream, mut server: TcpStream, armed: Rc<AtomicBool
                     handlers |= has(&up[..n], b"rowlock handler");
                     server.write_all(&up[..n]).await?;
                     if handlers && has(&up[..n], b"COMMIT\0") && armed.swap(false, Ordering::SeqCst) {
-                        server.read(&mut down).await?;
+                        let answered = server.read(&mut down).await?;
+                        assert!(answered > 0, "the commit was answered");
                         return Ok(());
                     }
                 }
