@@ -1,5 +1,4 @@
 // pg-boss at the fastest settings found on one small machine; each choice says what it was weighed against.
-import { createRequire } from 'node:module'
 import { PgBoss } from 'pg-boss'
 import * as program from './program.mjs'
 
@@ -82,12 +81,11 @@ const bookAlone = (boss, next) => async (jobs) => {
 }
 
 function about() {
-  const { version } = createRequire(import.meta.url)('pg-boss/package.json')
   const pool = `pool ${CONNECTIONS}`
   program.emit({
     event: 'about',
     name: 'pg-boss',
-    version,
+    version: program.versionOf('pg-boss'),
     settings: {
       enqueue: `insert of ${CHUNK}, ${LANES} calls in flight, ${pool}`,
       drain: `4 local workers x batch 1000, burstWhenBatchFull, ${pool}`,
@@ -121,7 +119,8 @@ function work(boss, { kind, next, mode, batch }) {
   const tuned = mode !== 'defaults'
   if (kind === 'noop') return tuned ? boss.work('noop', DRAIN, noop) : boss.work('noop', noop)
   if (batch === 1) return boss.work('book', ALONE, bookAlone(boss, next))
-  const options = tuned ? { ...BOOK, batchSize: batch ?? BOOK.batchSize } : { transactional: true, batchSize: batch ?? 1 }
+  const size = batch ?? (tuned ? BOOK.batchSize : 1)
+  const options = tuned ? { ...BOOK, batchSize: size } : { transactional: true, batchSize: size }
   return boss.work('book', options, bookTogether(boss, next))
 }
 
@@ -162,13 +161,13 @@ async function hold({ seconds, payload }) {
 }
 
 async function producer() {
-  const open_ = async () => {
+  const connect = async () => {
     const boss = await open()
     await warm(boss)
     return { send: (chunk) => boss.insert(LIVE, chunk) }
   }
   const make = (number, payload) => ({ data: program.makePayload(number, payload) })
-  await program.runProducer({ open: open_, size: CHUNK, lanes: LANES, make })
+  await program.runProducer({ open: connect, size: CHUNK, lanes: LANES, make })
 }
 
 async function pickup(given) {
@@ -197,5 +196,6 @@ async function stuck({ again }) {
   await program.sleep(3_600_000)
 }
 
+const verbs = { about, setup, enqueue, drain, life, hold, pickup, stuck }
 if (program.inProducerThread) await producer()
-else await program.runVerb({ about, setup, enqueue, drain, life, hold, pickup, stuck }, program.readArguments(), () => handled)
+else await program.runVerb(verbs, program.readArguments(), () => handled)

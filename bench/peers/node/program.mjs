@@ -1,6 +1,6 @@
 // What both npm peers share: the arguments, the JSON lines, the payload, the clock and the producer thread.
 // A program prints one JSON object per line on stdout; everything else it has to say goes to stderr.
-import { writeSync } from 'node:fs'
+import { readFileSync, writeSync } from 'node:fs'
 import { Worker, isMainThread, workerData } from 'node:worker_threads'
 
 export const BACKLOG_MAX = 20_000
@@ -28,7 +28,7 @@ export function readArguments(words = process.argv.slice(2)) {
     pollOnly: given['poll-only'] === true,
     load: number('load', 0),
     again: given.again === true,
-    limitS: number('limit-s', 120),
+    limitS: number('limit-s', Math.max(120, number('seconds', 0) + 60)),
   }
 }
 
@@ -39,6 +39,11 @@ export function emit(object) {
 
 export function unsupported(why) {
   emit({ event: 'unsupported', why })
+}
+
+// From the package's own manifest: not every package exports it for `import`.
+export function versionOf(name) {
+  return JSON.parse(readFileSync(new URL(`node_modules/${name}/package.json`, import.meta.url), 'utf8')).version
 }
 
 export const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms))
@@ -159,7 +164,9 @@ export async function printSeconds(seconds, producer) {
   for (let second = 1; second <= seconds; second++) {
     await sleep(start + second * 1000 - performance.now())
     const done = producer.doneSoFar()
-    emit({ event: 'second', second, done: done - before, backlog: producer.enqueuedSoFar() - done })
+    // A job may be handled before its producer has seen the commit return.
+    const backlog = Math.max(0, producer.enqueuedSoFar() - done)
+    emit({ event: 'second', second, done: done - before, backlog })
     before = done
   }
 }
