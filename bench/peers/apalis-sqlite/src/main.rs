@@ -123,8 +123,8 @@ impl Peer for ApalisSqlite {
     }
 }
 
-/// Looks again every `POLL`. Its own interval strategy forgets to ask for the next wake-up when a tick and the answer of
-/// an empty fetch arrive together; the worker then sleeps until its heartbeat, 30 s later.
+/// Looks again every `POLL`. Its own interval strategy forgets to ask for the next wake-up when a tick and the answer
+/// of an empty fetch arrive together; the worker then sleeps until its heartbeat, 30 s later.
 #[derive(Default)]
 struct Ticks {
     tick: Option<Pin<Box<Sleep>>>,
