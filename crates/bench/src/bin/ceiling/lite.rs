@@ -14,8 +14,11 @@ use uuid::Uuid;
 
 use super::{
     lane::{Lane, Noop, sample},
-    run::{BATCH, CHUNK},
+    run::CHUNK,
 };
+
+/// Jobs per claim and settle. More than on PostgreSQL: each commit is a sync that nobody shares.
+pub(crate) const BATCH: usize = 400;
 
 const BODIES: &str = "
 insert into rowlock_job (uid, kind, version, queue, priority, attempts_max, payload, position, created_at)

@@ -52,8 +52,8 @@ fn about() {
         "settings": {
             "drain": format!(
                 "tokio-postgres, {} connections, {} jobs per claim and settle, sent together; SQLite: one connection, \
-                 settle and next claim in one commit",
-                run::CONNECTIONS, run::BATCH
+                 {} jobs, settle and next claim in one commit",
+                run::CONNECTIONS, run::BATCH, lite::BATCH
             ),
             "book": format!("sqlx, {} connections, begin, update, insert, commit, one await each", book::CONNECTIONS),
             "life": format!("as drain, and {} connections that insert", run::PRODUCERS),
