@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
 
+use crate::case::case;
 use crate::picture;
 use crate::run::Run;
 use crate::verdict::{LANES, Measured, Verdict, judge};
@@ -77,12 +78,19 @@ fn lanes_table(run: &Run, verdicts: &[Verdict]) -> String {
             false => verdict.lane.name.to_owned(),
         };
         let peer = verdict.best_peer.as_ref();
+        let first = case(verdict.lane.cases[0]);
+        let stalled = run.samples.median(first.name, "ours", first.value).is_none();
+        let note = if stalled && verdict.ours.is_some() {
+            " (stalled)"
+        } else {
+            ""
+        };
         table.add_row(vec![
             name,
             verdict.lane.title.to_owned(),
             verdict
                 .ours
-                .map_or_else(|| "not measured".to_owned(), |ours| figure(ours, verdict.unit)),
+                .map_or_else(|| "not measured".to_owned(), |ours| figure(ours, verdict.unit) + note),
             peer.map_or_else(dash, |(name, value)| format!("{} ({name})", number(*value))),
             verdict.ceiling.map_or_else(dash, number),
             verdict.ratio_peer().map_or_else(dash, times),

@@ -14,6 +14,8 @@ use crate::server;
 use crate::stats::mean;
 use crate::verb::Running;
 
+/// Start-up is not part of the first part: it would make the last look better than it is.
+const WARM_S: usize = 2;
 /// A program that says nothing for this long has stalled.
 const SILENCE: Duration = Duration::from_secs(15);
 
@@ -99,7 +101,8 @@ fn judge(attempt: &Attempt<'_>, series: Vec<f64>, seconds: u64) -> Sample {
     if !whole {
         sample = sample.note(format!("silent after {} of {seconds} s", series.len()));
     }
-    let first = mean(&series[..series.len().min(part)]);
+    let first: Vec<f64> = series.iter().copied().skip(WARM_S).take(part).collect();
+    let first = mean(&first);
     let last = mean(&series[series.len().saturating_sub(part)..]);
     if let (Some(first), Some(last), Some(all)) = (first, last, mean(&series)) {
         sample = sample
