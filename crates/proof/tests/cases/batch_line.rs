@@ -145,6 +145,72 @@ async fn many_slots_of_batches_do_every_job_once(bed: &Bed) {
     }
 }
 
+async fn without_savepoints_a_job_still_fails_alone(bed: &Bed) {
+    use Ended::{Cancelled, Deferred, Done, Retired, Retried};
+    let told = [
+        ("done", vec![Done], 1),
+        ("fail", vec![Retried, Done], 1),
+        ("done", vec![Done], 1),
+        ("panic", vec![Retried, Done], 1),
+        ("retire", vec![Retired], 0),
+        ("defer", vec![Deferred, Done], 1),
+        ("cancel", vec![Cancelled], 0),
+        ("already", vec![Done], 0),
+        ("error", vec![Retried, Done], 1),
+        ("done", vec![Done], 1),
+    ];
+    let ids = enqueue(bed, told.clone().map(|(text, ..)| text)).await;
+    let worker = worker(bed)
+        .atomic_with(as_told, batch(10).without_savepoints())
+        .backoff(AT_ONCE);
+    let counters = bed.work(worker, &ids).await;
+    for (id, (text, ends, rows)) in ids.iter().zip(told) {
+        assert_eq!(ended(bed, *id).await, (ends, rows), "{text}");
+    }
+    assert!(
+        counters.batches_undone() >= 1,
+        "the failures took their batches with them"
+    );
+}
+
+async fn without_savepoints_a_swallowed_error_spoils_no_neighbour(bed: &Bed) {
+    let ids = enqueue(bed, ["a", "b", "swallow"]).await;
+    let handler = |cx: Ctx, job: Note, mut tx: Tx| async move {
+        write(&mut tx, cx.id(), &job.text).await?;
+        if job.text == "swallow" && cx.attempt() == 1 {
+            let null = sqlx::query("insert into ledger (job, note) values (1, null)");
+            let _ = null.execute(&mut *tx).await;
+        }
+        tx.done().ok()
+    };
+    let worker = worker(bed)
+        .atomic_with(handler, batch(10).without_savepoints())
+        .backoff(AT_ONCE);
+    let counters = bed.work(worker, &ids).await;
+    let (swallowed, undone) = match bed.database.is_sqlite() {
+        true => (vec![Ended::Done], 0),
+        false => (vec![Ended::Retried, Ended::Done], 1),
+    };
+    for (id, wanted) in ids.iter().zip([vec![Ended::Done], vec![Ended::Done], swallowed]) {
+        assert_eq!(ended(bed, *id).await, (wanted, 1));
+    }
+    assert_eq!(counters.batches_undone(), undone);
+}
+
+async fn without_savepoints_many_slots_do_every_job_once(bed: &Bed) {
+    let jobs = (0..500).map(|n| Note::new(if n % 100 == 0 { "fail" } else { "done" }));
+    let ids = bed.rowlock.enqueue_all_now(jobs).await.unwrap();
+    let batch = Batch::default().without_savepoints();
+    let worker = bed.worker().atomic_with(as_told, batch).backoff(AT_ONCE);
+    let counters = bed.work(worker, &ids).await;
+    assert_eq!(
+        (counters.settled(Ended::Done), counters.settled(Ended::Retried)),
+        (500, 5)
+    );
+    let distinct = "select count(distinct job) from ledger";
+    assert_eq!((bed.ledger().await, bed.count(distinct).await), (500, 500));
+}
+
 mod tests {
     crate::cases::cases!(
         a_stop_ends_a_batch_after_the_job_under_way,
@@ -152,5 +218,8 @@ mod tests {
         a_batch_passes_over_no_job_of_better_priority,
         a_batch_that_cannot_be_is_refused_with_a_sentence,
         many_slots_of_batches_do_every_job_once,
+        without_savepoints_a_job_still_fails_alone,
+        without_savepoints_a_swallowed_error_spoils_no_neighbour,
+        without_savepoints_many_slots_do_every_job_once,
     );
 }

@@ -12,6 +12,7 @@ pub(crate) const JOBS_MAX: usize = 50;
 pub struct Batch {
     pub(crate) jobs_max: usize,
     pub(crate) within: Duration,
+    pub(crate) savepoints: bool,
 }
 
 impl Batch {
@@ -19,6 +20,7 @@ impl Batch {
     pub(crate) const NONE: Batch = Batch {
         jobs_max: 1,
         within: Duration::from_millis(50),
+        savepoints: true,
     };
 
     /// At most so many jobs per commit, 1 to 50. Nobody waits for more to come: a batch takes what is claimed and waiting.
@@ -33,6 +35,14 @@ impl Batch {
     /// worker's lease). The job that runs then still has its own time limit.
     pub fn within(mut self, time: Duration) -> Batch {
         self.within = time;
+        self
+    }
+
+    /// Spares each job's savepoint, which is a round trip. A job that fails then takes the transaction with it, and
+    /// everybody in it is run again alone, by this worker and under the same tokens: it still fails alone, but its
+    /// neighbours have run twice. Worth it where failures are rare.
+    pub fn without_savepoints(mut self) -> Batch {
+        self.savepoints = false;
         self
     }
 

@@ -1,7 +1,7 @@
 //! A batch: jobs of one kind that run one after another in one transaction and share its commit.
 //!
-//! Each is under a savepoint of its own, so one that fails is taken back alone, and its failure is settled with the
-//! others' success. What cannot be taken back alone (a lost lease, a deadlock, a commit that fails, a connection that
+//! Each is under a savepoint of its own, unless the user gave them up, so one that fails is taken back alone, and its
+//! failure is settled with the others' success. What cannot be taken back alone (a lost lease, a deadlock, a commit that fails, a connection that
 //! breaks, a handler that hangs or ends the transaction by hand) takes the whole transaction with it. Then everybody who
 //! did not commit is run again, in a transaction of his own and under the same token: nothing of it counts as an attempt.
 
@@ -150,7 +150,11 @@ impl<'a, DB: Backend> Batch<'a, DB> {
             };
             point!("in-batch");
             let next = self.next();
-            if let Err(undone) = self.end_part(&mut held, current, end, next.is_some()).await {
+            let ended = match self.handler.batch.savepoints {
+                true => self.end_part(&mut held, current, end, next.is_some()).await,
+                false => self.end_unparted(&mut held, current, end, next.is_some()).await,
+            };
+            if let Err(undone) = ended {
                 drop(held);
                 let (current, why) = *undone;
                 return self.undone(current, next.map(|(next, _)| next), why);
@@ -273,6 +277,37 @@ impl<'a, DB: Backend> Batch<'a, DB> {
                 return Err(Box::new((None, Fail::from(error).text)));
             }
         }
+        Ok(())
+    }
+
+    /// Without a savepoint of its own nothing can be taken back alone: whoever is not done has everybody run again, and is
+    /// judged by how that goes.
+    async fn end_unparted(
+        &mut self,
+        held: &mut DB::Held,
+        current: Waiting<DB>,
+        end: End,
+        more: bool,
+    ) -> Result<(), Box<(Option<Waiting<DB>>, String)>> {
+        let again = |current: Waiting<DB>, why: String| {
+            drop(current.job.take_hooks());
+            Err(Box::new((Some(current), why)))
+        };
+        let settlement = match end {
+            End::Done(settlement) => settlement,
+            End::Failed(settlement, _) => return again(current, settlement.error.unwrap_or_default()),
+            End::LeaseLost => return again(current, "the lease of a job was lost".into()),
+        };
+        if !more {
+            // The one savepoint stands for all of them; with it goes the seal.
+            let store = self.env.rowlock.store();
+            match within(self.env.timing.lease, DB::part(store, held, true, false)).await {
+                Ok(Parted::Fine) => {}
+                Ok(Parted::Spoilt(error)) | Err(error) => return again(current, Fail::from(error).text),
+                Ok(Parted::NotOurs) => return again(current, COMMITTED.into()),
+            }
+        }
+        self.keep(current, settlement, None);
         Ok(())
     }
 

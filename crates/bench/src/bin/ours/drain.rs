@@ -25,13 +25,21 @@ const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// A worker that shares a queue and settled nothing for so long asks whether anything is left.
 const QUIET: Duration = Duration::from_millis(30);
 
+/// Tuned, failures being rare here, without savepoints; else as a first try would have it.
+fn batch_of(args: &Args, jobs: usize) -> Batch {
+    match args.mode.as_str() {
+        "defaults" => Batch::up_to(jobs),
+        _ => Batch::up_to(jobs).without_savepoints(),
+    }
+}
+
 pub(crate) async fn run<DB: Tables>(rowlock: &Rowlock<DB>, args: &Args) -> Result<()> {
     let jobs = if args.share { u64::MAX } else { args.jobs };
     let tally = Tally::new(jobs, args.next);
     let worker = worker(rowlock, args, &args.kind, &tally);
     let worker = match (args.kind.as_str(), args.batch) {
         ("book", None) => worker.atomic(book::<DB>),
-        ("book", Some(batch)) => worker.atomic_with(book::<DB>, Batch::up_to(batch)),
+        ("book", Some(batch)) => worker.atomic_with(book::<DB>, batch_of(args, batch)),
         (_, None) => worker.staged(noop::<DB>),
         (_, Some(_)) => {
             unsupported("staged no-op jobs are settled in batches already");

@@ -9,7 +9,7 @@ use std::{
 };
 
 use protocol::{ACCOUNTS, DONE, Fill};
-use rowlock::{Backend, Ctx, Job, Outcome, Staged, Tx, Worker};
+use rowlock::{Backend, Ctx, Job, Outcome, Staged, Tx};
 use serde::{Deserialize, Serialize};
 
 #[derive(Serialize, Deserialize, Job)]
