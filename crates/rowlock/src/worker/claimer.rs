@@ -92,8 +92,9 @@ impl Claimer {
                 self.pause(Duration::from_millis(50), shared.renewed.notified()).await;
                 continue;
             }
-            let due = self.state.claimed && self.state.checked_at.elapsed() >= self.shared.timing.lease / 3;
-            if self.state.suspect || due {
+            let lease = self.shared.timing.lease;
+            let every = if self.state.claimed { lease / 3 } else { lease * 2 / 3 };
+            if self.state.suspect || self.state.checked_at.elapsed() >= every {
                 self.check_own_leases(&session).await;
             }
             if self.serve_alone(&session).await {

@@ -1,6 +1,6 @@
 //! A transaction that several handlers share, sealed by a cursor that cannot be kept beyond a commit.
 
-use sqlx::Postgres;
+use sqlx::{AssertSqlSafe, Postgres};
 use sqlx_core::transaction::TransactionManager;
 
 use super::{BY_KEY, PgStore, Pm, begin_with, conns::Lent, opening, settle};
@@ -15,6 +15,11 @@ use crate::{
 
 /// What the error of a commit by user code says.
 const SEAL: &str = "a handler in a batch does not end its transaction";
+
+/// Plans as the engine's own connections make them, for the settle that follows: a walk through all leases passes every
+/// dead one. What user code had to run has been run, but for deferred triggers, and those only lose a choice.
+const BY_INDEX: &str =
+    "set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off";
 
 impl Batching for Postgres {
     fn begin_shared<'a>(store: &'a PgStore, marker: &'a Token, timing: Timing, level: Isolation) -> Fut<'a, Lent> {
@@ -31,14 +36,15 @@ impl Batching for Postgres {
     }
 
     fn part<'a>(store: &'a PgStore, held: &'a mut Lent, keep: bool, more: bool) -> Fut<'a, Parted> {
+        let plans = if held.serializable { BY_KEY } else { BY_INDEX };
         let end = match (keep, more) {
-            (true, true) => "release savepoint rowlock; savepoint rowlock",
-            (true, false) => "release savepoint rowlock; close rowlock_seal",
-            (false, true) => "rollback to savepoint rowlock",
-            (false, false) => "rollback to savepoint rowlock; close rowlock_seal",
+            (true, true) => "release savepoint rowlock; savepoint rowlock".to_owned(),
+            (true, false) => format!("release savepoint rowlock; close rowlock_seal; {plans}"),
+            (false, true) => "rollback to savepoint rowlock".to_owned(),
+            (false, false) => format!("rollback to savepoint rowlock; close rowlock_seal; {plans}"),
         };
         store.within(store.0.timing.lock, "share a transaction", async move {
-            match sqlx::raw_sql(end).execute(held.pg()).await {
+            match sqlx::raw_sql(AssertSqlSafe(end)).execute(held.pg()).await {
                 // A nested transaction that user code forgot about is still open, for sqlx.
                 Ok(_) if Pm::get_transaction_depth(held.pg()) != 1 => Ok(Parted::NotOurs),
                 Ok(_) => Ok(Parted::Fine),
@@ -64,9 +70,6 @@ impl Batching for Postgres {
         Box::pin(async move {
             if Pm::get_transaction_depth(held.pg()) != 1 {
                 return Ok(SettledShared::NotOurs);
-            }
-            if held.serializable {
-                sqlx::raw_sql(BY_KEY).execute(held.pg()).await.doing("settle")?;
             }
             settle_all(store, held, &marker.to_string(), batch).await
         })
