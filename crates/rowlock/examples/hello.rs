@@ -35,7 +35,7 @@ async fn main() -> anyhow::Result<()> {
 
     let settled = Arc::new(Notify::new());
     let notify = settled.clone();
-    let worker = Worker::new(&rowlock).queue("default", 4).atomic(greet);
+    let worker = Worker::new(&rowlock).queue("default", 16).atomic(greet);
     let worker = worker.on_event(move |event| {
         if let Event::Settled { .. } = event {
             notify.notify_one();

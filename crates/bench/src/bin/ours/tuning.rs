@@ -9,7 +9,7 @@ use serde_json::json;
 use super::handlers::{Tables, Tally};
 
 /// The concurrency of the README's first example, which `--mode defaults` takes over: the number has no default.
-const README_CONCURRENCY: usize = 4;
+const README_CONCURRENCY: usize = 16;
 
 /// A worker's settings.
 #[derive(Clone, Copy, Debug)]
