@@ -1,6 +1,5 @@
 //! The commands, and where they act.
 
-pub(crate) mod bench;
 pub(crate) mod cases;
 pub(crate) mod complete;
 pub(crate) mod demo;
@@ -40,7 +39,7 @@ pub(crate) struct Cli {
 /// Which database.
 #[derive(Args)]
 pub(crate) struct Place {
-    /// postgres://user@host/name or sqlite:path; no default, except that demo and bench make a file of their own
+    /// postgres://user@host/name or sqlite:path; no default, except that demo makes a file of its own
     #[arg(
         long,
         global = true,
@@ -84,8 +83,6 @@ pub(crate) enum Command {
     Complete(complete::Args),
     /// Enqueues a job by its kind and JSON payload
     Enqueue(enqueue::Args),
-    /// Measures roughly how many jobs a second this machine enqueues and runs
-    Bench(bench::Args),
 }
 
 impl Place {

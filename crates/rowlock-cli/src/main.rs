@@ -63,7 +63,6 @@ async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
         Command::Demo(args) => return cmd::demo::run(place.url_if(named), args).await,
         Command::DemoWorker(args) => cmd::demo::work(place.url()?, &place.schema, args).await?,
         Command::DemoProvider(args) => cmd::demo::provide(args).await?,
-        Command::Bench(args) => return cmd::bench::run(place.url_if(named), args).await,
         Command::Migrate(args) => cmd::migrate::run(&place, args).await?,
         Command::Status(args) => cmd::status::run(&place, args).await?,
         Command::Jobs(args) => cmd::jobs::run(&place, args).await?,

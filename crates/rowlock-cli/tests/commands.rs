@@ -340,38 +340,6 @@ fn a_reader_that_goes_away_is_no_error() {
 }
 
 #[test]
-fn bench_prints_a_row_per_database_and_says_that_it_is_rough() {
-    let said = common::rowlock(&["bench", "--jobs", "50"]);
-    let shown = lines(&said.out);
-    assert_eq!((said.code, shown[0].as_str()), (Some(0), "jobs/s enqueue no-op atomic"));
-    let figures: Vec<f64> = shown[1]
-        .split(' ')
-        .skip(1)
-        .map(|figure| figure.parse().unwrap())
-        .collect();
-    assert!(
-        shown[1].starts_with("SQLite ") && figures.len() == 3 && figures.iter().all(|f| *f > 0.0),
-        "{shown:?}"
-    );
-    assert!(
-        said.err.contains("rough: one process, one run, no warm-up"),
-        "{}",
-        said.err
-    );
-}
-
-#[test]
-fn bench_on_postgresql_leaves_nothing_behind() {
-    for url in common::postgres_urls() {
-        let database = common::Database::fresh(&url);
-        let said = common::rowlock(&["bench", "--jobs", "50", "--database", &database.url]);
-        assert_eq!(said.code, Some(0), "{}", said.err);
-        assert!(lines(&said.out)[2].starts_with("PostgreSQL "), "{}", said.out);
-        assert_eq!(database.schemas(), ["public"]);
-    }
-}
-
-#[test]
 fn rollout_sets_shows_and_lists_with_who_set_it() {
     let file = File::migrated();
     assert_eq!(file.ok(&["rollout"]), "no rollout was ever set\n");

@@ -1,4 +1,4 @@
-//! An application's own tables beside the jobs, on either database. `demo` and `bench` play that application.
+//! An application's own tables beside the jobs, on either database. `demo` plays that application.
 
 use rowlock::Backend;
 use sqlx::{AssertSqlSafe, Connection};
