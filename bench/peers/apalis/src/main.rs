@@ -12,14 +12,12 @@ use anyhow::{Context, Result};
 use apalis::prelude::*;
 use apalis_postgres::queries::push_tasks;
 use apalis_postgres::{Config, PgTask, PostgresStorage, Pubsub};
-use bench_peer_common::{Kind, Peer, Producers, Tuning, Work, fill, handled, locked_version, stuck_forever};
+use bench_peer_common::{Kind, Peer, Producers, Tuning, Work, dial, fill, handled, locked_version, stuck_forever};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tokio::task::JoinHandle;
-
-const CONNECTIONS: u32 = 16;
 
 #[derive(Clone, Debug, Deserialize, Serialize)]
 struct Job {
@@ -49,7 +47,7 @@ impl Peer for Apalis {
             "name": "apalis-postgres",
             "version": locked_version(include_str!("../Cargo.lock"), "apalis-postgres"),
             "settings": {
-                "enqueue": "queries::push_tasks, 1 producer x 2500",
+                "enqueue": "queries::push_tasks, 4 producers x 2500",
                 "drain": "batch_size 1000, concurrency 64, LISTEN + poll 100 ms, pool 16",
                 "book": "batch_size 1000, concurrency 64, LISTEN + poll 100 ms, pool 16",
                 "life": "as enqueue and drain, producers on a pool of their own",
@@ -76,7 +74,7 @@ impl Peer for Apalis {
     }
 
     fn producers(&self) -> Producers {
-        Producers { count: 1, chunk: 2500 }
+        Producers { count: 4, chunk: 2500 }
     }
 
     async fn put(&self, kind: Kind, numbers: Range<i64>, payload: usize) -> Result<()> {
@@ -113,7 +111,7 @@ impl Peer for Apalis {
             _ => Strategy::new().stream(Pubsub::new(self.pool.clone(), queue.to_owned())),
         };
         let batch = if matches!(self.tuning, Tuning::Noop | Tuning::Book) {
-            1000
+            dial("fetch", 1000)
         } else {
             100
         };
@@ -122,7 +120,7 @@ impl Peer for Apalis {
             .poll_with_strategy(wake.interval(Duration::from_millis(100)));
         let worker = WorkerBuilder::new(name)
             .backend(backend)
-            .concurrency(64)
+            .concurrency(dial("slots", 64))
             .data(desk)
             .build(handle);
         Ok(tokio::spawn(async move { ended(worker.run().await) }))
@@ -182,9 +180,13 @@ fn ended(how: Result<(), WorkerError>) {
 }
 
 async fn warm_pool(url: &str) -> Result<PgPool> {
-    let pool = PgPoolOptions::new().max_connections(CONNECTIONS).connect(url).await?;
+    let connections = dial("connections", 16);
+    let pool = PgPoolOptions::new()
+        .max_connections(connections as u32)
+        .connect(url)
+        .await?;
     let mut opened = Vec::new();
-    for _ in 0..CONNECTIONS {
+    for _ in 0..connections {
         opened.push(pool.acquire().await?);
     }
     drop(opened);

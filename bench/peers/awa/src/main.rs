@@ -16,14 +16,13 @@ use awa::model::migrations;
 use awa::{
     Client, InsertOpts, JobArgs, JobError, JobResult, QueueConfig, QueueStorage, QueueStorageConfig, insert_with,
 };
-use bench_peer_common::{Ask, Kind, Peer, Producers, Tuning, Work, fill, handled, locked_version, stuck_forever};
+use bench_peer_common::{Ask, Kind, Peer, Producers, Tuning, Work, dial, fill, handled, locked_version, stuck_forever};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 
 const QUEUE: &str = "bench";
-const CONNECTIONS: u32 = 16;
 const FLUSH: &str = "AWA_COMPLETION_FLUSH_MS";
 
 #[derive(Deserialize, JobArgs, Serialize)]
@@ -132,14 +131,14 @@ impl Peer for Awa {
     }
 
     async fn start(&self, work: Work) -> Result<Client> {
-        let best = |max_workers| QueueConfig {
-            max_workers,
+        let best = |slots: usize| QueueConfig {
+            max_workers: slots as u32,
             poll_interval: Duration::from_millis(50),
             ..QueueConfig::default()
         };
         let queue = match self.tuning {
-            Tuning::Noop => best(500),
-            Tuning::Book | Tuning::Pickup | Tuning::PollOnly => best(64),
+            Tuning::Noop => best(dial("slots", 500)),
+            Tuning::Book | Tuning::Pickup | Tuning::PollOnly => best(dial("slots", 64)),
             Tuning::Defaults => QueueConfig::default(),
         };
         let pool = self.pool.clone();
@@ -213,9 +212,13 @@ fn storage() -> Result<QueueStorage> {
 }
 
 async fn warm_pool(url: &str) -> Result<PgPool> {
-    let pool = PgPoolOptions::new().max_connections(CONNECTIONS).connect(url).await?;
+    let connections = dial("connections", 16);
+    let pool = PgPoolOptions::new()
+        .max_connections(connections as u32)
+        .connect(url)
+        .await?;
     let mut opened = Vec::new();
-    for _ in 0..CONNECTIONS {
+    for _ in 0..connections {
         opened.push(pool.acquire().await?);
     }
     drop(opened);

@@ -39,6 +39,12 @@ impl Ask {
     }
 }
 
+/// The best value found for a setting, unless the command line gives another (`--slots 64`): for whoever doubts it.
+pub fn dial(name: &str, best: usize) -> usize {
+    let asked = Ask::from_command_line().number(name, best as u64);
+    asked.map_or(best, |value| usize::try_from(value).unwrap_or(best))
+}
+
 /// One JSON object on a line of its own, flushed: the harness reads while we run.
 pub fn emit(line: Value) {
     let mut out = std::io::stdout().lock();

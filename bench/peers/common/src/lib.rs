@@ -10,7 +10,7 @@ mod peer;
 mod tally;
 mod verbs;
 
-pub use ask::{Ask, emit};
+pub use ask::{Ask, dial, emit};
 pub use peer::{Kind, Peer, Producers, Tuning, Work};
 pub use tally::{handled, stuck_forever};
 pub use verbs::main;

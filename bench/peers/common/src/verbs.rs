@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
 use crate::tally::{limit, reached, remember_starts, total};
-use crate::{Ask, Kind, Peer, Tuning, Work, emit};
+use crate::{Ask, Kind, Peer, Tuning, Work, dial, emit};
 
 /// Ready jobs that producers may be ahead of the worker.
 const BACKLOG_MAX: i64 = 20_000;
@@ -262,12 +262,13 @@ struct Feed {
 impl Feed {
     /// `put` counts what is committed.
     async fn run<P: Peer>(self, producer: &Arc<P>, put: Arc<AtomicI64>) -> Result<()> {
-        let producers = producer.producers();
+        let best = producer.producers();
+        let (count, chunk) = (dial("producers", best.count), dial("chunk", best.chunk));
         let next = Arc::new(AtomicI64::new(0));
         let mut running = JoinSet::new();
-        for _ in 0..producers.count {
+        for _ in 0..count {
             let (producer, next, put) = (Arc::clone(producer), Arc::clone(&next), Arc::clone(&put));
-            running.spawn(async move { self.produce(&*producer, producers.chunk as i64, &next, &put).await });
+            running.spawn(async move { self.produce(&*producer, chunk as i64, &next, &put).await });
         }
         while let Some(ended) = running.join_next().await {
             ended??;

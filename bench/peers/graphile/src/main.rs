@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use anyhow::Result;
-use bench_peer_common::{Kind, Peer, Producers, Tuning, Work, fill, handled, locked_version, stuck_forever};
+use bench_peer_common::{Kind, Peer, Producers, Tuning, Work, dial, fill, handled, locked_version, stuck_forever};
 use graphile_worker::{
     IntoTaskHandlerResult, JobSpec, LocalQueueConfig, TaskHandler, WorkerContext, WorkerContextExt, WorkerOptions,
     WorkerUtils,
@@ -19,8 +19,6 @@ use serde_json::json;
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tokio::task::JoinHandle;
-
-const CONNECTIONS: u32 = 16;
 
 #[derive(Clone, Deserialize, Serialize)]
 struct Noop {
@@ -108,9 +106,9 @@ impl Peer for Graphile {
             "name": "graphile_worker",
             "version": locked_version(include_str!("../Cargo.lock"), "graphile_worker"),
             "settings": {
-                "enqueue": "add_jobs, 1 producer x 2500",
-                "drain": "concurrency 128, local queue 5000, complete_job_batch_delay 5 ms, poll 100 ms, pool 16",
-                "book": "concurrency 64, local queue 1000, complete_job_batch_delay 5 ms, poll 100 ms, pool 16",
+                "enqueue": "add_jobs, 4 producers x 2500",
+                "drain": "concurrency 128, 2 local queues of 2500, complete_job_batch_delay 5 ms, poll 100 ms, pool 16",
+                "book": "concurrency 32, 2 local queues of 500, complete_job_batch_delay 5 ms, poll 100 ms, pool 16",
                 "life": "as enqueue and drain, producers on a pool of their own",
                 "pickup": "concurrency 16, no local queue, poll 100 ms",
                 "defaults": "concurrency 5, nothing else",
@@ -144,7 +142,7 @@ impl Peer for Graphile {
     }
 
     fn producers(&self) -> Producers {
-        Producers { count: 1, chunk: 2500 }
+        Producers { count: 4, chunk: 2500 }
     }
 
     async fn put(&self, kind: Kind, numbers: Range<i64>, payload: usize) -> Result<()> {
@@ -225,12 +223,16 @@ impl Peer for Graphile {
         let best = |options: WorkerOptions| {
             options
                 .poll_interval(Duration::from_millis(100))
-                .complete_job_batch_delay(Duration::from_millis(5))
+                .complete_job_batch_delay(Duration::from_millis(dial("flush-ms", 5) as u64))
         };
-        let local = |size| LocalQueueConfig::default().with_size(size);
+        let local = |size| {
+            LocalQueueConfig::default()
+                .with_size(dial("fetch", size))
+                .with_queue_count(dial("local-queues", 2))
+        };
         let options = match self.tuning {
-            Tuning::Noop => best(options).concurrency(128).local_queue(local(5000)),
-            Tuning::Book => best(options).concurrency(64).local_queue(local(1000)),
+            Tuning::Noop => best(options).concurrency(dial("slots", 128)).local_queue(local(2500)),
+            Tuning::Book => best(options).concurrency(dial("slots", 32)).local_queue(local(500)),
             Tuning::Pickup => best(options).concurrency(16),
             Tuning::PollOnly => best(options).concurrency(16).use_notification_delivery(false),
             Tuning::Defaults => options.concurrency(5),
@@ -250,9 +252,13 @@ impl Peer for Graphile {
 }
 
 async fn warm_pool(url: &str) -> Result<PgPool> {
-    let pool = PgPoolOptions::new().max_connections(CONNECTIONS).connect(url).await?;
+    let connections = dial("connections", 16);
+    let pool = PgPoolOptions::new()
+        .max_connections(connections as u32)
+        .connect(url)
+        .await?;
     let mut opened = Vec::new();
-    for _ in 0..CONNECTIONS {
+    for _ in 0..connections {
         opened.push(pool.acquire().await?);
     }
     drop(opened);

@@ -10,7 +10,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use bench_peer_common::{Kind, Peer, Producers, Tuning, Work, fill, handled, locked_version, stuck_forever};
+use bench_peer_common::{Kind, Peer, Producers, Tuning, Work, dial, fill, handled, locked_version, stuck_forever};
 use riverqueue::database::{begin_postgres, begin_sqlite_write};
 use riverqueue::migrate::{PostgresMigrator, SqliteMigrator};
 use riverqueue::sqlx::postgres::PgPoolOptions;
@@ -74,9 +74,9 @@ impl Peer for River {
             "name": "riverqueue",
             "version": locked_version(include_str!("../Cargo.lock"), "riverqueue"),
             "settings": {
-                "enqueue": "insert_many, 4 producers x 500 (SQLite: 1 x 500)",
-                "drain": "max_workers 500, fetch_cooldown 1 ms, poll 100 ms, pool 16 (SQLite: pool 5, WAL, synchronous FULL)",
-                "book": "max_workers 64, fetch_cooldown 1 ms, job_complete_tx and insert in the handler's transaction, pool 16",
+                "enqueue": "insert_many, 8 producers x 500 (SQLite: 1 x 500)",
+                "drain": "max_workers 500, fetch_cooldown 1 ms, poll 100 ms, pool 16 (SQLite: max_workers 2000, pool 5, WAL, synchronous FULL)",
+                "book": "max_workers 200, fetch_cooldown 1 ms (client 100 ms), job_complete_tx and insert in the handler's transaction, pool 16",
                 "life": "as enqueue and drain, producers on a pool of their own",
                 "pickup": "fetch_cooldown 1 ms on both clients, poll 100 ms",
                 "defaults": "QueueConfig::new(10), PgPool::connect, nothing else",
@@ -103,7 +103,7 @@ impl Peer for River {
 
     fn producers(&self) -> Producers {
         match self.pool {
-            Pool::Postgres(_) => Producers { count: 4, chunk: 500 },
+            Pool::Postgres(_) => Producers { count: 8, chunk: 500 },
             Pool::Sqlite(_) => Producers { count: 1, chunk: 500 },
         }
     }
@@ -142,10 +142,19 @@ impl Peer for River {
         workers.add_fn(move |context: WorkContext, job: Job<Book>| book(pool.clone(), context, job.args, work.next))?;
         // A handler may only insert kinds its client knows; none of these jobs is ever worked.
         workers.add_fn(|_: WorkContext, _: Job<After>| async { Ok::<_, BoxError>(WorkOutcome::Complete) })?;
-        let best = |slots| QueueConfig::new(slots).with_fetch_poll_interval(POLL);
+        let best = |slots| {
+            QueueConfig::new(slots)
+                .with_fetch_poll_interval(POLL)
+                .with_fetch_cooldown(COOLDOWN)
+        };
+        let most = if matches!(self.pool, Pool::Postgres(_)) {
+            500
+        } else {
+            2000
+        };
         let queue = match self.tuning {
-            Tuning::Noop => best(500),
-            Tuning::Book => best(64),
+            Tuning::Noop => best(dial("slots", most)),
+            Tuning::Book => best(dial("slots", 200)),
             Tuning::Pickup | Tuning::PollOnly => best(64),
             Tuning::Defaults => QueueConfig::new(10),
         };
@@ -181,7 +190,7 @@ impl Pool {
                 .busy_timeout(Duration::from_secs(5));
             return Ok(Self::Sqlite(
                 SqlitePoolOptions::new()
-                    .max_connections(5)
+                    .max_connections(dial("connections", 5) as u32)
                     .connect_with(options)
                     .await?,
             ));
@@ -189,9 +198,13 @@ impl Pool {
         if tuning == Tuning::Defaults {
             return Ok(Self::Postgres(PgPool::connect(url).await?));
         }
-        let pool = PgPoolOptions::new().max_connections(16).connect(url).await?;
+        let connections = dial("connections", 16);
+        let pool = PgPoolOptions::new()
+            .max_connections(connections as u32)
+            .connect(url)
+            .await?;
         let mut opened = Vec::new();
-        for _ in 0..16 {
+        for _ in 0..connections {
             opened.push(pool.acquire().await?);
         }
         Ok(Self::Postgres(pool))
@@ -203,7 +216,9 @@ impl Pool {
             Self::Sqlite(pool) => Client::builder(pool.clone()),
         };
         match tuning {
-            Tuning::Defaults => builder,
+            // A client's own cooldown bounds how often its inserts notify: a NOTIFY in every handler's transaction
+            // would make their commits wait for each other.
+            Tuning::Defaults | Tuning::Book => builder,
             Tuning::PollOnly => builder.fetch_cooldown(COOLDOWN).without_notifications(),
             _ => builder.fetch_cooldown(COOLDOWN),
         }

@@ -9,7 +9,7 @@ use std::error::Error;
 use std::ops::Range;
 
 use anyhow::{Context, Result};
-use bench_peer_common::{Kind, Peer, Producers, Tuning, Work, fill, handled, locked_version, stuck_forever};
+use bench_peer_common::{Kind, Peer, Producers, Tuning, Work, dial, fill, handled, locked_version, stuck_forever};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use sqlx::PgPool;
@@ -18,7 +18,6 @@ use sqlxmq::{CurrentJob, JobBuilder, JobRegistry, JobRunnerHandle, job};
 use uuid::Uuid;
 
 const CHANNEL: &str = "bench";
-const CONNECTIONS: u32 = 16;
 
 #[derive(Deserialize, Serialize)]
 struct Payload {
@@ -92,7 +91,7 @@ impl Peer for Sqlxmq {
             "name": "sqlxmq",
             "version": locked_version(include_str!("../Cargo.lock"), "sqlxmq"),
             "settings": {
-                "enqueue": "mq_insert of arrays, 2 producers x 1000, retry_backoff 60 s",
+                "enqueue": "mq_insert of arrays, 4 producers x 1000, retry_backoff 60 s",
                 "drain": "set_concurrency(256, 512), pool 16",
                 "book": "set_concurrency(256, 512), complete_with_transaction, pool 16",
                 "life": "as enqueue and drain, producers on a pool of their own",
@@ -124,7 +123,7 @@ impl Peer for Sqlxmq {
     }
 
     fn producers(&self) -> Producers {
-        Producers { count: 2, chunk: 1000 }
+        Producers { count: 4, chunk: 1000 }
     }
 
     async fn put(&self, kind: Kind, numbers: Range<i64>, payload: usize) -> Result<()> {
@@ -171,7 +170,7 @@ impl Peer for Sqlxmq {
         registry.set_context(Next(work.next));
         registry.set_error_handler(|name, error| eprintln!("{name}: {error:?}"));
         let (least, most) = match self.tuning {
-            Tuning::Noop | Tuning::Book => (256, 512),
+            Tuning::Noop | Tuning::Book => (dial("slots", 512) / 2, dial("slots", 512)),
             Tuning::Pickup | Tuning::PollOnly => (16, 32),
             Tuning::Defaults => (10, 20),
         };
@@ -192,9 +191,13 @@ impl Peer for Sqlxmq {
 }
 
 async fn warm_pool(url: &str) -> Result<PgPool> {
-    let pool = PgPoolOptions::new().max_connections(CONNECTIONS).connect(url).await?;
+    let connections = dial("connections", 16);
+    let pool = PgPoolOptions::new()
+        .max_connections(connections as u32)
+        .connect(url)
+        .await?;
     let mut opened = Vec::new();
-    for _ in 0..CONNECTIONS {
+    for _ in 0..connections {
         opened.push(pool.acquire().await?);
     }
     drop(opened);
