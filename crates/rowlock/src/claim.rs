@@ -204,6 +204,8 @@ impl Pace {
     /// After a wake, ask this often for this long: the hint may be ahead of other commits.
     const FAST: Duration = Duration::from_millis(20);
     const FAST_FOR: Duration = Duration::from_millis(250);
+    /// After a claim that found some: more may be on their way, and a moment gathers them.
+    pub(crate) const FLOW: Duration = Duration::from_millis(5);
     const IDLE_MIN: Duration = Duration::from_millis(250);
     const IDLE_MAX: Duration = Duration::from_secs(1);
 

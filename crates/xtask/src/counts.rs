@@ -130,7 +130,7 @@ fn count_in(program: &Path, room: &str, args: &[&str], keeper: &mut Keeper, into
     let dumps = dumps(&out)?;
     let costs: Vec<Cost> = dumps.iter().filter_map(|dump| Cost::read(dump)).collect();
     let names: Vec<&str> = parts.split_whitespace().collect();
-    if costs.is_empty() || costs.len() % names.len() != 0 {
+    if costs.is_empty() || !costs.len().is_multiple_of(names.len()) {
         bail!(
             "callgrind wrote {} figures for {} parts on {room}; are the program's marks still functions of their own?",
             costs.len(),

@@ -152,8 +152,7 @@ impl Claimer {
         self.state.claimed = true;
         self.hand_out(jobs, session).await;
         if !full {
-            let wait = self.state.pace.empty(Instant::now());
-            self.pause(wait, std::future::pending()).await;
+            self.pause(Pace::FLOW, std::future::pending()).await;
         }
     }
 
