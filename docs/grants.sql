@@ -56,6 +56,8 @@ grant select, insert, delete, update (id, epoch, worker, taken_at) on rowlock.bo
 -- Its upkeep removes what is over.
 grant delete on rowlock.effect, rowlock.completion, rowlock.ledger to rowlock_worker;
 grant execute on function rowlock.make_partitions(int, bigint), rowlock.drop_history(timestamptz) to rowlock_worker;
+-- Settles inside a handler's transaction, with the handler's own rights.
+grant execute on function rowlock.settle_done to rowlock_worker;
 
 -- Looks at everything, reopens cases, resolves effects in doubt and completes names.
 grant select on rowlock.jobs, rowlock.job, rowlock.ready, rowlock.lease, rowlock.outcome, rowlock.case_file, rowlock.worker,

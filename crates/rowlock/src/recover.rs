@@ -13,9 +13,9 @@ use crate::{
 /// Leases ended in one commit.
 const BATCH: i32 = 1000;
 /// Rounds are at most this far apart; a dead worker is noticed within it.
-const EVERY_MAX: Duration = Duration::from_secs(1);
-/// The dead are looked for at least this often, even when this worker marked nobody: whoever did may have died.
-const LOOK_EVERY: Duration = Duration::from_secs(3);
+const EVERY_MAX: Duration = Duration::from_millis(700);
+/// While this worker may not judge, it still ends the leases of those whom others declared dead, this often.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
 
 /// One process's part in the recovery.
 pub(crate) struct Recovery {
@@ -57,20 +57,12 @@ impl Recovery {
 
     /// Three separate transactions: a single statement's snapshot is older than the locks it waits for.
     async fn try_round(&mut self, store: &dyn Store, may_judge: bool) -> Result<Vec<Expired>> {
-        let marked = if may_judge {
-            store.mark_dead().await?
-        } else {
-            Vec::new()
+        let any = match may_judge {
+            true => store.mark_dead().await?.1,
+            false => self.looked_at.is_none_or(|at| at.elapsed() >= LOOK_EVERY),
         };
-        let due = self.looked_at.is_none_or(|at| at.elapsed() >= LOOK_EVERY);
-        if marked.is_empty() && !self.pending {
-            if !due {
-                return Ok(Vec::new());
-            }
-            if !store.any_dead().await? {
-                self.looked_at = Some(Instant::now());
-                return Ok(Vec::new());
-            }
+        if !any && !self.pending {
+            return Ok(Vec::new());
         }
         // Stays set if anything below fails.
         self.pending = true;

@@ -247,10 +247,8 @@ pub trait Store:
 
     /// `false`: declared dead.
     fn beat(&self, worker: WorkerId) -> Fut<'_, bool>;
-    /// Recovery, first part: declares workers dead.
-    fn mark_dead(&self) -> Fut<'_, Vec<WorkerId>>;
-    /// Whether anybody is marked dead, by whomever.
-    fn any_dead(&self) -> Fut<'_, bool>;
+    /// Recovery, first part: declares workers dead, and says whether anybody is, by whomever.
+    fn mark_dead(&self) -> Fut<'_, (Vec<WorkerId>, bool)>;
     /// Recovery, second part: ends up to `max` leases of dead workers.
     fn expire(&self, max: i32) -> Fut<'_, Vec<Expired>>;
     /// Recovery, third part: forgets dead workers that hold nothing; how many still hold something.

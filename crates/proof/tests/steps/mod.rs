@@ -216,18 +216,33 @@ pub(crate) async fn settle(
 
 /// The statement for a handler's transaction that is done with nothing behind it.
 async fn settle_one(pg: &mut PgConnection, held: Held, marker: &str) -> Said<Settled> {
-    let row = sqlx::query(sql!("settle_one"))
+    let settle = sqlx::query_scalar(sql!("settle_one"))
         .bind(held.id)
         .bind(held.epoch)
         .bind(held.worker)
         .bind(marker)
         .bind(None::<&str>)
         .bind(NOW)
-        .fetch_one(pg)
-        .await?;
+        .bind(None::<Vec<uuid::Uuid>>)
+        .bind(None::<Vec<String>>)
+        .bind(None::<Vec<i64>>)
+        .bind(None::<Vec<i32>>)
+        .bind(None::<Vec<String>>)
+        .bind(None::<Vec<i64>>)
+        .bind(None::<Vec<i16>>)
+        .bind(None::<Vec<i32>>)
+        .bind(None::<Vec<String>>)
+        .bind(None::<Vec<String>>)
+        .bind(None::<Vec<i64>>)
+        .bind(None::<Vec<i32>>)
+        .bind(None::<Vec<jiff_sqlx::Timestamp>>)
+        .bind(None::<Vec<i64>>)
+        .bind(None::<Vec<jiff_sqlx::Timestamp>>)
+        .bind(None::<Vec<String>>);
+    let held: Option<bool> = settle.fetch_one(pg).await?;
     Ok(Settled {
-        applied: row.get("applied"),
-        marked: row.get("marked"),
+        applied: held == Some(true),
+        marked: held.is_some(),
     })
 }
 
@@ -260,10 +275,11 @@ pub(crate) async fn beat(pg: &mut PgConnection, worker: i64) -> Said<bool> {
 /// Declares dead whoever has not beaten for a lease, as seen `ahead_s` from now.
 pub(crate) async fn mark_dead(pg: &mut PgConnection, ahead_s: i64) -> Said<Vec<i64>> {
     let now = Timestamp::now() + jiff::SignedDuration::from_secs(ahead_s);
-    sqlx::query_scalar(sql!("mark_dead"))
+    let marked: Vec<(Option<i64>, bool)> = sqlx::query_as(sql!("mark_dead"))
         .bind(now.to_sqlx())
         .fetch_all(pg)
-        .await
+        .await?;
+    Ok(marked.into_iter().filter_map(|(id, _)| id).collect())
 }
 
 /// Ends leases of dead workers; the ids.

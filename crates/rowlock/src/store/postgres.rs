@@ -262,12 +262,8 @@ impl Store for PgStore {
         self.within(self.0.timing.lock, "beat", recover::beat(&self.0, worker))
     }
 
-    fn mark_dead(&self) -> Fut<'_, Vec<WorkerId>> {
+    fn mark_dead(&self) -> Fut<'_, (Vec<WorkerId>, bool)> {
         self.bounded("mark dead", recover::mark_dead(&self.0))
-    }
-
-    fn any_dead(&self) -> Fut<'_, bool> {
-        self.bounded("any dead", recover::any_dead(&self.0))
     }
 
     fn expire(&self, max: i32) -> Fut<'_, Vec<Expired>> {

@@ -223,12 +223,8 @@ impl Store for SqliteStore {
         }))
     }
 
-    fn mark_dead(&self) -> Fut<'_, Vec<WorkerId>> {
+    fn mark_dead(&self) -> Fut<'_, (Vec<WorkerId>, bool)> {
         Box::pin(self.write("mark dead", (), |db, now, ()| Box::pin(recover::mark_dead(db, now))))
-    }
-
-    fn any_dead(&self) -> Fut<'_, bool> {
-        Box::pin(self.read("any dead", (), |db, _, ()| Box::pin(recover::any_dead(db))))
     }
 
     fn expire(&self, max: i32) -> Fut<'_, Vec<Expired>> {

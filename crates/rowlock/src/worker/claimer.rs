@@ -26,7 +26,7 @@ use crate::{
 
 /// How often a worker with free hands looks for jobs that must run alone, and how long such a job may have been due
 /// before a busy worker clears its hands for it.
-const ALONE_EVERY: Duration = Duration::from_millis(1500);
+const ALONE_EVERY: Duration = Duration::from_secs(2);
 const ALONE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Puts claimed jobs in line for a slot of their queue.
@@ -93,7 +93,7 @@ impl Claimer {
                 continue;
             }
             let lease = self.shared.timing.lease;
-            let every = if self.state.claimed { lease / 3 } else { lease * 2 / 3 };
+            let every = if self.state.claimed { lease / 3 } else { lease };
             if self.state.suspect || self.state.checked_at.elapsed() >= every {
                 self.check_own_leases(&session).await;
             }

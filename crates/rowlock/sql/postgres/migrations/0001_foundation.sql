@@ -244,5 +244,68 @@ begin
 end
 $body$;
 
+-- Settles an attempt that is done in its handler's own transaction, and enqueues what follows: true where the token still
+-- held, null where the transaction is not the one that was marked. A function, so that its plans are made apart from the
+-- settings of the user's session: there a small table is read whole, and with it every dead lease.
+create function rowlock.settle_done(
+  token_id bigint, token_epoch bigint, token_worker bigint, marker text, answer text, at timestamptz,
+  uids uuid[], kinds text[], kind_nos bigint[], versions int[], queues text[], queue_nos bigint[], priorities smallint[],
+  attempts int[], payloads text[], all_tags text[], chains bigint[], positions int[], dues timestamptz[], delays bigint[],
+  expiries timestamptz[], compensations text[]
+) returns boolean
+language plpgsql security invoker
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  ended timestamptz := coalesce(at, clock_timestamp());
+begin
+  if coalesce(current_setting('rowlock_tx.marker', true), '') <> marker then
+    return null;
+  end if;
+  with gone as (
+    delete from rowlock.lease l
+    where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker
+    returning l.attempt, l.claimed_at
+  )
+  insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error, result)
+  select token_id, token_epoch, token_worker, g.attempt, 'done', g.claimed_at, ended, null, answer::json
+  from gone g;
+  if not found then
+    return false;
+  end if;
+  if uids is not null then
+    with input as materialized (
+      select
+        nextval('rowlock.job_id') as id, u.*,
+        greatest(coalesce(u.due, ended + u.delay_us * interval '1 microsecond'), ended) as due_at
+      from unnest(
+        uids, kinds, kind_nos, versions, queues, queue_nos, priorities, attempts, payloads, all_tags, chains, positions, dues,
+        delays, expiries, compensations
+      ) as u (
+        uid, kind, kind_no, version, queue, queue_no, priority, attempts_max, payload, tags, chain, position, due, delay_us,
+        expires_at, if_retired
+      )
+    ), body as (
+      insert into rowlock.job (
+        id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired,
+        created_at
+      )
+      select
+        i.id, i.uid, i.kind, i.version, i.queue, i.priority, i.attempts_max, i.payload::json, i.tags::jsonb, i.chain,
+        i.position, i.expires_at, i.if_retired::json, ended
+      from input i
+    )
+    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+    select i.queue_no, i.kind_no, false, i.priority, i.due_at, i.id, 0, 0, i.attempts_max
+    from input i;
+  end if;
+  return true;
+end
+$body$;
+
+
 revoke all on function rowlock.make_partitions(int, bigint) from public;
 revoke all on function rowlock.drop_history(timestamptz) from public;
+revoke all on function rowlock.settle_done(
+  bigint, bigint, bigint, text, text, timestamptz, uuid[], text[], bigint[], int[], text[], bigint[], smallint[], int[], text[],
+  text[], bigint[], int[], timestamptz[], bigint[], timestamptz[], text[]) from public;

@@ -3,7 +3,11 @@
 use std::collections::HashMap;
 
 use jiff_sqlx::ToSqlx;
-use sqlx::{Connection, PgConnection, Postgres, Row, SqlStr, postgres::PgArguments, query::Query};
+use sqlx::{
+    Connection, PgConnection, Postgres, Row, SqlStr,
+    postgres::PgArguments,
+    query::{Query, QueryScalar},
+};
 
 use super::{Inner, by_key::ByKey, keys, rows};
 use crate::{
@@ -139,10 +143,7 @@ fn bound<'q>(
 }
 
 /// The columns of the drafts, in the order in which every statement that inserts them takes them.
-pub fn bind_drafts<'q>(
-    query: Query<'q, Postgres, PgArguments>,
-    drafts: &'q [Draft],
-) -> Query<'q, Postgres, PgArguments> {
+fn bind_drafts<'q>(query: Query<'q, Postgres, PgArguments>, drafts: &'q [Draft]) -> Query<'q, Postgres, PgArguments> {
     query
         .bind(column(drafts, |d| d.uid))
         .bind(column(drafts, |d| d.kind.as_str()))
@@ -160,6 +161,31 @@ pub fn bind_drafts<'q>(
         .bind(column(drafts, Draft::delay_us))
         .bind(column(drafts, |d| d.expires_at.map(ToSqlx::to_sqlx)))
         .bind(column(drafts, |d| d.if_retired.as_deref()))
+}
+
+/// The same, or nulls where there are none.
+pub fn bind_maybe<'q, O>(
+    query: QueryScalar<'q, Postgres, O, PgArguments>,
+    drafts: &'q [Draft],
+) -> QueryScalar<'q, Postgres, O, PgArguments> {
+    let some = !drafts.is_empty();
+    query
+        .bind(some.then(|| column(drafts, |d| d.uid)))
+        .bind(some.then(|| column(drafts, |d| d.kind.as_str())))
+        .bind(some.then(|| column(drafts, Draft::kind_no)))
+        .bind(some.then(|| column(drafts, |d| d.version)))
+        .bind(some.then(|| column(drafts, |d| d.queue.as_str())))
+        .bind(some.then(|| column(drafts, Draft::queue_no)))
+        .bind(some.then(|| column(drafts, |d| d.priority)))
+        .bind(some.then(|| column(drafts, |d| d.attempts_max)))
+        .bind(some.then(|| column(drafts, |d| d.payload.as_str())))
+        .bind(some.then(|| column(drafts, |d| d.tags.as_deref())))
+        .bind(some.then(|| column(drafts, |d| d.chain)))
+        .bind(some.then(|| column(drafts, |d| d.position)))
+        .bind(some.then(|| column(drafts, |d| d.due_at().map(ToSqlx::to_sqlx))))
+        .bind(some.then(|| column(drafts, Draft::delay_us)))
+        .bind(some.then(|| column(drafts, |d| d.expires_at.map(ToSqlx::to_sqlx))))
+        .bind(some.then(|| column(drafts, |d| d.if_retired.as_deref())))
 }
 
 /// The queues of the drafts that made a job.

@@ -45,23 +45,17 @@ pub async fn beat(inner: &Inner, worker: WorkerId) -> Result<bool> {
     Ok(alive.is_some())
 }
 
-pub async fn mark_dead(inner: &Inner) -> Result<Vec<WorkerId>> {
+pub async fn mark_dead(inner: &Inner) -> Result<(Vec<WorkerId>, bool)> {
     let mut lent = inner.engine.acquire().await.doing("mark dead")?;
-    let ids: Vec<i64> = sqlx::query_scalar(inner.sql.mark_dead.clone())
+    let marked: Vec<(Option<i64>, bool)> = sqlx::query_as(inner.sql.mark_dead.clone())
         .bind(inner.now())
         .fetch_all(lent.pg())
         .await
         .doing("mark dead")?;
     lent.give_back();
-    Ok(ids.into_iter().map(WorkerId).collect())
-}
-
-pub async fn any_dead(inner: &Inner) -> Result<bool> {
-    let mut lent = inner.engine.acquire().await.doing("any dead")?;
-    let dead = sqlx::query_scalar(inner.sql.any_dead.clone());
-    let dead = dead.fetch_one(lent.pg()).await.doing("any dead")?;
-    lent.give_back();
-    Ok(dead)
+    let any = marked.iter().any(|(_, any)| *any);
+    let ids = marked.into_iter().filter_map(|(id, _)| id.map(WorkerId));
+    Ok((ids.collect(), any))
 }
 
 pub async fn expire(inner: &Inner, max: i32) -> Result<(Vec<Expired>, Vec<i64>)> {

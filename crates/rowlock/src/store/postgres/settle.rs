@@ -112,26 +112,18 @@ async fn write_done(inner: &Inner, pg: &mut PgConnection, batch: &[Settlement]) 
 
 async fn write_one(inner: &Inner, pg: &mut PgConnection, settlement: &Settlement, marker: &str) -> Result<SettledIn> {
     let (token, next) = (settlement.token, &settlement.next);
-    let sql = match next.is_empty() {
-        true => inner.sql.settle_one.clone(),
-        false => inner.sql.settle_next.clone(),
-    };
-    let mut query = sqlx::query(sql)
+    let query = sqlx::query_scalar(inner.sql.settle_one.clone())
         .bind(token.id)
         .bind(token.epoch)
         .bind(token.worker.0)
         .bind(marker)
         .bind(settlement.result.as_deref())
         .bind(inner.now());
-    if !next.is_empty() {
-        query = flow::bind_drafts(query, next);
-    }
-    let row = query.fetch_one(pg).await.doing("settle")?;
-    let (applied, marked): (bool, bool) = (row.try_get(0).doing("settle")?, row.try_get(1).doing("settle")?);
-    Ok(match (marked, applied) {
-        (false, _) => SettledIn::NotOurs,
-        (true, false) => SettledIn::LeaseLost,
-        (true, true) => SettledIn::Applied {
+    let held: Option<bool> = flow::bind_maybe(query, next).fetch_one(pg).await.doing("settle")?;
+    Ok(match held {
+        None => SettledIn::NotOurs,
+        Some(false) => SettledIn::LeaseLost,
+        Some(true) => SettledIn::Applied {
             woken: distinct(next.iter().map(Draft::queue_no).collect()),
         },
     })

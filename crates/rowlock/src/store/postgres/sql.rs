@@ -38,7 +38,6 @@ macro_rules! statements {
 statements!(
     alone_due,
     answer,
-    any_dead,
     attempts,
     beat,
     body_lock_release,
@@ -100,7 +99,6 @@ statements!(
     set_rollout,
     settle,
     settle_done,
-    settle_next,
     settle_one,
     stand,
     stand_chain,

@@ -42,14 +42,11 @@ pub async fn beat(db: &mut SqliteConnection, now: i64, worker: WorkerId) -> sqlx
 
 /// A worker is declared dead when it was stale at an earlier look and is stale now: whoever held the write lock in
 /// between may have kept its beat waiting, but not through both.
-pub async fn mark_dead(db: &mut SqliteConnection, now: i64) -> sqlx::Result<Vec<WorkerId>> {
+pub async fn mark_dead(db: &mut SqliteConnection, now: i64) -> sqlx::Result<(Vec<WorkerId>, bool)> {
     let dead: Vec<i64> = sqlx::query_scalar(sql::MARK_DEAD).bind(now).fetch_all(&mut *db).await?;
     sqlx::query(sql::MARK_SUSPECT).bind(now).execute(&mut *db).await?;
-    Ok(dead.into_iter().map(WorkerId).collect())
-}
-
-pub async fn any_dead(db: &mut SqliteConnection) -> sqlx::Result<bool> {
-    sqlx::query_scalar(sql::ANY_DEAD).fetch_one(db).await
+    let any: bool = sqlx::query_scalar(sql::ANY_DEAD).fetch_one(&mut *db).await?;
+    Ok((dead.into_iter().map(WorkerId).collect(), any))
 }
 
 /// What ended, and the queues that got due work.

@@ -7,7 +7,7 @@ const A_THIRD: Duration = Duration::from_secs(5);
 
 async fn die(rig: &Rig) {
     rig.forward(STALE);
-    assert!(rig.store.mark_dead().await.unwrap().is_empty());
+    assert!(rig.store.mark_dead().await.unwrap().0.is_empty());
     rig.forward(A_THIRD);
     rig.store.mark_dead().await.unwrap();
 }
@@ -18,26 +18,26 @@ async fn a_worker_is_dead_only_when_seen_stale_twice() {
     let worker = rig.worker().await;
     rig.forward(STALE);
     assert!(
-        rig.store.mark_dead().await.unwrap().is_empty(),
+        rig.store.mark_dead().await.unwrap().0.is_empty(),
         "one look proves nothing"
     );
     assert!(
-        rig.store.mark_dead().await.unwrap().is_empty(),
+        rig.store.mark_dead().await.unwrap().0.is_empty(),
         "nor does a second one right after it"
     );
     assert!(rig.store.beat(worker).await.unwrap());
     rig.forward(A_THIRD);
     assert!(
-        rig.store.mark_dead().await.unwrap().is_empty(),
+        rig.store.mark_dead().await.unwrap().0.is_empty(),
         "a beat in between clears the suspicion"
     );
     rig.forward(STALE);
     assert!(
-        rig.store.mark_dead().await.unwrap().is_empty(),
+        rig.store.mark_dead().await.unwrap().0.is_empty(),
         "it must be suspected anew"
     );
     rig.forward(A_THIRD);
-    assert_eq!(rig.store.mark_dead().await.unwrap(), [worker]);
+    assert_eq!(rig.store.mark_dead().await.unwrap(), (vec![worker], true));
     assert!(!rig.store.beat(worker).await.unwrap());
 }
 
