@@ -195,7 +195,7 @@ async fn a_dead_workers_jobs_are_claimable_within_its_lease_and_a_second_while_o
     let case = "fleet::a_dead_workers_jobs_are_claimable_within_its_lease_and_a_second_while_others_drain";
     on_each(all_servers(), VICTIM, case, |scene| async move {
         // Before anybody holds a lease: on SQLite one large commit keeps every beat waiting.
-        scene.enqueue_all(vec![Quick {}; 100_000]).await?;
+        scene.enqueue_all(vec![Quick {}; 400_000]).await?;
         let held = scene.enqueue_all(vec![Hold {}; 20]).await?;
         let mut dying = scene.victim(&holder(&scene), None)?;
         scene

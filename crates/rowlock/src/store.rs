@@ -255,8 +255,8 @@ pub trait Store:
     fn forget_dead(&self) -> Fut<'_, i64>;
     /// An orderly goodbye.
     fn leave(&self, worker: WorkerId) -> Fut<'_, ()>;
-    /// What the database says this worker holds, after waiting for its claims in flight.
-    fn own_leases(&self, worker: WorkerId) -> Fut<'_, Vec<Token>>;
+    /// What the database says this worker holds, after waiting for its claims in flight where there may be one.
+    fn own_leases(&self, worker: WorkerId, in_flight: bool) -> Fut<'_, Vec<Token>>;
     /// Whether a job that must be claimed alone has been due for longer than this, in one of these lanes.
     fn alone_due<'a>(&'a self, probes: &'a [Probe], longer_than: Duration) -> Fut<'a, bool>;
     /// Ends the backend of a hung handler, by what [`Room::holder`] said, so that it keeps no row lock; where connections

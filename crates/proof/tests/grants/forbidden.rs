@@ -27,6 +27,7 @@ const NOBODYS: [&str; 12] = [
 const FORBIDDEN: [(&str, &str, &str); 41] = [
     (PRODUCER, "claim", sql!("claim")),
     (PRODUCER, "settle", sql!("settle")),
+    (PRODUCER, "settle_one", sql!("settle_one")),
     (PRODUCER, "expire", sql!("expire")),
     (PRODUCER, "register", sql!("register")),
     (PRODUCER, "job", sql!("job")),
@@ -64,6 +65,7 @@ const FORBIDDEN: [(&str, &str, &str); 41] = [
     (OPERATOR, "body_lock_take", sql!("body_lock_take")),
     (OPERATOR, "claim", sql!("claim")),
     (OPERATOR, "settle", sql!("settle")),
+    (OPERATOR, "settle_one", sql!("settle_one")),
     (OPERATOR, "raise a version", sql!("guard_raise")),
     (OPERATOR, "expire", sql!("expire")),
     (OPERATOR, "beat", sql!("beat")),

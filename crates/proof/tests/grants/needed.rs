@@ -39,6 +39,8 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("beat"),
             sql!("claim"),
             sql!("settle"),
+            sql!("settle_done"),
+            sql!("settle_one"),
             sql!("enqueue"),
             sql!("enqueue_waiting"),
             sql!("complete"),

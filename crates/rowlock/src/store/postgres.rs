@@ -282,8 +282,8 @@ impl Store for PgStore {
         self.bounded("leave", recover::leave(&self.0, worker))
     }
 
-    fn own_leases(&self, worker: WorkerId) -> Fut<'_, Vec<Token>> {
-        self.bounded("own leases", recover::own_leases(&self.0, worker))
+    fn own_leases(&self, worker: WorkerId, in_flight: bool) -> Fut<'_, Vec<Token>> {
+        self.bounded("own leases", recover::own_leases(&self.0, worker, in_flight))
     }
 
     fn alone_due<'a>(&'a self, probes: &'a [Probe], longer_than: Duration) -> Fut<'a, bool> {

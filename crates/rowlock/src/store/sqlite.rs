@@ -244,7 +244,7 @@ impl Store for SqliteStore {
         Box::pin(self.write("leave", worker, |db, _, worker| Box::pin(recover::leave(db, *worker))))
     }
 
-    fn own_leases(&self, worker: WorkerId) -> Fut<'_, Vec<Token>> {
+    fn own_leases(&self, worker: WorkerId, _in_flight: bool) -> Fut<'_, Vec<Token>> {
         Box::pin(self.write("own leases", worker, |db, _, worker| {
             Box::pin(recover::own_leases(db, *worker))
         }))

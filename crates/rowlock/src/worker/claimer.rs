@@ -47,8 +47,6 @@ pub(crate) struct State {
     /// A claim failed, so its jobs may be ours without our knowing.
     suspect: bool,
     checked_at: Instant,
-    /// Jobs came since the last check.
-    claimed: bool,
     /// There was a wake since the last claim.
     woken: bool,
     /// When to look for jobs that must run alone again.
@@ -71,7 +69,6 @@ impl State {
             pace: Pace::new(),
             suspect: false,
             checked_at: Instant::now(),
-            claimed: false,
             woken: false,
             alone_at: None,
             resting: false,
@@ -92,9 +89,7 @@ impl Claimer {
                 self.pause(Duration::from_millis(50), shared.renewed.notified()).await;
                 continue;
             }
-            let lease = self.shared.timing.lease;
-            let every = if self.state.claimed { lease / 3 } else { lease };
-            if self.state.suspect || self.state.checked_at.elapsed() >= every {
+            if self.state.suspect || self.state.checked_at.elapsed() >= self.shared.timing.lease / 3 {
                 self.check_own_leases(&session).await;
             }
             if self.serve_alone(&session).await {
@@ -149,7 +144,6 @@ impl Claimer {
         }
         self.state.pace.found();
         self.state.woken = false;
-        self.state.claimed = true;
         self.hand_out(jobs, session).await;
         if !full {
             self.pause(Pace::FLOW, std::future::pending()).await;
@@ -202,7 +196,7 @@ impl Claimer {
 
     /// Finds leases whose claim reply was lost: the database says ours, we know nothing of them.
     async fn check_own_leases(&mut self, session: &Arc<Session>) {
-        let tokens = match self.shared.store.own_leases(session.worker).await {
+        let tokens = match self.shared.store.own_leases(session.worker, self.state.suspect).await {
             Ok(tokens) => tokens,
             Err(error) => {
                 tracing::debug!(%error, "own leases could not be listed; asking again");
@@ -212,7 +206,6 @@ impl Claimer {
             }
         };
         self.state.suspect = false;
-        self.state.claimed = self.shared.count() > 0;
         self.state.checked_at = Instant::now();
         let unknown: Vec<Token> = tokens.into_iter().filter(|t| !self.shared.holds(*t)).collect();
         if unknown.is_empty() {

@@ -114,20 +114,23 @@ pub async fn leave(inner: &Inner, worker: WorkerId) -> Result<()> {
     Ok(())
 }
 
-pub async fn own_leases(inner: &Inner, worker: WorkerId) -> Result<Vec<Token>> {
+pub async fn own_leases(inner: &Inner, worker: WorkerId, in_flight: bool) -> Result<Vec<Token>> {
     let mut lent = inner.engine.acquire().await.doing("own leases")?;
-    let mut tx = lent.pg().begin().await.doing("own leases")?;
-    sqlx::query(inner.sql.lock_worker.clone())
-        .bind(worker.0)
-        .execute(&mut *tx)
-        .await
-        .doing("own leases")?;
-    let found = sqlx::query(inner.sql.own_leases.clone())
-        .bind(worker.0)
-        .fetch_all(&mut *tx)
-        .await
-        .doing("own leases")?;
-    tx.commit().await.doing("own leases")?;
+    let list = sqlx::query(inner.sql.own_leases.clone()).bind(worker.0);
+    let found = match in_flight {
+        false => list.fetch_all(lent.pg()).await.doing("own leases")?,
+        true => {
+            let mut tx = lent.pg().begin().await.doing("own leases")?;
+            sqlx::query(inner.sql.lock_worker.clone())
+                .bind(worker.0)
+                .execute(&mut *tx)
+                .await
+                .doing("own leases")?;
+            let found = list.fetch_all(&mut *tx).await.doing("own leases")?;
+            tx.commit().await.doing("own leases")?;
+            found
+        }
+    };
     lent.give_back();
     let token = |row: &sqlx::postgres::PgRow| {
         Ok(Token {

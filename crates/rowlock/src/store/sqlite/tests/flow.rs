@@ -336,10 +336,10 @@ async fn a_claim_whose_reply_was_lost_is_found_among_the_own_leases() {
     let claimed = rig.claimed(numbered(1)).await;
     let other = rig.worker().await;
     assert_eq!(
-        rig.store.own_leases(claimed.token.worker).await.unwrap(),
+        rig.store.own_leases(claimed.token.worker, true).await.unwrap(),
         [claimed.token]
     );
-    assert!(rig.store.own_leases(other).await.unwrap().is_empty());
+    assert!(rig.store.own_leases(other, true).await.unwrap().is_empty());
 }
 
 #[tokio::test]
