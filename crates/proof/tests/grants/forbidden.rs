@@ -24,7 +24,7 @@ const NOBODYS: [&str; 12] = [
 ];
 
 /// What is another role's part.
-const FORBIDDEN: [(&str, &str, &str); 41] = [
+const FORBIDDEN: [(&str, &str, &str); 43] = [
     (PRODUCER, "claim", sql!("claim")),
     (PRODUCER, "settle", sql!("settle")),
     (PRODUCER, "settle_one", sql!("settle_one")),
