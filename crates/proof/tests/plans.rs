@@ -4,15 +4,17 @@
 
 mod steps;
 
+use rowlock::{Ended, State};
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use crate::steps::{
-    KIND, PRIORITY, QUEUE,
+    APPLIED, KIND, PRIORITY, QUEUE,
     catalog::script,
+    claim, enqueue,
     explain::{PLANNER, Plan, explain},
     register,
     session::{self, Bed},
-    sql,
+    settle, sql,
 };
 
 /// Kinds in the backlog; the steps' own is the first.
@@ -396,6 +398,92 @@ async fn a_sweep_of_completions_looks_bodies_up_by_name_and_other_jobs_are_not_i
             assert!(nodes.iter().any(|n| by_name(n.index())), "{}", sweep.shown());
             let per_name = sweep.buffers() / 100;
             assert!(per_name < 60, "{per_name} buffers for a name: {}", sweep.shown());
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_batch_of_settlements_is_joined_with_nothing_row_by_row() {
+    on_each_server(
+        "a_batch_of_settlements_is_joined_with_nothing_row_by_row",
+        async |mut bed| {
+            const JOBS: i64 = 200;
+            backlog(&mut bed.eye, JOBS).await;
+            let take = "insert into rowlock.lease
+            select id, 1, 1, 1, 3, queue_no, kind_no, alone, priority, clock_timestamp() from rowlock.ready;
+            delete from rowlock.ready; analyze";
+            script(&mut bed.eye, take).await.unwrap();
+            let ids = |from: i64| {
+                let ids: Vec<String> = (from..from + JOBS).map(|id| id.to_string()).collect();
+                format!("'{{{}}}'", ids.join(","))
+            };
+            let each = |value: &str| format!("array_fill({value}, array[{JOBS}])");
+            let tokens = |from| format!("{}, {}, {}", ids(from), each("1::bigint"), each("1::bigint"));
+            let none = each("null::text");
+            let lean = format!("{}, {none}, null", tokens(1));
+            let whole = format!(
+                "{}, {}, {}, {}, {none}, {none}, null, null",
+                tokens(JOBS + 1),
+                each("'done'::text"),
+                each("'finished'::text"),
+                each("0::bigint"),
+            );
+            for (text, args) in [(sql!("settle_done"), lean), (sql!("settle"), whole)] {
+                let plan = explain(&mut bed.eye, text, &args, true).await;
+                let removed: i64 = plan.nodes().iter().map(|n| n.removed()).sum();
+                assert!(removed <= 2 * JOBS, "{removed} rows thrown away: {}", plan.shown());
+            }
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_claim_looks_at_the_lanes_of_each_queue_once() {
+    on_each_server("a_claim_looks_at_the_lanes_of_each_queue_once", async |mut bed| {
+        const QUEUES: i64 = 100;
+        let each = |value: &dyn Fn(i64) -> String| (1..=QUEUES).map(value).collect::<Vec<_>>().join(",");
+        let same = |value: &str| each(&|_| value.to_owned());
+        let own = each(&|n| n.to_string());
+        let args = format!(
+            "1, '{{{own}}}', '{{{}}}', '{{{own}}}', '{{{}}}', '{{{}}}', array[{}]::timestamptz[], '{{{}}}', null, false, '{{{own}}}'",
+            same("10"),
+            same(&KIND.to_string()),
+            same(&PRIORITY.to_string()),
+            same("'epoch'"),
+            same("0"),
+        );
+        let plan = explain(&mut bed.eye, sql!("claim"), &args, true).await;
+        let removed: i64 = plan.nodes().iter().map(|n| n.removed()).sum();
+        assert_eq!(removed, 0, "lanes of other queues: {}", plan.shown());
+        let probes: i64 = plan.scans("ready").iter().map(|n| n.loops()).max().unwrap();
+        assert_eq!(probes, QUEUES, "{}", plan.shown());
+    })
+    .await;
+}
+
+/// The user's session may plan as it likes: a small table it would read whole.
+#[tokio::test]
+async fn a_handlers_settle_walks_no_leases_whatever_its_session_would_plan() {
+    on_each_server(
+        "a_handlers_settle_walks_no_leases_whatever_its_session_would_plan",
+        async |mut bed| {
+            let ids = enqueue(&mut bed.eye, 5, 3).await;
+            let held = claim(&mut bed.eye, 1, 5).await.unwrap();
+            assert_eq!(held.len(), ids.len());
+            script(&mut bed.eye, "vacuum analyze rowlock.lease").await.unwrap();
+            for held in held {
+                script(&mut bed.eye, "begin; set local rowlock_tx.marker = 'ours'")
+                    .await
+                    .unwrap();
+                let settled = settle(&mut bed.eye, held, Ended::Done, State::Finished, Some("ours")).await;
+                assert_eq!(settled.unwrap(), APPLIED);
+                let walks = "select seq_scan from pg_stat_xact_user_tables where relid = 'rowlock.lease'::regclass";
+                let walks: i64 = sqlx::query_scalar(walks).fetch_one(&mut bed.eye).await.unwrap();
+                assert_eq!(walks, 0);
+                script(&mut bed.eye, "commit").await.unwrap();
+            }
         },
     )
     .await;

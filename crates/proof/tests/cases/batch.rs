@@ -102,9 +102,10 @@ pub(super) async fn as_told(cx: Ctx, job: Note, mut tx: Tx) -> Outcome {
     }
 }
 
-async fn a_job_that_fails_in_a_batch_fails_alone(bed: &Bed) {
+/// Ways to end, how each is recorded, and how often its effect is there in the end.
+pub(super) fn told() -> [(&'static str, Vec<Ended>, i64); 10] {
     use Ended::{Cancelled, Deferred, Done, Retired, Retried};
-    let told = [
+    [
         ("done", vec![Done], 1),
         ("fail", vec![Retried, Done], 1),
         ("done", vec![Done], 1),
@@ -115,7 +116,11 @@ async fn a_job_that_fails_in_a_batch_fails_alone(bed: &Bed) {
         ("already", vec![Done], 0),
         ("error", vec![Retried, Done], 1),
         ("done", vec![Done], 1),
-    ];
+    ]
+}
+
+async fn a_job_that_fails_in_a_batch_fails_alone(bed: &Bed) {
+    let told = told();
     let ids = enqueue(bed, told.clone().map(|(text, ..)| text)).await;
     let worker = worker(bed).atomic_with(as_told, batch(10)).backoff(AT_ONCE);
     let counters = bed.work(worker, &ids).await;

@@ -7,7 +7,7 @@ use tokio::sync::Notify;
 
 use super::{
     AT_ONCE, Bed, LEASE, Note, Other, Running, Seen,
-    batch::{as_told, batch, ended, enqueue, look, rows, worker},
+    batch::{as_told, batch, ended, enqueue, look, rows, told, worker},
     note, vanish, write,
 };
 use crate::db::{Ctx, Tx};
@@ -146,19 +146,7 @@ async fn many_slots_of_batches_do_every_job_once(bed: &Bed) {
 }
 
 async fn without_savepoints_a_job_still_fails_alone(bed: &Bed) {
-    use Ended::{Cancelled, Deferred, Done, Retired, Retried};
-    let told = [
-        ("done", vec![Done], 1),
-        ("fail", vec![Retried, Done], 1),
-        ("done", vec![Done], 1),
-        ("panic", vec![Retried, Done], 1),
-        ("retire", vec![Retired], 0),
-        ("defer", vec![Deferred, Done], 1),
-        ("cancel", vec![Cancelled], 0),
-        ("already", vec![Done], 0),
-        ("error", vec![Retried, Done], 1),
-        ("done", vec![Done], 1),
-    ];
+    let told = told();
     let ids = enqueue(bed, told.clone().map(|(text, ..)| text)).await;
     let worker = worker(bed)
         .atomic_with(as_told, batch(10).without_savepoints())

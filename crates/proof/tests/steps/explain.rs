@@ -109,6 +109,12 @@ impl<'a> Node<'a> {
         of("Shared Hit Blocks") + of("Shared Read Blocks")
     }
 
+    /// Rows that it made and threw away.
+    pub(crate) fn removed(&self) -> i64 {
+        let of = |field: &str| self.0[field].as_i64().unwrap_or_default();
+        of("Rows Removed by Join Filter") + of("Rows Removed by Filter")
+    }
+
     /// How often it ran; zero when pruned at run time.
     pub(crate) fn loops(&self) -> i64 {
         self.0["Actual Loops"].as_i64().unwrap_or_default()

@@ -3,11 +3,7 @@
 use std::collections::HashMap;
 
 use jiff_sqlx::ToSqlx;
-use sqlx::{
-    Connection, PgConnection, Postgres, Row, SqlStr,
-    postgres::PgArguments,
-    query::{Query, QueryScalar},
-};
+use sqlx::{Connection, PgConnection, Postgres, Row, SqlStr, postgres::PgArguments, query::Query};
 
 use super::{Inner, by_key::ByKey, keys, rows};
 use crate::{
@@ -142,32 +138,12 @@ fn bound<'q>(
     bind_drafts(query, drafts)
 }
 
-/// The columns of the drafts, in the order in which every statement that inserts them takes them.
-fn bind_drafts<'q>(query: Query<'q, Postgres, PgArguments>, drafts: &'q [Draft]) -> Query<'q, Postgres, PgArguments> {
-    query
-        .bind(column(drafts, |d| d.uid))
-        .bind(column(drafts, |d| d.kind.as_str()))
-        .bind(column(drafts, Draft::kind_no))
-        .bind(column(drafts, |d| d.version))
-        .bind(column(drafts, |d| d.queue.as_str()))
-        .bind(column(drafts, Draft::queue_no))
-        .bind(column(drafts, |d| d.priority))
-        .bind(column(drafts, |d| d.attempts_max))
-        .bind(column(drafts, |d| d.payload.as_str()))
-        .bind(column(drafts, |d| d.tags.as_deref()))
-        .bind(column(drafts, |d| d.chain))
-        .bind(column(drafts, |d| d.position))
-        .bind(column(drafts, |d| d.due_at().map(ToSqlx::to_sqlx)))
-        .bind(column(drafts, Draft::delay_us))
-        .bind(column(drafts, |d| d.expires_at.map(ToSqlx::to_sqlx)))
-        .bind(column(drafts, |d| d.if_retired.as_deref()))
-}
-
-/// The same, or nulls where there are none.
-pub fn bind_maybe<'q, O>(
-    query: QueryScalar<'q, Postgres, O, PgArguments>,
+/// The columns of the drafts, in the order in which every statement that inserts them takes them; nulls where there are no
+/// drafts.
+pub fn bind_drafts<'q>(
+    query: Query<'q, Postgres, PgArguments>,
     drafts: &'q [Draft],
-) -> QueryScalar<'q, Postgres, O, PgArguments> {
+) -> Query<'q, Postgres, PgArguments> {
     let some = !drafts.is_empty();
     query
         .bind(some.then(|| column(drafts, |d| d.uid)))

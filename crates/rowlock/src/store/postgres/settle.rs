@@ -112,15 +112,15 @@ async fn write_done(inner: &Inner, pg: &mut PgConnection, batch: &[Settlement]) 
 
 async fn write_one(inner: &Inner, pg: &mut PgConnection, settlement: &Settlement, marker: &str) -> Result<SettledIn> {
     let (token, next) = (settlement.token, &settlement.next);
-    let query = sqlx::query_scalar(inner.sql.settle_one.clone())
+    let query = sqlx::query(inner.sql.settle_one.clone())
         .bind(token.id)
         .bind(token.epoch)
         .bind(token.worker.0)
         .bind(marker)
         .bind(settlement.result.as_deref())
         .bind(inner.now());
-    let held: Option<bool> = flow::bind_maybe(query, next).fetch_one(pg).await.doing("settle")?;
-    Ok(match held {
+    let row = flow::bind_drafts(query, next).fetch_one(pg).await.doing("settle")?;
+    Ok(match row.try_get::<Option<bool>, _>(0).doing("settle")? {
         None => SettledIn::NotOurs,
         Some(false) => SettledIn::LeaseLost,
         Some(true) => SettledIn::Applied {
