@@ -23,7 +23,7 @@ pub(crate) struct Args {
     /// How often each figure is taken
     #[arg(long)]
     pub(crate) rounds: Option<usize>,
-    /// Where samples, tables and pictures go; bench/runs/<date> unless given
+    /// Where samples, tables and pictures go; bench/runs/DATE unless given
     #[arg(long)]
     pub(crate) out: Option<PathBuf>,
     /// Measure nothing: write the tables and pictures of this run's folder again

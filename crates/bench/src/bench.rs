@@ -253,7 +253,7 @@ fn describe(sample: &Sample) -> String {
     }
 }
 
-/// bench/runs/<date>, or the first such name with a number that is free: a run never overwrites another.
+/// `bench/runs/<date>`, or the first such name with a number that is free: a run never overwrites another.
 fn fresh_folder(date: &str) -> PathBuf {
     let root = PathBuf::from("bench/runs");
     let names = std::iter::once(date.to_owned()).chain((2..).map(|number| format!("{date}-{number}")));
