@@ -106,7 +106,7 @@ async fn the_comparison_sees_every_kind_of_difference() {
             "create index ready_id",
             "index CREATE INDEX ready_id",
         ),
-        ("'cancelled', 'lost'", "'cancelled'", "constraint outcome_outcome_check"),
+        ("'replied', 'undone'", "'replied'", "constraint effect_state_check"),
         ("with (fillfactor = 50)", "with (fillfactor = 60)", "table worker"),
         (
             "partition by range (ended_at)",

@@ -44,6 +44,7 @@ use crate::{
     store::{ClaimReply, Clock, Settlement, Store, Timing, waits::Waits},
     worker::{
         hand::{InHand, Session},
+        relay::Relay,
         run::{Env, Finished, run, run_for_nothing},
         turnover::Turnover,
     },
@@ -211,7 +212,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
     pub async fn run_once(&self) -> Result<Ran> {
         let (claimed, handler, job) = self.claim_next().await?;
         let attempt = Attempt::of(&claimed, CancellationToken::new());
-        let finished = run(&self.env(), handler, &claimed, attempt, &job).await;
+        let finished = run(&self.env(), handler, &claimed, attempt, &job, &mut Relay::none()).await;
         let (ended, error) = match finished {
             Finished::Settled { ended, error, .. } => (Some(ended), error),
             Finished::Settle { settlement, .. } => self.settle(settlement, &job).await?,

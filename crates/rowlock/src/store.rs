@@ -340,4 +340,25 @@ pub trait Room: Database {
     ) -> Fut<'a, SettledIn>;
     /// Commits and gives the connection back. An error leaves the outcome unknown: `resolve` it.
     fn commit(store: &Self::Store, held: Self::Held) -> Fut<'_, ()>;
+
+    /// Settles, commits, and opens the transaction of the job that follows, all in one message; `None` where the database
+    /// or the settlement does not allow it. Once `Applied`, what is held is the next job's; otherwise it is of no more
+    /// use. An error leaves the outcome unknown: `resolve` it.
+    fn pass_on<'a>(
+        store: &'a Self::Store,
+        held: &'a mut Self::Held,
+        settlement: &'a Settlement,
+        next: Opening,
+    ) -> Option<Fut<'a, SettledIn>> {
+        let _ = (store, held, settlement, next);
+        None
+    }
+}
+
+/// Which handler's transaction is to be opened, and how.
+#[derive(Clone, Copy)]
+pub struct Opening {
+    pub token: Token,
+    pub timing: Timing,
+    pub level: Isolation,
 }

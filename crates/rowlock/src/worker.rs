@@ -5,9 +5,11 @@
 
 mod batch;
 mod claimer;
+mod close;
 mod crew;
 pub(crate) mod hand;
 mod hooks;
+pub(crate) mod relay;
 pub(crate) mod run;
 mod running;
 mod settler;

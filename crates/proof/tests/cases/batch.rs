@@ -25,6 +25,7 @@ pub(super) fn batch(jobs: usize) -> Batch {
 pub(super) fn worker(bed: &Bed) -> Worker {
     Worker::new(&bed.rowlock)
         .queue("default", 1)
+        .prefetch(50)
         .grace(Duration::from_secs(5))
 }
 

@@ -8,12 +8,22 @@ use super::{Bed, Note, Running, fail, sql, until, write};
 use crate::db::{Conn, Outcome, Staged};
 
 /// What recovery and a new owner do while this attempt is outside: the lease is another worker's under a new epoch.
-async fn lose_lease(url: &str, id: i64) {
+pub(super) async fn lose_lease(url: &str, id: i64) {
     use sqlx::Connection;
     let taken = format!("update rowlock.lease set epoch = epoch + 1, worker = 99 where id = {id}");
     let mut conn = Conn::connect(url).await.unwrap();
     sqlx::raw_sql(sql(&taken)).execute(&mut conn).await.unwrap();
     conn.close().await.unwrap();
+}
+
+/// How many jobs are in workers' hands, seen from outside.
+pub(super) async fn lease_count(url: &str) -> i64 {
+    use sqlx::Connection;
+    let mut conn = Conn::connect(url).await.unwrap();
+    let count = sqlx::query_scalar(sql("select count(*) from rowlock.lease"));
+    let count = count.fetch_one(&mut conn).await.unwrap();
+    conn.close().await.unwrap();
+    count
 }
 
 async fn ends(cx: Staged<String>, job: Note) -> Outcome {

@@ -214,36 +214,41 @@ pub(crate) async fn settle(
     })
 }
 
-/// The statement for a handler's transaction that is done with nothing behind it.
+/// The statement for a handler's transaction that is done with nothing behind it. After what it raises the transaction
+/// can only be rolled back.
 async fn settle_one(pg: &mut PgConnection, held: Held, marker: &str) -> Said<Settled> {
-    let settle = sqlx::query_scalar(sql!("settle_one"))
+    let settle = sqlx::query(sql!("settle_one"))
         .bind(held.id)
         .bind(held.epoch)
         .bind(held.worker)
         .bind(marker)
         .bind(None::<&str>)
         .bind(NOW)
-        .bind(None::<Vec<uuid::Uuid>>)
-        .bind(None::<Vec<String>>)
-        .bind(None::<Vec<i64>>)
-        .bind(None::<Vec<i32>>)
-        .bind(None::<Vec<String>>)
-        .bind(None::<Vec<i64>>)
-        .bind(None::<Vec<i16>>)
-        .bind(None::<Vec<i32>>)
-        .bind(None::<Vec<String>>)
-        .bind(None::<Vec<String>>)
-        .bind(None::<Vec<i64>>)
-        .bind(None::<Vec<i32>>)
-        .bind(None::<Vec<jiff_sqlx::Timestamp>>)
-        .bind(None::<Vec<i64>>)
-        .bind(None::<Vec<jiff_sqlx::Timestamp>>)
-        .bind(None::<Vec<String>>);
-    let held: Option<bool> = settle.fetch_one(pg).await?;
-    Ok(Settled {
-        applied: held == Some(true),
-        marked: held.is_some(),
-    })
+        .bind(None::<uuid::Uuid>)
+        .bind(None::<&str>)
+        .bind(None::<i64>)
+        .bind(None::<i32>)
+        .bind(None::<&str>)
+        .bind(None::<i64>)
+        .bind(None::<i16>)
+        .bind(None::<i32>)
+        .bind(None::<&str>)
+        .bind(None::<&str>)
+        .bind(None::<i64>)
+        .bind(None::<i32>)
+        .bind(None::<jiff_sqlx::Timestamp>)
+        .bind(None::<i64>)
+        .bind(None::<jiff_sqlx::Timestamp>)
+        .bind(None::<&str>);
+    let (applied, marked) = match settle.execute(pg).await {
+        Ok(_) => (true, true),
+        Err(e) => match e.as_database_error().and_then(|e| e.code()).as_deref() {
+            Some("RL001") => (false, true),
+            Some("RL002") => (false, false),
+            _ => return Err(e),
+        },
+    };
+    Ok(Settled { applied, marked })
 }
 
 /// The statement for engine batches that are done with nothing behind them.

@@ -14,6 +14,7 @@ mod journal;
 mod keys;
 mod ledger;
 mod migrate;
+mod pass_on;
 mod recover;
 mod rows;
 mod setting;
@@ -48,7 +49,7 @@ use crate::{
     observe::{AttemptView, JobFilter, JobView, Status},
     retention::Retention,
     store::{
-        ClaimAsk, ClaimReply, Clock, Expired, Fut, Isolation, Probe, Resolved, Room, SchemaFound, SettledIn,
+        ClaimAsk, ClaimReply, Clock, Expired, Fut, Isolation, Opening, Probe, Resolved, Room, SchemaFound, SettledIn,
         Settlement, Store, Swept, Timing, Wakes, keys::any_keyed,
     },
 };
@@ -382,7 +383,7 @@ impl Room for Postgres {
     }
 
     fn begin<'a>(store: &'a PgStore, token: &'a Token, timing: Timing, level: Isolation) -> Fut<'a, Lent> {
-        let begin = format!("{}; savepoint rowlock", opening(token, timing, level));
+        let begin = begin_text(token, timing, level);
         Box::pin(async move {
             let mut lent = begin_with(&store.0.handlers, begin).await?;
             lent.serializable = level == Isolation::Serializable;
@@ -438,6 +439,20 @@ impl Room for Postgres {
             Ok(())
         })
     }
+
+    fn pass_on<'a>(
+        store: &'a PgStore,
+        held: &'a mut Lent,
+        settlement: &'a Settlement,
+        next: Opening,
+    ) -> Option<Fut<'a, SettledIn>> {
+        pass_on::pass_on(&store.0, held, settlement, next)
+    }
+}
+
+/// How the transaction of a job on its own begins.
+fn begin_text(token: &Token, timing: Timing, level: Isolation) -> String {
+    format!("{}; savepoint rowlock", opening(token, timing, level))
 }
 
 /// How a handler's transaction begins.

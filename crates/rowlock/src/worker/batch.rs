@@ -11,8 +11,10 @@ use std::{
 };
 
 use super::{
+    close,
     crew::{self, Line, Waiting},
     hand::{InHand, Shared},
+    relay::Relay,
     run::{self, Body, COMMITTED, Env, Finished, within},
 };
 use crate::{
@@ -75,7 +77,7 @@ pub(super) async fn run<DB: Backend>(
     for waiting in undone.again {
         waiting.job.again();
         let may_run = !shared.stopping.is_cancelled();
-        let finished = crew::alone(shared, env, &waiting, may_run).await;
+        let finished = crew::alone(shared, env, &waiting, may_run, &mut Relay::none()).await;
         tell(finished, waiting.job);
     }
     taken
@@ -375,7 +377,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
     async fn resolve(&mut self, error: Error) -> Option<Undone<DB>> {
         let mut again = Vec::new();
         for (waiting, skipped) in self.ran.drain(..) {
-            let finished = match run::what_became(self.env, &waiting.job).await {
+            let finished = match close::what_became(self.env, &waiting.job).await {
                 None => Finished::Cut,
                 Some(Resolved::Lost | Resolved::Ended(Ended::Lost)) => Finished::LeaseLost,
                 Some(Resolved::Ended(ended)) => Finished::Settled {

@@ -14,13 +14,17 @@ use tokio_util::task::TaskTracker;
 use super::{
     batch,
     hand::{Cut, InHand, Session, Shared},
+    relay::Relay,
     run::{self, Env, Finished},
     settler::{self, ToSettle},
     turnover::Turnover,
 };
 use crate::{
     event::Event,
-    handle::{Attempt, Fail, atomic::Handler},
+    handle::{
+        Attempt, Fail,
+        atomic::{Handler, Shape},
+    },
     job::kind_no,
     lease::Claimed,
     root::{Backend, Rowlock},
@@ -202,6 +206,19 @@ impl<DB: Backend> Line<DB> {
         })
     }
 
+    /// The first in line, if it is an atomic job that runs in a transaction of its own.
+    pub(super) fn next_atomic(&self) -> Option<Waiting<DB>> {
+        let mut line = self.waiting();
+        let first = line.jobs.first_entry()?;
+        let Waiting { claimed, handler, job } = first.get();
+        let fits = matches!(handler.shape, Shape::Atomic(_))
+            && handler.batch.jobs_max <= 1
+            && !(claimed.alone || claimed.expired || claimed.body.is_none() || job.cut.is_cancelled());
+        let waiting = fits.then(|| first.remove())?;
+        line.spare += 1;
+        Some(waiting)
+    }
+
     /// The next job of this kind, for a batch under way; a job of another kind is passed over by none of less priority.
     pub(super) fn another(&self, handler: &Arc<Handler<DB>>) -> Option<Waiting<DB>> {
         let mut line = self.waiting();
@@ -258,21 +275,33 @@ async fn attempt<DB: Backend>(
         let settlement = waiting.job.ending.released("no slot became free in time");
         return tell(run::settle(settlement), waiting.job);
     }
-    let began = Instant::now();
-    let mut jobs = 1;
-    if slot.is_some() && waiting.handler.batch.jobs_max > 1 && !waiting.claimed.alone && !waiting.job.cut.is_cancelled()
-    {
-        jobs = batch::run(shared, env, line, waiting, tell).await;
-    } else {
-        let finished = alone(shared, env, &waiting, slot.is_some()).await;
-        tell(finished, waiting.job);
-    }
-    if slot.is_some() {
+    let may_run = slot.is_some();
+    let learn = |began: Instant, jobs| {
         let took = began.elapsed();
         line.queue.learn(took, jobs);
         if took < shared.line_limit() {
             line.queue.set_slow(false);
         }
+    };
+    if may_run && waiting.handler.batch.jobs_max > 1 && !waiting.claimed.alone && !waiting.job.cut.is_cancelled() {
+        let began = Instant::now();
+        let jobs = batch::run(shared, env, line, waiting, tell).await;
+        return learn(began, jobs);
+    }
+    let mut relay = if may_run {
+        Relay::along(line, &shared.stopping)
+    } else {
+        Relay::none()
+    };
+    let mut current = Some(waiting);
+    while let Some(waiting) = current {
+        let began = Instant::now();
+        let finished = alone(shared, env, &waiting, may_run, &mut relay).await;
+        tell(finished, waiting.job);
+        if may_run {
+            learn(began, 1);
+        }
+        current = relay.step(env).await;
     }
 }
 
@@ -282,6 +311,7 @@ pub(super) async fn alone<DB: Backend>(
     env: &Env<DB>,
     waiting: &Waiting<DB>,
     may_run: bool,
+    relay: &mut Relay<'_, DB>,
 ) -> Finished {
     let Waiting { claimed, handler, job } = waiting;
     let why = match (job.cut.is_cancelled(), job.why()) {
@@ -291,7 +321,7 @@ pub(super) async fn alone<DB: Backend>(
         (false, _) if !may_run => "worker stopped before it started",
         (false, _) => {
             let attempt = Attempt::of(claimed, shared.stopping.clone());
-            return run::run(env, handler, claimed, attempt, job).await;
+            return run::run(env, handler, claimed, attempt, job, relay).await;
         }
     };
     run::settle(job.ending.released(why))

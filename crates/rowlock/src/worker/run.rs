@@ -13,7 +13,11 @@ use std::{
     time::Duration,
 };
 
-use super::hand::{Cut, InHand};
+use super::{
+    close::close,
+    hand::{Cut, InHand},
+    relay::Relay,
+};
 use crate::{
     effect::{EffectFilter, EffectState},
     error::{Error, Result},
@@ -28,7 +32,7 @@ use crate::{
     lease::{Claimed, Token},
     root::{Backend, Rowlock},
     state::Ended,
-    store::{Isolation, Resolved, SettledIn, Settlement, Store, Timing, journal::Journal},
+    store::{Isolation, Settlement, Store, Timing, journal::Journal},
 };
 
 /// Why a handler that ended its transaction by hand is never retried: what it wrote may stand.
@@ -77,11 +81,12 @@ pub(crate) async fn run<DB: Backend>(
     claimed: &Claimed,
     attempt: Attempt,
     job: &InHand,
+    relay: &mut Relay<'_, DB>,
 ) -> Finished {
     let decode = match &handler.shape {
         Shape::Atomic(_) => {
             return match decoded(env, handler, claimed, attempt.clone(), job) {
-                Ok(decoded) => atomic(env, decoded, handler.level, attempt, job).await,
+                Ok(decoded) => atomic(env, decoded, handler.level, attempt, job, relay).await,
                 Err(finished) => *finished,
             };
         }
@@ -108,7 +113,7 @@ pub(crate) async fn run<DB: Backend>(
             let outcome = guarded(Box::pin(async move { decoded(outside).await }), job).await;
             // Attempts before this one may have called too.
             let called = called.load(Ordering::Relaxed) || job.token.epoch > 1;
-            conclude(env, outcome, slot, called, job).await
+            conclude(env, outcome, slot, called, job, &mut Relay::none()).await
         }
         Ok(Err(problem)) | Err(problem) => settle(job.ending.retired(problem)),
     }
@@ -230,18 +235,21 @@ async fn atomic<DB: Backend>(
     level: Isolation,
     attempt: Attempt,
     job: &InHand,
+    relay: &mut Relay<'_, DB>,
 ) -> Finished {
-    let begin = DB::begin(env.rowlock.store(), &job.token, env.timing, level);
-    let held = match begun(begin, job).await {
-        Ok(held) => held,
-        Err(finished) => return *finished,
+    let held = match relay.take_begun() {
+        Some(held) => held,
+        None => match begun(DB::begin(env.rowlock.store(), &job.token, env.timing, level), job).await {
+            Ok(held) => held,
+            Err(finished) => return *finished,
+        },
     };
     job.holder.store(DB::holder(&held), Ordering::Relaxed);
     // Its time runs from here: waiting for a connection is not the handler's doing.
     job.start();
     let (slot, tx) = open(held, attempt, &env.rowlock);
     let outcome = guarded(Box::pin(async move { decoded(tx).await }), job).await;
-    conclude(env, outcome, slot, false, job).await
+    conclude(env, outcome, slot, false, job, relay).await
 }
 
 pub(crate) fn settle(settlement: Settlement) -> Finished {
@@ -270,7 +278,14 @@ pub(crate) async fn guarded<DB: Backend>(handler: Running<DB>, job: &InHand) -> 
 }
 
 /// `called` says whether there may be outside calls of this job.
-async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, called: bool, job: &InHand) -> Finished {
+async fn conclude<DB: Backend>(
+    env: &Env<DB>,
+    body: Body<DB>,
+    slot: Slot<DB>,
+    called: bool,
+    job: &InHand,
+    relay: &mut Relay<'_, DB>,
+) -> Finished {
     let holder = job.holder.load(Ordering::Relaxed);
     if !job.returned() {
         // Too late. The connection stays as it is until the watch has looked whether user code committed on it.
@@ -280,7 +295,7 @@ async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, ca
     }
     let fail = match body {
         Body::Cut => return cut_off(env, holder, slot, job).await,
-        Body::Returned(Ok(done)) => match succeeded(env, done, job).await {
+        Body::Returned(Ok(done)) => match succeeded(env, done, job, relay).await {
             Ok(finished) => return finished,
             Err(fail) => fail,
         },
@@ -299,7 +314,7 @@ async fn conclude<DB: Backend>(env: &Env<DB>, body: Body<DB>, slot: Slot<DB>, ca
     };
     point!("before-failure");
     match DB::back(env.rowlock.store(), &mut held).await {
-        Ok(true) => write::<DB>(env, held, settlement, skipped, job).await,
+        Ok(true) => close::<DB>(env, held, settlement, skipped, job, &mut Relay::none()).await,
         Ok(false) => {
             drop(held);
             settle(
@@ -348,7 +363,12 @@ async fn not_quietly<DB: Backend>(env: &Env<DB>, fail: Fail, job: &InHand) -> Fa
     }
 }
 
-async fn succeeded<DB: Backend>(env: &Env<DB>, done: Done<DB>, job: &InHand) -> std::result::Result<Finished, Fail> {
+async fn succeeded<DB: Backend>(
+    env: &Env<DB>,
+    done: Done<DB>,
+    job: &InHand,
+    relay: &mut Relay<'_, DB>,
+) -> std::result::Result<Finished, Fail> {
     if done.token != job.token {
         let problem = "the handler returned another job's transaction";
         return Ok(settle(job.ending.retired(problem.into())));
@@ -361,113 +381,9 @@ async fn succeeded<DB: Backend>(env: &Env<DB>, done: Done<DB>, job: &InHand) -> 
             skipped: None,
         }),
         Some(handed) => match handed.arrive() {
-            Some(held) => Ok(write::<DB>(env, held, settlement, None, job).await),
+            Some(held) => Ok(close::<DB>(env, held, settlement, None, job, relay).await),
             None => Err(Fail::retry("the handler's connection is gone")),
         },
-    }
-}
-
-/// Settles in the handler's transaction and commits it.
-async fn write<DB: Backend>(
-    env: &Env<DB>,
-    mut held: DB::Held,
-    settlement: Settlement,
-    skipped: Option<Skipped>,
-    job: &InHand,
-) -> Finished {
-    let store = env.rowlock.store();
-    point!("before-settle");
-    let limit = env.timing.lease;
-    let settled = within(limit, DB::settle_in(store, &mut held, &settlement)).await;
-    let woken = match settled {
-        Ok(SettledIn::Applied { woken }) => woken,
-        Ok(SettledIn::LeaseLost) => return Finished::LeaseLost,
-        Ok(SettledIn::NotOurs) => {
-            drop(held);
-            return settle(job.ending.retired(COMMITTED.into()));
-        }
-        Err(error) => {
-            // No commit was sent, so the transaction is over or will be; the engine's write waits for its locks.
-            drop(held);
-            return not_committed(error, settlement, skipped, job);
-        }
-    };
-    point!("before-commit");
-    let committed = within(limit, DB::commit(store, held)).await;
-    point!("after-commit");
-    match committed {
-        Ok(()) => {
-            store.wake(&woken);
-            Finished::Settled {
-                ended: settlement.ended,
-                skipped,
-                error: settlement.error,
-            }
-        }
-        Err(error) => resolve(env, error, settlement, skipped, job).await,
-    }
-}
-
-/// The reply to a commit was an error or none: look what happened, never guess.
-async fn resolve<DB: Backend>(
-    env: &Env<DB>,
-    error: Error,
-    settlement: Settlement,
-    skipped: Option<Skipped>,
-    job: &InHand,
-) -> Finished {
-    match what_became(env, job).await {
-        None => Finished::Cut,
-        // Recovery ended the lease: the token's only outcome is not this attempt's own.
-        Some(Resolved::Lost | Resolved::Ended(Ended::Lost)) => Finished::LeaseLost,
-        Some(Resolved::Ended(ended)) => Finished::Settled {
-            ended,
-            skipped,
-            error: None,
-        },
-        Some(Resolved::StillLeased) => not_committed(error, settlement, skipped, job),
-    }
-}
-
-/// What became of the commit of this job's transaction; `None` when the worker stops before it is known.
-pub(crate) async fn what_became<DB: Backend>(env: &Env<DB>, job: &InHand) -> Option<Resolved> {
-    let mut wait = Duration::from_millis(20);
-    loop {
-        match env.rowlock.store().resolve(job.token).await {
-            Ok(resolved) => {
-                let committed = matches!(resolved, Resolved::Ended(ended) if ended != Ended::Lost);
-                (env.resolved)(job.token, committed);
-                return Some(resolved);
-            }
-            Err(again) => {
-                tracing::debug!(job = job.token.id, error = %again, "what became of a commit is not known yet; asking again");
-                // Not even the lease's end says what happened to the commit; only a stopping worker leaves it at that.
-                if job.why() == Some(Cut::Stopped) {
-                    return None;
-                }
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(Duration::from_secs(1));
-            }
-        }
-    }
-}
-
-/// The handler's transaction rolled back at its very end: a deferred constraint, a deadlock, a broken connection.
-///
-/// Of a handler that was content nothing is left, so its attempt failed with what the database said. One that had ended
-/// in any other way wrote nothing but the record of it, and that is written once more, with its own words. The one
-/// exception is work found to be done already or changed by a transaction that could not be fitted in with the others:
-/// what it saw may never have been so.
-fn not_committed(error: Error, settlement: Settlement, skipped: Option<Skipped>, job: &InHand) -> Finished {
-    drop(job.take_hooks());
-    let fail = Fail::from(error);
-    let kept = match skipped {
-        Some(_) => fail.how != How::RetrySoon,
-        None => settlement.ended != Ended::Done,
-    };
-    match kept {
-        true => Finished::Settle { settlement, skipped },
-        false => settle(job.ending.failed(fail)),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::{collections::HashSet, time::Duration};
 
+use jiff_sqlx::ToSqlx;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, postgres::PgRow};
 
 use super::{
@@ -12,7 +13,7 @@ use super::{
     flow::{self, column},
 };
 use crate::{
-    error::{Doing, Error, Result},
+    error::{Doing, Error, Result, sqlstate},
     job::{Draft, queue_no},
     state::{Ended, State},
     store::{SettledIn, Settlement, keys::any_keyed},
@@ -58,11 +59,21 @@ pub async fn settle(inner: &Inner, batch: &[Settlement]) -> Result<(Vec<bool>, V
 
 /// One settlement as the last statements of a handler's transaction.
 pub async fn settle_in(inner: &Inner, pg: &mut PgConnection, settlement: &Settlement) -> Result<SettledIn> {
-    let marker = settlement.token.to_string();
-    let plain = |next: &[Draft]| !any_keyed(next) && next.iter().all(|draft| draft.wait.is_none());
-    if is_done(settlement) && plain(&settlement.next) && settlement.next.len() <= flow::ENQUEUE_CHUNK {
-        return write_one(inner, pg, settlement, &marker).await;
+    if is_done(settlement) {
+        // Mostly one link or none, which travels with the settlement.
+        let (link, rest) = match plain_link(settlement) {
+            Some(link) => (link, &[][..]),
+            None => (None, &settlement.next[..]),
+        };
+        let settled = write_one(inner, pg, settlement, link).await?;
+        if rest.is_empty() || !matches!(settled, SettledIn::Applied { .. }) {
+            return Ok(settled);
+        }
+        return Ok(SettledIn::Applied {
+            woken: write_what_follows(inner, pg, std::iter::once(settlement)).await?,
+        });
     }
+    let marker = settlement.token.to_string();
     let written = write_outcomes(inner, pg, std::slice::from_ref(settlement), Some(&marker)).await?;
     match (written.marked, written.stand.is_empty()) {
         (false, _) => Ok(SettledIn::NotOurs),
@@ -73,8 +84,19 @@ pub async fn settle_in(inner: &Inner, pg: &mut PgConnection, settlement: &Settle
     }
 }
 
+/// The link that `rowlock.settle_done` can write beside the outcome, or that there is none; `None` when there are more,
+/// or one with a key or a wait.
+#[allow(clippy::option_option, reason = "no link, and no such link, are two things")]
+pub fn plain_link(settlement: &Settlement) -> Option<Option<&Draft>> {
+    match settlement.next.as_slice() {
+        [] => Some(None),
+        [link] if !any_keyed(&settlement.next) && link.wait.is_none() => Some(Some(link)),
+        _ => None,
+    }
+}
+
 /// Whether it says no more than that the attempt is done, but for a result and next links.
-fn is_done(settlement: &Settlement) -> bool {
+pub fn is_done(settlement: &Settlement) -> bool {
     settlement.ended == Ended::Done && settlement.to == State::Finished && settlement.error.is_none()
 }
 
@@ -110,23 +132,51 @@ async fn write_done(inner: &Inner, pg: &mut PgConnection, batch: &[Settlement]) 
     stand(&rows)
 }
 
-async fn write_one(inner: &Inner, pg: &mut PgConnection, settlement: &Settlement, marker: &str) -> Result<SettledIn> {
-    let (token, next) = (settlement.token, &settlement.next);
+async fn write_one(
+    inner: &Inner,
+    pg: &mut PgConnection,
+    settlement: &Settlement,
+    link: Option<&Draft>,
+) -> Result<SettledIn> {
+    let token = settlement.token;
     let query = sqlx::query(inner.sql.settle_one.clone())
         .bind(token.id)
         .bind(token.epoch)
         .bind(token.worker.0)
-        .bind(marker)
+        .bind(token.to_string())
         .bind(settlement.result.as_deref())
-        .bind(inner.now());
-    let row = flow::bind_drafts(query, next).fetch_one(pg).await.doing("settle")?;
-    Ok(match row.try_get::<Option<bool>, _>(0).doing("settle")? {
-        None => SettledIn::NotOurs,
-        Some(false) => SettledIn::LeaseLost,
-        Some(true) => SettledIn::Applied {
-            woken: distinct(next.iter().map(Draft::queue_no).collect()),
-        },
-    })
+        .bind(inner.now())
+        .bind(link.map(|d| d.uid))
+        .bind(link.map(|d| d.kind.as_str()))
+        .bind(link.map(Draft::kind_no))
+        .bind(link.map(|d| d.version))
+        .bind(link.map(|d| d.queue.as_str()))
+        .bind(link.map(Draft::queue_no))
+        .bind(link.map(|d| d.priority))
+        .bind(link.map(|d| d.attempts_max))
+        .bind(link.map(|d| d.payload.as_str()))
+        .bind(link.and_then(|d| d.tags.as_deref()))
+        .bind(link.and_then(|d| d.chain))
+        .bind(link.map(|d| d.position))
+        .bind(link.and_then(|d| d.due_at().map(ToSqlx::to_sqlx)))
+        .bind(link.map(Draft::delay_us))
+        .bind(link.and_then(|d| d.expires_at.map(ToSqlx::to_sqlx)))
+        .bind(link.and_then(|d| d.if_retired.as_deref()));
+    settled_one(query.execute(pg).await.map(drop), link)
+}
+
+/// What `rowlock.settle_done` answered.
+pub fn settled_one(answer: sqlx::Result<()>, link: Option<&Draft>) -> Result<SettledIn> {
+    let Err(error) = answer else {
+        return Ok(SettledIn::Applied {
+            woken: link.map(Draft::queue_no).into_iter().collect(),
+        });
+    };
+    match sqlstate(&error).as_deref() {
+        Some("RL001") => Ok(SettledIn::LeaseLost),
+        Some("RL002") => Ok(SettledIn::NotOurs),
+        _ => Err(error).doing("settle"),
+    }
 }
 
 fn distinct(mut queues: Vec<i64>) -> Vec<i64> {

@@ -1,0 +1,139 @@
+//! One message that settles a job, commits it, and opens the transaction of the job that follows.
+//!
+//! A commit that waits for nothing but its own message costs a round trip, and so does a begin; for small jobs round trips
+//! are most of the time. The settlement goes as text, since only text carries several statements: every number and name
+//! stands in it as a literal. Where the token no longer holds, `rowlock.settle_done` raises, and a message ends at its first
+//! error: the commit behind it is never run.
+
+use std::fmt::{Display, Write};
+
+use jiff::Timestamp;
+use sqlx::AssertSqlSafe;
+use sqlx_core::transaction::TransactionManager;
+
+use super::{BY_KEY, Inner, Pm, begin_text, conns::Lent, settle};
+use crate::{
+    job::Draft,
+    store::{Fut, Isolation, Opening, SettledIn, Settlement},
+};
+
+/// What is longer goes as parameters, which are not parsed.
+const TEXT_MAX: usize = 32 * 1024;
+
+/// See [`Room::pass_on`](crate::store::Room::pass_on).
+pub fn pass_on<'a>(
+    inner: &'a Inner,
+    held: &'a mut Lent,
+    settlement: &'a Settlement,
+    next: Opening,
+) -> Option<Fut<'a, SettledIn>> {
+    let link = settle::plain_link(settlement)?;
+    // A transaction that user code nested and forgot about is still open, for sqlx.
+    if !settle::is_done(settlement) || Pm::get_transaction_depth(held.pg_ref()) != 1 || inner.now().is_some() {
+        return None;
+    }
+    // PostgreSQL writes years before the first in a way of its own.
+    let times = link.map(|d| [d.due_at(), d.expires_at]);
+    if times
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|at| at < Timestamp::UNIX_EPOCH)
+    {
+        return None;
+    }
+    let mut text = String::with_capacity(1024);
+    if held.serializable {
+        text.push_str(BY_KEY);
+        text.push_str("; ");
+    }
+    call(&mut text, &inner.sql.schema, settlement, link);
+    if text.len() > TEXT_MAX || text.contains('\0') {
+        return None;
+    }
+    text.push_str("; commit; ");
+    text.push_str(&begin_text(&next.token, next.timing, next.level));
+    Some(Box::pin(async move {
+        let passed = sqlx::raw_sql(AssertSqlSafe(text)).execute(held.pg()).await;
+        held.serializable = next.level == Isolation::Serializable;
+        settle::settled_one(passed.map(drop), link)
+    }))
+}
+
+/// `settle_one.sql` with its parameters written out.
+fn call(sql: &mut String, schema: &str, settlement: &Settlement, link: Option<&Draft>) {
+    let token = settlement.token;
+    sql.push_str("select ");
+    sql.push_str(schema);
+    sql.push_str(".settle_done(");
+    plain(sql, Some(token.id));
+    plain(sql, Some(token.epoch));
+    plain(sql, Some(token.worker.0));
+    plain(sql, Some(token));
+    quoted(sql, settlement.result.as_deref());
+    sql.push_str("null,");
+    plain(sql, link.map(|d| d.uid));
+    quoted(sql, link.map(|d| d.kind.as_str()));
+    plain(sql, link.map(Draft::kind_no));
+    plain(sql, link.map(|d| d.version));
+    quoted(sql, link.map(|d| d.queue.as_str()));
+    plain(sql, link.map(Draft::queue_no));
+    plain(sql, link.map(|d| d.priority));
+    plain(sql, link.map(|d| d.attempts_max));
+    quoted(sql, link.map(|d| d.payload.as_str()));
+    quoted(sql, link.and_then(|d| d.tags.as_deref()));
+    plain(sql, link.and_then(|d| d.chain));
+    plain(sql, link.map(|d| d.position));
+    plain(sql, link.and_then(Draft::due_at));
+    plain(sql, link.map(Draft::delay_us));
+    plain(sql, link.and_then(|d| d.expires_at));
+    quoted(sql, link.and_then(|d| d.if_retired.as_deref()));
+    sql.pop();
+    sql.push(')');
+}
+
+/// What is written with digits, letters and signs alone, so that quotes are enough.
+fn plain(sql: &mut String, value: Option<impl Display>) {
+    match value {
+        // Writing to a string does not fail.
+        Some(value) => drop(write!(sql, "'{value}',")),
+        None => sql.push_str("null,"),
+    }
+}
+
+/// Any text, between two marks that do not occur in it: whatever the session makes of quotes and backslashes.
+fn quoted(sql: &mut String, text: Option<&str>) {
+    let Some(text) = text else {
+        return sql.push_str("null,");
+    };
+    let mut mark = "$rl$".to_owned();
+    let mut no = 0;
+    // A text may end with the mark's beginning.
+    while (text.to_owned() + &mark).find(&mark) != Some(text.len()) {
+        no += 1;
+        mark = format!("$rl{no}$");
+    }
+    for part in [&mark, text, &mark, ","] {
+        sql.push_str(part);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::quoted;
+
+    fn literal(text: &str) -> String {
+        let mut sql = String::new();
+        quoted(&mut sql, Some(text));
+        sql
+    }
+
+    #[test]
+    fn a_mark_never_occurs_in_what_it_encloses() {
+        assert_eq!(literal("it's \\ fine"), "$rl$it's \\ fine$rl$,");
+        assert_eq!(literal("a $rl$ b"), "$rl1$a $rl$ b$rl1$,");
+        assert_eq!(literal("$rl$$rl1$"), "$rl2$$rl$$rl1$$rl2$,");
+        assert_eq!(literal("ends $rl"), "$rl1$ends $rl$rl1$,");
+        assert_eq!(literal("ends $"), "$rl$ends $$rl$,");
+    }
+}
