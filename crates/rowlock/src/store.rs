@@ -341,7 +341,7 @@ pub trait Room: Database {
     /// Commits and gives the connection back. An error leaves the outcome unknown: `resolve` it.
     fn commit(store: &Self::Store, held: Self::Held) -> Fut<'_, ()>;
 
-    /// Settles, commits, and opens the transaction of the job that follows, all in one message; `None` where the database
+    /// Settles, commits, and opens the transaction of the job that follows, all in one string; `None` where the database
     /// or the settlement does not allow it. Once `Applied`, what is held is the next job's; otherwise it is of no more
     /// use. An error leaves the outcome unknown: `resolve` it.
     fn pass_on<'a>(

@@ -162,8 +162,8 @@ async fn a_payload_that_does_not_decode_ends_alone(bed: &Bed) {
     assert_eq!(bed.ledger().await, 2);
 }
 
-/// On PostgreSQL the jobs of one slot that are in line share a connection, and no message but its own goes between them.
-async fn the_message_that_commits_a_job_opens_the_next_ones_transaction(bed: &Bed) {
+/// On PostgreSQL the jobs of one slot that are in line share a connection, and nothing but its own is sent between them.
+async fn the_string_that_commits_a_job_opens_the_next_ones_transaction(bed: &Bed) {
     if bed.database.is_sqlite() {
         return;
     }
@@ -196,6 +196,6 @@ mod tests {
         the_next_job_of_a_slot_sees_what_the_one_before_committed,
         a_link_arrives_word_for_word,
         a_payload_that_does_not_decode_ends_alone,
-        the_message_that_commits_a_job_opens_the_next_ones_transaction,
+        the_string_that_commits_a_job_opens_the_next_ones_transaction,
     );
 }

@@ -391,7 +391,7 @@ $body$;
 
 -- Settles an attempt that is done in its handler's own transaction, and enqueues the link that follows, if any. It raises
 -- RL001 where the token no longer holds, and RL002 where the transaction is not the one that was marked: whatever stands
--- behind the call in the same message, a commit too, is then not run. A function, so that its plans are made apart from the
+-- behind the call in the same string, a commit too, is then not run. A function, so that its plans are made apart from the
 -- settings of the user's session: there a small table is read whole, and with it every dead lease.
 create function rowlock.settle_done(
   token_id bigint, token_epoch bigint, token_worker bigint, marker text, answer text, at timestamptz,
@@ -409,13 +409,13 @@ declare
   next_id bigint;
 begin
   if coalesce(current_setting('rowlock_tx.marker', true), '') <> marker then
-    raise exception using errcode = 'RL002', message = format('this transaction is not the one job %s was given', token_id);
+    raise exception 'this transaction is not the one job % was given', token_id using errcode = 'RL002';
   end if;
   delete from rowlock.lease l
   where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker
   returning l.attempt, l.claimed_at into tried, began;
   if not found then
-    raise exception using errcode = 'RL001', message = format('the lease of job %s is lost', token_id);
+    raise exception 'the lease of job % is lost', token_id using errcode = 'RL001';
   end if;
   insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error, result)
   values (token_id, token_epoch, token_worker, tried, 'done', began, ended, null, answer::json);

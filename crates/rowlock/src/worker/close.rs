@@ -66,7 +66,7 @@ pub(crate) async fn close<DB: Backend>(
     }
 }
 
-/// Closes it and opens the next one's in one message, where that can be done.
+/// Closes it and opens the next one's in one string, where that can be done.
 async fn pass_on<DB: Backend>(
     env: &Env<DB>,
     held: &mut DB::Held,

@@ -1,4 +1,4 @@
-//! Passes a slot from one atomic job to the next in line, and its connection with it: the message that commits the one
+//! Passes a slot from one atomic job to the next in line, and its connection with it: the string that commits the one
 //! opens the transaction of the other.
 //!
 //! The next job's transaction begins after the commit of the one before, as with any two jobs of one slot.

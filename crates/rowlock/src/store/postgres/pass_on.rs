@@ -1,8 +1,8 @@
-//! One message that settles a job, commits it, and opens the transaction of the job that follows.
+//! One string that settles a job, commits it, and opens the transaction of the job that follows.
 //!
-//! A commit that waits for nothing but its own message costs a round trip, and so does a begin; for small jobs round trips
+//! A commit that waits for nothing but its own string costs a round trip, and so does a begin; for small jobs round trips
 //! are most of the time. The settlement goes as text, since only text carries several statements: every number and name
-//! stands in it as a literal. Where the token no longer holds, `rowlock.settle_done` raises, and a message ends at its first
+//! stands in it as a literal. Where the token no longer holds, `rowlock.settle_done` raises, and a string ends at its first
 //! error: the commit behind it is never run.
 
 use std::fmt::{Display, Write};
