@@ -46,7 +46,11 @@ async fn the_end_of_one_job_does_not_touch_the_next_of_its_slot(bed: &Bed) {
     bed.run("create table child (parent bigint not null references parent (id) deferrable initially deferred)")
         .await;
     // Nobody else writes on SQLite while a handler does, so nobody takes its lease.
-    let second = if bed.database.is_sqlite() { "z" } else { "loses its lease" };
+    let second = if bed.database.is_sqlite() {
+        "z"
+    } else {
+        "loses its lease"
+    };
     let texts = [
         "first of 9",
         second,

@@ -7,7 +7,7 @@ with taken as materialized (
   limit $1
   for update of l skip locked
 ), gone as (
-  delete from rowlock.lease l using taken t where l.id = t.id
+  delete from rowlock.lease l using taken t where l.id = any (array[t.id])
   returning
     l.id, l.epoch, l.worker, l.attempt, l.attempts_max, l.queue_no, l.kind_no, l.priority, l.claimed_at,
     coalesce($2::timestamptz, clock_timestamp()) as now
