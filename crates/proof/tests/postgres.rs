@@ -29,3 +29,5 @@ mod cases;
 mod keys_stall;
 #[path = "cases/only_postgres.rs"]
 mod only_postgres;
+#[path = "cases/only_postgres_relay.rs"]
+mod only_postgres_relay;

@@ -178,6 +178,13 @@ pub(crate) fn sqlstate(error: &sqlx::Error) -> Option<String> {
     error.as_database_error().and_then(|e| e.code()).map(|c| c.into_owned())
 }
 
+impl Error {
+    /// Whether the database itself said so, in answer to what it was asked.
+    pub(crate) fn is_answer(&self) -> bool {
+        matches!(self, Error::Database { source, .. } if sqlstate(source).is_some())
+    }
+}
+
 /// Serialisation failure, deadlock, lock not available; SQLite: busy, in any of its forms.
 fn in_the_way(error: &sqlx::Error) -> bool {
     let Some(code) = sqlstate(error) else {

@@ -56,7 +56,7 @@ pub enum Event {
         /// Which attempt.
         attempt: i32,
     },
-    /// A commit's reply was lost, and what happened was looked up.
+    /// The answer to a commit, or to what was sent together with it, was an error or none, and what happened was looked up.
     CommitResolved {
         /// The job.
         id: i64,

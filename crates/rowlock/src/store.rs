@@ -263,6 +263,11 @@ pub trait Store:
     /// are in-process there is none to end. `true` when user code had ended the transaction, so that what it wrote may
     /// stand.
     fn cut(&self, holder: i64) -> Fut<'_, bool>;
+    /// Ends that connection like [`Store::cut`], and says whether it is gone: what was sent on it has run or never will.
+    fn ended(&self, holder: i64) -> Fut<'_, bool> {
+        let _ = holder;
+        Box::pin(async { Ok(true) })
+    }
 
     /// Hints at new work in these queues to every process; coalesced, may be lost.
     fn wake(&self, queues: &[i64]);
@@ -341,9 +346,16 @@ pub trait Room: Database {
     /// Commits and gives the connection back. An error leaves the outcome unknown: `resolve` it.
     fn commit(store: &Self::Store, held: Self::Held) -> Fut<'_, ()>;
 
-    /// Settles, commits, and opens the transaction of the job that follows, all in one string; `None` where the database
-    /// or the settlement does not allow it. Once `Applied`, what is held is the next job's; otherwise it is of no more
-    /// use. An error leaves the outcome unknown: `resolve` it.
+    /// Whether [`Room::pass_on`] can be expected to do it.
+    fn passes_on(store: &Self::Store, held: &Self::Held, settlement: &Settlement) -> bool {
+        let _ = (store, held, settlement);
+        false
+    }
+
+    /// Settles, commits, and opens the transaction of the job that follows, all in one string; `None` where that cannot be
+    /// done after all. Once `Applied`, what is held is the next job's; otherwise it is of no more use. An error leaves the
+    /// outcome unknown, and unless the server sent it, even whether the string is over: see that the connection has
+    /// [`Store::ended`], then `resolve` it.
     fn pass_on<'a>(
         store: &'a Self::Store,
         held: &'a mut Self::Held,

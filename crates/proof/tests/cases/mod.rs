@@ -26,7 +26,7 @@ mod observe;
 mod once;
 mod operate;
 mod recover;
-mod relay;
+pub(crate) mod relay;
 mod retention;
 mod retention_waits;
 mod rollout;

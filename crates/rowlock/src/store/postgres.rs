@@ -292,7 +292,16 @@ impl Store for PgStore {
     }
 
     fn cut(&self, holder: i64) -> Fut<'_, bool> {
-        self.bounded("cut", recover::cut(&self.0, holder))
+        self.bounded("cut", async move {
+            let found = recover::terminate(&self.0, holder).await?;
+            Ok(found.is_some_and(|outside| outside))
+        })
+    }
+
+    fn ended(&self, holder: i64) -> Fut<'_, bool> {
+        self.bounded("end a connection", async move {
+            Ok(recover::terminate(&self.0, holder).await?.is_none())
+        })
     }
 
     fn wake(&self, queues: &[i64]) {
@@ -438,6 +447,10 @@ impl Room for Postgres {
             held.give_back();
             Ok(())
         })
+    }
+
+    fn passes_on(store: &PgStore, held: &Lent, settlement: &Settlement) -> bool {
+        pass_on::passes_on(&store.0, held, settlement)
     }
 
     fn pass_on<'a>(

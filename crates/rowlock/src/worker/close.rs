@@ -29,7 +29,8 @@ pub(crate) async fn close<DB: Backend>(
     let store = env.rowlock.store();
     point!("before-settle");
     let limit = env.timing.lease;
-    if let Some(next) = relay.pick(env.timing)
+    if DB::passes_on(store, &held, &settlement)
+        && let Some(next) = relay.pick(env.timing)
         && let Some(passed) = pass_on::<DB>(env, &mut held, &settlement, next).await
     {
         point!("after-commit");
@@ -41,8 +42,14 @@ pub(crate) async fn close<DB: Backend>(
             Ok(SettledIn::LeaseLost) => Finished::LeaseLost,
             Ok(SettledIn::NotOurs) => by_hand(held, job),
             Err(error) => {
+                let holder = DB::holder(&held);
                 drop(held);
-                resolve(env, error, settlement, skipped, job).await
+                // Others have time for it.
+                relay.put_back();
+                match error.is_answer() || ended(env, holder, job).await {
+                    true => resolve(env, error, settlement, skipped, job).await,
+                    false => Finished::Cut,
+                }
             }
         };
     }
@@ -91,6 +98,26 @@ fn committed(store: &impl Store, woken: &[i64], settlement: Settlement, skipped:
 fn by_hand<H>(held: H, job: &InHand) -> Finished {
     drop(held);
     settle(job.ending.retired(COMMITTED.into()))
+}
+
+/// Waits until what was sent on a connection that broke has run or never will: until then the row says nothing. `false`
+/// when the worker stops before that.
+async fn ended<DB: Backend>(env: &Env<DB>, holder: i64, job: &InHand) -> bool {
+    let mut wait = Duration::from_millis(5);
+    loop {
+        match env.rowlock.store().ended(holder).await {
+            Ok(true) => return true,
+            Ok(false) => {}
+            Err(error) => {
+                tracing::debug!(job = job.token.id, %error, "whether a connection has ended is not known yet; asking again");
+            }
+        }
+        if job.why() == Some(Cut::Stopped) {
+            return false;
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(Duration::from_secs(1));
+    }
 }
 
 /// The reply to a commit was an error or none: look what happened, never guess.

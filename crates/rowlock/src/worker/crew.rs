@@ -132,6 +132,13 @@ pub(super) struct Waiting<DB: Backend> {
     pub(super) job: Arc<InHand>,
 }
 
+impl<DB: Backend> Waiting<DB> {
+    fn place(&self) -> Place {
+        let claimed = &self.claimed;
+        (claimed.priority, claimed.due_at, claimed.token.id, claimed.token.epoch)
+    }
+}
+
 /// A job's place in line: priority, due time, id, epoch.
 type Place = (i16, Timestamp, i64, i64);
 
@@ -185,9 +192,7 @@ impl<DB: Backend> Line<DB> {
     }
 
     fn push(&self, waiting: Waiting<DB>) {
-        let claimed = &waiting.claimed;
-        let key = (claimed.priority, claimed.due_at, claimed.token.id, claimed.token.epoch);
-        self.waiting().jobs.insert(key, waiting);
+        self.waiting().jobs.insert(waiting.place(), waiting);
     }
 
     fn first(&self) -> Turn<DB> {
@@ -208,6 +213,10 @@ impl<DB: Backend> Line<DB> {
 
     /// The first in line, if it is an atomic job that runs in a transaction of its own.
     pub(super) fn next_atomic(&self) -> Option<Waiting<DB>> {
+        if self.slots.available_permits() > 0 {
+            // Another task is about to take it.
+            return None;
+        }
         let mut line = self.waiting();
         let first = line.jobs.first_entry()?;
         let Waiting { claimed, handler, job } = first.get();
@@ -217,6 +226,17 @@ impl<DB: Backend> Line<DB> {
         let waiting = fits.then(|| first.remove())?;
         line.spare += 1;
         Some(waiting)
+    }
+
+    /// Undoes [`Line::next_atomic`], unless the task that came with the job has left.
+    pub(super) fn put_back(&self, waiting: Waiting<DB>) -> Option<Waiting<DB>> {
+        let mut line = self.waiting();
+        if line.spare == 0 {
+            return Some(waiting);
+        }
+        line.spare -= 1;
+        line.jobs.insert(waiting.place(), waiting);
+        None
     }
 
     /// The next job of this kind, for a batch under way; a job of another kind is passed over by none of less priority.
@@ -296,6 +316,7 @@ async fn attempt<DB: Backend>(
     let mut current = Some(waiting);
     while let Some(waiting) = current {
         let began = Instant::now();
+        let may_run = may_run && !shared.stopping.is_cancelled();
         let finished = alone(shared, env, &waiting, may_run, &mut relay).await;
         tell(finished, waiting.job);
         if may_run {

@@ -45,11 +45,10 @@ impl<'a, DB: Backend> Relay<'a, DB> {
 
     /// Takes jobs from this line until the worker stops.
     pub(super) fn along(line: &'a Line<DB>, stopping: &'a CancellationToken) -> Relay<'a, DB> {
-        Relay {
-            from: Some((line, stopping)),
-            left: JOBS_MAX,
-            ..Relay::none()
-        }
+        let mut relay = Relay::none();
+        relay.from = Some((line, stopping));
+        relay.left = JOBS_MAX;
+        relay
     }
 
     /// The transaction that was begun for the job that runs now.
@@ -77,6 +76,16 @@ impl<'a, DB: Backend> Relay<'a, DB> {
         }
     }
 
+    /// The picked job's turn may be long in coming: it goes back in line, if there is a task left to run it.
+    pub(super) fn put_back(&mut self) {
+        let Some((line, _)) = self.from else { return };
+        if let Some(next) = self.next.take()
+            && let Some(job) = line.put_back(next.job)
+        {
+            self.next = Some(Next { job, begun: None });
+        }
+    }
+
     /// Goes on to the job that was picked.
     pub(super) async fn step(&mut self, env: &Env<DB>) -> Option<Waiting<DB>> {
         if let Some(unused) = self.begun.take()
@@ -88,5 +97,12 @@ impl<'a, DB: Backend> Relay<'a, DB> {
         let next = self.next.take()?;
         self.begun = next.begun;
         Some(next.job)
+    }
+}
+
+impl<DB: Backend> Drop for Relay<'_, DB> {
+    /// A task that panics leaves its job to recovery, and no other's.
+    fn drop(&mut self) {
+        self.put_back();
     }
 }

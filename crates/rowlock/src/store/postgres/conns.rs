@@ -5,7 +5,10 @@
 //! pool would hand out a connection whose `begin` was cancelled half-way, with the transaction still open.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::Duration,
 };
 
@@ -25,6 +28,24 @@ pub struct Conns {
     setup: String,
     idle: Mutex<Vec<Conn>>,
     permits: Arc<Semaphore>,
+    /// How many wait for a place.
+    waiting: AtomicUsize,
+}
+
+/// Counted while it lives.
+struct Waiting<'a>(&'a AtomicUsize);
+
+impl<'a> Waiting<'a> {
+    fn new(count: &'a AtomicUsize) -> Waiting<'a> {
+        count.fetch_add(1, Ordering::Relaxed);
+        Waiting(count)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 struct Conn {
@@ -40,13 +61,20 @@ impl Conns {
             setup,
             idle: Mutex::new(Vec::new()),
             permits: Arc::new(Semaphore::new(max)),
+            waiting: AtomicUsize::new(0),
         })
     }
 
     /// Waits for a free place, then takes an idle connection or opens one. Cancel-safe.
     pub async fn acquire(self: &Arc<Self>) -> sqlx::Result<Lent> {
-        let permit = self.permits.clone().acquire_owned().await;
-        let permit = permit.map_err(|_| sqlx::Error::PoolClosed)?;
+        let permit = match self.permits.clone().try_acquire_owned() {
+            Ok(permit) => permit,
+            Err(_) => {
+                let _waiting = Waiting::new(&self.waiting);
+                let permit = self.permits.clone().acquire_owned().await;
+                permit.map_err(|_| sqlx::Error::PoolClosed)?
+            }
+        };
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
         let (conn, fresh) = match idle {
             Some(conn) => (conn, false),
@@ -59,6 +87,11 @@ impl Conns {
             fresh,
             serializable: false,
         })
+    }
+
+    /// Whether somebody waits for a connection.
+    pub fn wanted(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
     }
 
     /// Drops every idle connection: after one of them was found broken, the others likely are too.

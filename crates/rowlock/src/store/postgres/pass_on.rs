@@ -20,6 +20,35 @@ use crate::{
 /// What is longer goes as parameters, which are not parsed.
 const TEXT_MAX: usize = 32 * 1024;
 
+/// See [`Room::passes_on`](crate::store::Room::passes_on).
+pub fn passes_on(inner: &Inner, held: &Lent, settlement: &Settlement) -> bool {
+    let Some(link) = settle::plain_link(settlement) else {
+        return false;
+    };
+    let texts = [
+        settlement.result.as_deref(),
+        link.map(|d| d.payload.as_str()),
+        link.and_then(|d| d.tags.as_deref()),
+        link.and_then(|d| d.if_retired.as_deref()),
+    ];
+    let length: usize = texts.iter().flatten().map(|text| text.len()).sum();
+    // PostgreSQL writes years before the first in a way of its own.
+    let times = link.map(|d| [d.due_at(), d.expires_at]);
+    let early = times
+        .into_iter()
+        .flatten()
+        .flatten()
+        .any(|at| at < Timestamp::UNIX_EPOCH);
+    settle::is_done(settlement)
+        && length <= TEXT_MAX
+        && !early
+        && inner.now().is_none()
+        // A transaction that user code nested and forgot about is still open, for sqlx.
+        && Pm::get_transaction_depth(held.pg_ref()) == 1
+        // Whoever waits for a connection comes first.
+        && !inner.handlers.wanted()
+}
+
 /// See [`Room::pass_on`](crate::store::Room::pass_on).
 pub fn pass_on<'a>(
     inner: &'a Inner,
@@ -28,27 +57,13 @@ pub fn pass_on<'a>(
     next: Opening,
 ) -> Option<Fut<'a, SettledIn>> {
     let link = settle::plain_link(settlement)?;
-    // A transaction that user code nested and forgot about is still open, for sqlx.
-    if !settle::is_done(settlement) || Pm::get_transaction_depth(held.pg_ref()) != 1 || inner.now().is_some() {
-        return None;
-    }
-    // PostgreSQL writes years before the first in a way of its own.
-    let times = link.map(|d| [d.due_at(), d.expires_at]);
-    if times
-        .into_iter()
-        .flatten()
-        .flatten()
-        .any(|at| at < Timestamp::UNIX_EPOCH)
-    {
-        return None;
-    }
     let mut text = String::with_capacity(1024);
     if held.serializable {
         text.push_str(BY_KEY);
         text.push_str("; ");
     }
-    call(&mut text, &inner.sql.schema, settlement, link);
-    if text.len() > TEXT_MAX || text.contains('\0') {
+    call(&mut text, &inner.sql.schema, settlement, link)?;
+    if text.contains('\0') {
         return None;
     }
     text.push_str("; commit; ");
@@ -60,8 +75,8 @@ pub fn pass_on<'a>(
     }))
 }
 
-/// `settle_one.sql` with its parameters written out.
-fn call(sql: &mut String, schema: &str, settlement: &Settlement, link: Option<&Draft>) {
+/// `settle_one.sql` with its parameters written out; `None` where a text has no mark to stand between.
+fn call(sql: &mut String, schema: &str, settlement: &Settlement, link: Option<&Draft>) -> Option<()> {
     let token = settlement.token;
     sql.push_str("select ");
     sql.push_str(schema);
@@ -70,26 +85,27 @@ fn call(sql: &mut String, schema: &str, settlement: &Settlement, link: Option<&D
     plain(sql, Some(token.epoch));
     plain(sql, Some(token.worker.0));
     plain(sql, Some(token));
-    quoted(sql, settlement.result.as_deref());
+    quoted(sql, settlement.result.as_deref())?;
     sql.push_str("null,");
     plain(sql, link.map(|d| d.uid));
-    quoted(sql, link.map(|d| d.kind.as_str()));
+    quoted(sql, link.map(|d| d.kind.as_str()))?;
     plain(sql, link.map(Draft::kind_no));
     plain(sql, link.map(|d| d.version));
-    quoted(sql, link.map(|d| d.queue.as_str()));
+    quoted(sql, link.map(|d| d.queue.as_str()))?;
     plain(sql, link.map(Draft::queue_no));
     plain(sql, link.map(|d| d.priority));
     plain(sql, link.map(|d| d.attempts_max));
-    quoted(sql, link.map(|d| d.payload.as_str()));
-    quoted(sql, link.and_then(|d| d.tags.as_deref()));
+    quoted(sql, link.map(|d| d.payload.as_str()))?;
+    quoted(sql, link.and_then(|d| d.tags.as_deref()))?;
     plain(sql, link.and_then(|d| d.chain));
     plain(sql, link.map(|d| d.position));
     plain(sql, link.and_then(Draft::due_at));
     plain(sql, link.map(Draft::delay_us));
     plain(sql, link.and_then(|d| d.expires_at));
-    quoted(sql, link.and_then(|d| d.if_retired.as_deref()));
+    quoted(sql, link.and_then(|d| d.if_retired.as_deref()))?;
     sql.pop();
     sql.push(')');
+    Some(())
 }
 
 /// What is written with digits, letters and signs alone, so that quotes are enough.
@@ -101,39 +117,42 @@ fn plain(sql: &mut String, value: Option<impl Display>) {
     }
 }
 
+/// What encloses a text. One is enough unless somebody means harm.
+const MARKS: [&str; 3] = ["$rl$", "$rl1$", "$rl2$"];
+
 /// Any text, between two marks that do not occur in it: whatever the session makes of quotes and backslashes.
-fn quoted(sql: &mut String, text: Option<&str>) {
+fn quoted(sql: &mut String, text: Option<&str>) -> Option<()> {
     let Some(text) = text else {
-        return sql.push_str("null,");
+        sql.push_str("null,");
+        return Some(());
     };
-    let mut mark = "$rl$".to_owned();
-    let mut no = 0;
-    // A text may end with the mark's beginning.
-    while (text.to_owned() + &mark).find(&mark) != Some(text.len()) {
-        no += 1;
-        mark = format!("$rl{no}$");
-    }
-    for part in [&mark, text, &mark, ","] {
+    // A text that ends with all of a mark but its last sign would end with the mark one sign too early.
+    let fits = |mark: &&&str| !text.contains(**mark) && !text.ends_with(&mark[..mark.len() - 1]);
+    let mark = MARKS.iter().find(fits)?;
+    for part in [mark, text, mark, ","] {
         sql.push_str(part);
     }
+    Some(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::quoted;
 
-    fn literal(text: &str) -> String {
+    fn literal(text: &str) -> Option<String> {
         let mut sql = String::new();
-        quoted(&mut sql, Some(text));
-        sql
+        quoted(&mut sql, Some(text))?;
+        Some(sql)
     }
 
     #[test]
     fn a_mark_never_occurs_in_what_it_encloses() {
-        assert_eq!(literal("it's \\ fine"), "$rl$it's \\ fine$rl$,");
-        assert_eq!(literal("a $rl$ b"), "$rl1$a $rl$ b$rl1$,");
-        assert_eq!(literal("$rl$$rl1$"), "$rl2$$rl$$rl1$$rl2$,");
-        assert_eq!(literal("ends $rl"), "$rl1$ends $rl$rl1$,");
-        assert_eq!(literal("ends $"), "$rl$ends $$rl$,");
+        let is = |text: &str, wanted: &str| assert_eq!(literal(text).as_deref(), Some(wanted));
+        is("it's \\ fine", "$rl$it's \\ fine$rl$,");
+        is("a $rl$ b", "$rl1$a $rl$ b$rl1$,");
+        is("$rl$$rl1$", "$rl2$$rl$$rl1$$rl2$,");
+        is("ends $rl", "$rl1$ends $rl$rl1$,");
+        is("ends $", "$rl$ends $$rl$,");
+        assert_eq!(literal("$rl$ $rl1$ $rl2$"), None);
     }
 }

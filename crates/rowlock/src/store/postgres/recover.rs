@@ -158,7 +158,8 @@ pub async fn alone_due(inner: &Inner, probes: &[Probe], longer_than: Duration) -
     Ok(due)
 }
 
-pub async fn cut(inner: &Inner, pid: i64) -> Result<bool> {
+/// Whether the connection was outside any transaction; `None` when there is none such any more.
+pub async fn terminate(inner: &Inner, pid: i64) -> Result<Option<bool>> {
     let mut lent = inner.engine.acquire().await.doing("cut")?;
     let found = sqlx::query(inner.sql.terminate.clone())
         .bind(i32::try_from(pid).unwrap_or(-1))
@@ -167,9 +168,9 @@ pub async fn cut(inner: &Inner, pid: i64) -> Result<bool> {
         .await
         .doing("cut")?;
     lent.give_back();
-    let Some(row) = found else { return Ok(false) };
+    let Some(row) = found else { return Ok(None) };
     let outside: Option<bool> = row.try_get("outside").doing("cut")?;
-    Ok(outside.unwrap_or(false))
+    Ok(Some(outside.unwrap_or(false)))
 }
 
 pub async fn make_partitions(inner: &Inner, pg: &mut PgConnection) -> Result<()> {
