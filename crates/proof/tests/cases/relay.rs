@@ -32,7 +32,9 @@ pub(crate) async fn as_told(cx: Ctx<String>, job: Note, mut tx: Tx) -> Outcome {
     write(&mut tx, cx.id(), &job.text).await?;
     match job.text.as_str() {
         "loses its lease" => lose_lease(cx.state(), cx.id()).await,
-        "commits by hand" => drop(sqlx::raw_sql("commit").execute(&mut *tx).await?),
+        "commits by hand" => {
+            sqlx::raw_sql("commit").execute(&mut *tx).await?;
+        }
         "cannot commit" if cx.attempt() == 1 => {
             let orphan = sqlx::query("insert into child (parent) values (7)");
             orphan.execute(&mut *tx).await?;
