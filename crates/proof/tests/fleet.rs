@@ -20,14 +20,14 @@ const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
 const DONE: &str = "select count(*) from rowlock.outcome where outcome = 'done'";
 const LOST: &str = "select count(*) from rowlock.outcome where outcome = 'lost'";
 
-/// Orders for draining: a long lease, because what is shown must hold without a drainer being declared dead on a slow
-/// machine.
+/// Orders for draining: a long lease, because what is shown must hold without a drainer being declared dead, or handing back
+/// what waited for a slot for a third of it, on a slow machine.
 fn drainer(scene: &Scene) -> Orders {
     Orders {
         workers: 4,
         concurrency: 16,
         connections: Some(2),
-        lease_ms: 30_000,
+        lease_ms: 120_000,
         starts: Some(scene.starts_file()),
         quiet: true,
         ..scene.orders()
