@@ -7,6 +7,7 @@
 pub mod bed;
 pub mod cluster;
 pub mod provider;
+pub mod proxy;
 pub mod redis;
 pub mod scene;
 pub mod till;
