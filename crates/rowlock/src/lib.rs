@@ -72,7 +72,10 @@ pub use crate::{
     job::{Job, Limits},
     key::{Enqueued, Existing, Hold},
     lease::{Token, WorkerId},
-    observe::{AttemptView, Awaited, JobFilter, JobView, LaneStatus, Observe, RolloutView, Status, Wait, WorkerStatus},
+    observe::{
+        AttemptView, Awaited, Breach, CheckState, CheckView, Invariant, JobFilter, JobView, LaneStatus, Observe,
+        RolloutView, Status, Verification, VerifyLimits, Wait, WorkerStatus,
+    },
     operate::Operate,
     retention::Retention,
     root::{Backend, InTransaction, Rowlock},

@@ -1,5 +1,6 @@
 //! Reads only: what is where, who has it, how often it failed and why. No verb here changes anything.
 
+mod verify;
 mod wait;
 
 use std::sync::Arc;
@@ -8,7 +9,11 @@ use jiff::Timestamp;
 use serde::Serialize;
 use uuid::Uuid;
 
-pub use self::wait::{Awaited, Wait};
+pub(crate) use self::verify::Seen;
+pub use self::{
+    verify::{Breach, CheckState, CheckView, Invariant, Verification, VerifyLimits},
+    wait::{Awaited, Wait},
+};
 use crate::{
     case::CaseView,
     effect::{EffectFilter, EffectView},

@@ -45,6 +45,7 @@ pub mod setting;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod transition;
+pub mod verify;
 pub mod waits;
 
 /// What a storage verb returns.
@@ -219,7 +220,7 @@ pub enum SchemaFound {
 
 /// The engine's verbs, on connections of the store's own.
 pub trait Store:
-    body_lock::BodyLocks + journal::Journal + setting::Settings + waits::Waits + Send + Sync + 'static
+    body_lock::BodyLocks + journal::Journal + setting::Settings + verify::Verify + waits::Waits + Send + Sync + 'static
 {
     /// The clock that tests may set; shared by every copy of the store.
     fn clock(&self) -> &Clock;

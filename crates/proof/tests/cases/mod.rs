@@ -35,6 +35,8 @@ mod staged;
 mod state;
 mod token;
 mod transition;
+mod verify;
+mod verify_log;
 mod wait;
 mod worker;
 

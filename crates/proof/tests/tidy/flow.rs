@@ -26,13 +26,18 @@ const COMPOSERS: [&str; 5] = ["root", "worker", "rig", "admin", "lib"];
 /// Short names for one database each, what stands before other people's programs, and the verbs laid open to be counted.
 const DOORS: [&str; 5] = ["axum", "counts", "postgres", "redis", "sqlite"];
 /// The reading verb's plain data, which the store returns.
-const VIEWS: [&str; 7] = [
+const VIEWS: [&str; 12] = [
     "AttemptView",
+    "Breach",
+    "CheckView",
+    "Invariant",
     "JobFilter",
     "JobView",
     "LaneStatus",
     "RolloutView",
+    "Seen",
     "Status",
+    "VerifyLimits",
     "WorkerStatus",
 ];
 

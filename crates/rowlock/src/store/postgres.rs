@@ -21,6 +21,7 @@ mod setting;
 mod settle;
 mod sql;
 mod sweep;
+mod verify;
 mod views;
 mod waits;
 mod wake;

@@ -23,6 +23,7 @@ mod rows;
 mod setting;
 mod sql;
 mod sweep;
+mod verify;
 mod views;
 mod waits;
 mod wake;

@@ -163,8 +163,30 @@ impl Patience {
 pub struct Conn {
     sql: SqliteConnection,
     abandoned: Arc<AtomicBool>,
+    deadline: Arc<Deadline>,
     commits: Arc<AtomicU64>,
     seal: Arc<Seal>,
+}
+
+/// When what runs is interrupted, if ever.
+struct Deadline {
+    opened: Instant,
+    /// In microseconds since then.
+    after: AtomicU64,
+}
+
+impl Deadline {
+    const NEVER: u64 = u64::MAX;
+
+    fn set(&self, at: Option<Instant>) {
+        let micros = |at: Instant| u64::try_from(at.duration_since(self.opened).as_micros()).unwrap_or(Self::NEVER);
+        self.after.store(at.map_or(Self::NEVER, micros), Ordering::Relaxed);
+    }
+
+    fn passed(&self) -> bool {
+        let after = self.after.load(Ordering::Relaxed);
+        after != Self::NEVER && self.opened.elapsed().as_micros() >= u128::from(after)
+    }
 }
 
 /// Whether commits are let through.
@@ -202,12 +224,18 @@ impl Seal {
 impl Conn {
     async fn new(mut sql: SqliteConnection) -> sqlx::Result<Conn> {
         let abandoned = Arc::new(AtomicBool::new(false));
-        let flag = abandoned.clone();
+        let deadline = Arc::new(Deadline {
+            opened: Instant::now(),
+            after: AtomicU64::new(Deadline::NEVER),
+        });
+        let (flag, limit) = (abandoned.clone(), deadline.clone());
         let commits = Arc::new(AtomicU64::new(0));
         let (counted, seal) = (commits.clone(), Arc::<Seal>::default());
         let sealed = seal.clone();
         let mut handle = sql.lock_handle().await?;
-        handle.set_progress_handler(OPS_BETWEEN_LOOKS, move || !flag.load(Ordering::Relaxed));
+        handle.set_progress_handler(OPS_BETWEEN_LOOKS, move || {
+            !flag.load(Ordering::Relaxed) && !limit.passed()
+        });
         handle.set_commit_hook(move || {
             let passes = sealed.passes();
             counted.fetch_add(passes.into(), Ordering::Relaxed);
@@ -217,6 +245,7 @@ impl Conn {
         Ok(Conn {
             sql,
             abandoned,
+            deadline,
             commits,
             seal,
         })
@@ -298,6 +327,11 @@ impl Reading {
 
     pub fn sql_ref(&self) -> &SqliteConnection {
         self.conn.sql_ref()
+    }
+
+    /// From this moment on what runs on it is interrupted, until told otherwise.
+    pub fn interrupt_at(&self, at: Option<Instant>) {
+        self.conn.deadline.set(at);
     }
 
     /// Back to the idle list, if it is outside any transaction.

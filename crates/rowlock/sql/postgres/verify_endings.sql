@@ -1,0 +1,23 @@
+-- Whether nothing follows the end of a job, but for a retirement that somebody reopened.
+-- Index: outcome_id, from the newest job on; job_pkey, audit_id.
+with looked as materialized (
+  select id, epoch, attempt, outcome from rowlock.outcome order by id desc, epoch desc limit $2
+), followed as (
+  select l.*, lead(epoch) over (partition by id order by epoch) as next from looked l
+), gone_on as (
+  select f.id, count(*) as times, (
+    select count(*) from rowlock.audit a where a.id = f.id and a.verb = 'reopen'
+  ) as reopened
+  from followed f left join rowlock.job j on j.id = f.id
+  where f.next > f.epoch and (f.outcome = 'retired' or (f.outcome = 'lost' and f.attempt >= j.attempts_max))
+  group by f.id
+), broken as (
+  select id as job, format('is %s since epoch %s, and has an outcome of epoch %s', outcome, epoch, next) as what
+  from followed where outcome in ('done', 'cancelled') and next > epoch
+  union all
+  select id, format('was retired %s times and went on, but was reopened %s times', times, reopened)
+  from gone_on where times > reopened
+)
+select
+  (select count(*) from looked) as looked, (select count(*) < $2 from looked) as whole, (select count(*) from broken) as broken,
+  (select json_agg(f)::text from (select job, what from broken order by job limit $1) f) as found

@@ -1,0 +1,16 @@
+-- Whether leases of silent workers are ended in time: twice their lease and a minute are enough for any recovery.
+-- Index: lease_pkey, from the newest job on; worker_pkey.
+with clock as materialized (
+  select coalesce($3::timestamptz, clock_timestamp()) as now
+), looked as materialized (
+  select id, worker from rowlock.lease order by id desc limit $2
+), broken as (
+  select
+    l.id as job,
+    format('is leased to worker %s, silent for %s s', l.worker, extract(epoch from c.now - w.beat)::bigint) as what
+  from looked l join rowlock.worker w on w.id = l.worker cross join clock c
+  where w.beat < c.now - w.lease_ms * interval '2 milliseconds' - interval '1 minute'
+)
+select
+  (select count(*) from looked) as looked, (select count(*) < $2 from looked) as whole, (select count(*) from broken) as broken,
+  (select json_agg(f)::text from (select job, what from broken order by job limit $1) f) as found

@@ -1,0 +1,11 @@
+-- Whether no two jobs share a uid, of which the keys of their effects are made.
+-- Index: rowlock_job by id, from the newest job on.
+with looked as materialized (
+  select id, uid from rowlock_job order by id desc limit +?2
+), broken as materialized (
+  select max(id) as job, format('shares its uid %s with job %d', uid, min(id)) as what
+  from looked group by uid having count(*) > 1
+)
+select
+  (select count(*) from looked) as looked, (select count(*) < ?2 from looked) as whole, (select count(*) from broken) as broken,
+  (select json_group_array(json_object('job', job, 'what', what)) from (select job, what from broken order by job limit +?1)) as found
