@@ -31,10 +31,10 @@ with looked as materialized (
     id as job, format('the attempt of epoch %s was number %s, but %s by the outcome before it', epoch, attempt, due) as what
   from counted c
   where attempt <> due
-    and not (was = 'lost' and attempt = 1 and exists (select from rowlock.audit a where a.id = c.id and a.verb = 'reopen'))
+    and not (was = 'lost' and attempt = 1 and (select count(*) from rowlock.audit a where a.id = c.id and a.verb = 'reopen') > 0)
   union all
   select p.id, format('attempt %s of %s ended', p.attempt, j.attempts_max)
-  from paired p join rowlock.job j on j.id = p.id
+  from paired p cross join lateral (select x.attempts_max from rowlock.job x where x.id = p.id limit 1) j
   where p.worker <> 0 and (p.attempt < 1 or p.attempt > j.attempts_max)
   union all
   select id, format('is %s after %s attempts of %s', place, attempt, attempts_max)

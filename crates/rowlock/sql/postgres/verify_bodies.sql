@@ -10,7 +10,7 @@ with looked as materialized (
   (select id, 'case' from rowlock.case_file order by id desc limit $2)
 ), broken as (
   select l.id as job, format('is %s, but its body is gone', l.place) as what
-  from looked l where not exists (select from rowlock.job j where j.id = l.id)
+  from looked l where (select count(*) from rowlock.job j where j.id = l.id) = 0
 )
 select
   (select count(*) from looked) as looked,

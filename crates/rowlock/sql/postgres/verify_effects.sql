@@ -1,7 +1,7 @@
 -- Whether each effect belongs to a job and an attempt of it, has the key that its job gives it, and a reply exactly if it is replied.
 -- Index: effect_pkey, from the newest on; job_pkey, ready_id, lease_pkey, waiting_pkey, case_file_pkey, outcome_id.
 with looked as materialized (
-  select no, id, name, key, state, epoch, ended_at, reply is not null as answered
+  select no, id, name, key, state, epoch, begun_at, ended_at, reply is not null as answered
   from rowlock.effect order by no desc limit $2
 ), judged as (
   select
@@ -12,18 +12,23 @@ with looked as materialized (
       when l.key <> j.uid || ':' || l.name then 'has another key than its job gives it'
       when l.answered <> (l.state = 'replied') then format('is %s, and its reply says otherwise', l.state)
       when (l.ended_at is null) <> (l.state = 'open') then format('is %s, and its time says otherwise', l.state)
-      when not exists (select from rowlock.lease x where x.id = l.id and x.epoch >= l.epoch)
-        and not exists (select from rowlock.outcome o where o.id = l.id and o.epoch >= l.epoch)
+      when (select count(*) from rowlock.lease x where x.id = l.id and x.epoch >= l.epoch) = 0
+        -- In the days since it was begun, which is nearly always enough.
         and (
-          exists (select from rowlock.lease x where x.id = l.id)
-          or exists (select from rowlock.ready r where r.id = l.id and r.epoch < l.epoch)
-          or exists (select from rowlock.waiting w where w.id = l.id and w.epoch < l.epoch)
-          or exists (select from rowlock.case_file c where c.id = l.id and c.epoch < l.epoch)
-          or exists (select from rowlock.outcome o where o.id = l.id)
-        )
+          select 1 from rowlock.outcome o where o.id = l.id and o.epoch >= l.epoch and o.ended_at >= l.begun_at limit 1
+        ) is null
+        and (select 1 from rowlock.outcome o where o.id = l.id and o.epoch >= l.epoch limit 1) is null
+        and (
+          (select count(*) from rowlock.lease x where x.id = l.id)
+          + (select count(*) from rowlock.ready r where r.id = l.id and r.epoch < l.epoch)
+          + (select count(*) from rowlock.waiting w where w.id = l.id and w.epoch < l.epoch)
+          + (select count(*) from rowlock.case_file c where c.id = l.id and c.epoch < l.epoch)
+          + (select count(*) from rowlock.outcome o where o.id = l.id and o.epoch < l.epoch)
+        ) > 0
       then format('is of epoch %s, which its job has not come to', l.epoch)
     end as what
-  from looked l left join rowlock.job j on j.id = l.id
+  from looked l
+  left join lateral (select x.id, x.uid from rowlock.job x where x.id = l.id limit 1) j on true
 ), broken as (
   select id as job, format('effect %s "%s" %s', no, name, what) as what from judged where what is not null
 )

@@ -8,8 +8,11 @@ with looked as materialized (
   select f.id, count(*) as times, (
     select count(*) from rowlock.audit a where a.id = f.id and a.verb = 'reopen'
   ) as reopened
-  from followed f left join rowlock.job j on j.id = f.id
-  where f.next > f.epoch and (f.outcome = 'retired' or (f.outcome = 'lost' and f.attempt >= j.attempts_max))
+  from followed f
+  where f.next > f.epoch and (
+    f.outcome = 'retired'
+    or (f.outcome = 'lost' and f.attempt >= (select max(j.attempts_max) from rowlock.job j where j.id = f.id))
+  )
   group by f.id
 ), broken as (
   select id as job, format('is %s since epoch %s, and has an outcome of epoch %s', outcome, epoch, next) as what

@@ -10,14 +10,15 @@ with kept as materialized (
 ), nowhere as materialized (
   select l.id, l.created_at
   from looked l
-  where not exists (select from rowlock.ready r where r.id = l.id)
-    and not exists (select from rowlock.lease x where x.id = l.id)
-    and not exists (select from rowlock.waiting w where w.id = l.id)
-    and not exists (select from rowlock.case_file c where c.id = l.id)
+  where (select count(*) from rowlock.ready r where r.id = l.id) = 0
+    and (select count(*) from rowlock.lease x where x.id = l.id) = 0
+    and (select count(*) from rowlock.waiting w where w.id = l.id) = 0
+    and (select count(*) from rowlock.case_file c where c.id = l.id) = 0
     -- In the days since it was enqueued, which is nearly always enough; the next step looks at all of them.
-    and not exists (
-      select from rowlock.outcome o
-      where o.id = l.id and o.ended_at >= l.created_at and o.outcome in ('done', 'cancelled'))
+    and (
+      select 1 from rowlock.outcome o
+      where o.id = l.id and o.ended_at >= l.created_at and o.outcome in ('done', 'cancelled') limit 1
+    ) is null
 ), broken as (
   select
     n.id as job,

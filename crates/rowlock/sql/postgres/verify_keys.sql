@@ -14,8 +14,8 @@ with kept as materialized (
       when count(*) over (partition by l.id) > 1 then 'is one of several of its job'
       when (l.hold = 'period') <> (l.expires_at is not null) then format('is held by %s, and its end says otherwise', l.hold)
       when l.made_at >= k.since
-        and not exists (select from rowlock.job j where j.id = l.id)
-        and not exists (select from rowlock.outcome o where o.id = l.id)
+        and (select count(*) from rowlock.job j where j.id = l.id) = 0
+        and (select 1 from rowlock.outcome o where o.id = l.id limit 1) is null
       then 'names a job that was never enqueued'
     end as what
   from looked l cross join kept k

@@ -8,7 +8,9 @@ with clock as materialized (
   select
     l.id as job,
     format('is leased to worker %s, silent for %s s', l.worker, extract(epoch from c.now - w.beat)::bigint) as what
-  from looked l join rowlock.worker w on w.id = l.worker cross join clock c
+  from looked l
+  cross join clock c
+  cross join lateral (select x.beat, x.lease_ms from rowlock.worker x where x.id = l.worker limit 1) w
   where w.beat < c.now - w.lease_ms * interval '2 milliseconds' - interval '1 minute'
 )
 select

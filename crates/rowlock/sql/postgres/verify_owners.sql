@@ -4,7 +4,7 @@ with looked as materialized (
   select id, worker from rowlock.lease order by id desc limit $2
 ), broken as (
   select l.id as job, format('is leased to worker %s, which is not registered', l.worker) as what
-  from looked l where not exists (select from rowlock.worker w where w.id = l.worker)
+  from looked l where (select count(*) from rowlock.worker w where w.id = l.worker) = 0
 )
 select
   (select count(*) from looked) as looked, (select count(*) < $2 from looked) as whole, (select count(*) from broken) as broken,

@@ -12,10 +12,10 @@ with looked as materialized (
   select distinct
     l.id,
     concat_ws(', ',
-      case when exists (select from rowlock.ready r where r.id = l.id) then 'ready' end,
-      case when exists (select from rowlock.waiting w where w.id = l.id) then 'waiting' end,
-      case when exists (select from rowlock.lease x where x.id = l.id) then 'leased' end,
-      case when exists (select from rowlock.case_file c where c.id = l.id) then 'case' end
+      case when (select count(*) from rowlock.ready r where r.id = l.id) > 0 then 'ready' end,
+      case when (select count(*) from rowlock.waiting w where w.id = l.id) > 0 then 'waiting' end,
+      case when (select count(*) from rowlock.lease x where x.id = l.id) > 0 then 'leased' end,
+      case when (select count(*) from rowlock.case_file c where c.id = l.id) > 0 then 'case' end
     ) as places
   from looked l
 ), broken as (

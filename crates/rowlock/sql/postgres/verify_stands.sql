@@ -33,9 +33,9 @@ with kept as materialized (
     or l.outcome in ('done', 'cancelled')
     or (l.place = 'case' and l.outcome <> 'retired' and not (l.outcome = 'lost' and l.attempt >= l.attempts_max))
     or (l.place <> 'case' and (l.outcome = 'retired' or (l.outcome = 'lost' and l.attempt >= l.attempts_max))
-      and not exists (select from rowlock.audit a where a.id = l.id and a.verb = 'reopen'))
-    or (l.last is null and exists (
-      select from rowlock.job j cross join kept k where j.id = l.id and j.created_at >= k.since))
+      and (select count(*) from rowlock.audit a where a.id = l.id and a.verb = 'reopen') = 0)
+    or (l.last is null
+      and (select max(j.created_at) from rowlock.job j where j.id = l.id) >= (select since from kept))
 )
 select
   (select count(*) from looked) as looked,

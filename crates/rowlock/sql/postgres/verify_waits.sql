@@ -11,8 +11,12 @@ with clock as materialized (
       when d.name is not null then format('waits for "%s", which was completed at %s', l.name, d.completed_at)
       else format('waits for "%s", though its limit was %s', l.name, l.limit_at)
     end as what
-  from looked l cross join clock c
-  left join rowlock.completion d on d.name = l.name and greatest(d.completed_at, l.since) < c.by
+  from looked l
+  cross join clock c
+  left join lateral (
+    select x.name, x.completed_at from rowlock.completion x
+    where x.name = l.name and greatest(x.completed_at, l.since) < c.by limit 1
+  ) d on true
   where d.name is not null or l.limit_at < c.by
 )
 select

@@ -1,4 +1,7 @@
 //! The audit of the invariants on PostgreSQL.
+//!
+//! Its statements look rows up by scalar subqueries and by lateral ones with a limit. The planner cannot make joins of
+//! these: where the statistics call a table empty that is not, a join would read all of it for every row.
 
 use std::time::Duration;
 
