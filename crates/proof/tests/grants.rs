@@ -14,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 
 use proof::bed::{postgres_servers, until};
 use rowlock::{
-    Counters, EffectFilter, Ended, Error, Fail, Hold, Job, JobFilter, Once, Resolution, State,
+    Counters, EffectFilter, Ended, Error, Fail, Hold, Job, JobFilter, Once, Resolution, State, VerifyLimits,
     postgres::{Ctx, Outcome, Rowlock, Staged, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -112,6 +112,8 @@ async fn the_operators(operator: &Rowlock, root: &mut PgConnection, lost: i64, r
     assert_eq!(look.cases(10).await.unwrap().len(), 1);
     let effects = look.effects(&EffectFilter::default()).await.unwrap();
     assert_eq!(effects.len(), 22);
+    let seen = look.verify(&VerifyLimits::default()).await.unwrap();
+    assert!(seen.holds(), "{seen:?}");
     script(root, "update rowlock.effect set state = 'uncertain'")
         .await
         .unwrap();

@@ -36,6 +36,7 @@ mod state;
 mod token;
 mod transition;
 mod verify;
+mod verify_load;
 mod verify_log;
 mod wait;
 mod worker;

@@ -14,7 +14,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// A rig and its tables; as `new`, with a plain handler for notes, and one for others that gives up on them.
 pub(super) struct Rigged {
     pub(super) rig: TestRig,
-    tables: String,
+    pub(super) tables: String,
 }
 
 impl Rigged {

@@ -24,7 +24,7 @@ const NOBODYS: [&str; 12] = [
 ];
 
 /// What is another role's part.
-const FORBIDDEN: [(&str, &str, &str); 43] = [
+const FORBIDDEN: [(&str, &str, &str); 45] = [
     (PRODUCER, "claim", sql!("claim")),
     (PRODUCER, "settle", sql!("settle")),
     (PRODUCER, "settle_one", sql!("settle_one")),
@@ -36,6 +36,8 @@ const FORBIDDEN: [(&str, &str, &str); 43] = [
     (PRODUCER, "reopen", sql!("reopen")),
     (PRODUCER, "partitions", sql!("partitions")),
     (PRODUCER, "effect_begin", sql!("effect_begin")),
+    (PRODUCER, "verify", sql!("verify_uids")),
+    (WORKER, "verify", sql!("verify_endings")),
     (WORKER, "reopen", sql!("reopen")),
     (WORKER, "effect_resolve", sql!("effect_resolve")),
     (WORKER, "an effect's key", "update rowlock.effect set key = 'mine'"),
