@@ -263,10 +263,15 @@ async fn waits_that_nobody_ends_are_late(bed: &Bed) {
     let jobs = history(bed).await;
     let id = jobs.waits;
     let long = minutes(bed, 16);
-    let damage = format!("update rowlock.waiting set limit_at = since - {long} where id = {id}");
+    bed.run(&format!(
+        "update rowlock.waiting set limit_at = since - {long} where id = {id}"
+    ))
+    .await;
+    assert!(verify(bed).await.holds(), "over when it began, a moment ago");
+    let damage = format!("update rowlock.waiting set since = since - {long} where id = {id}");
     breaks(bed, &damage, &[Invariant::Waits], Some(id), "though its limit was").await;
     let mend = format!(
-        "update rowlock.waiting set limit_at = null, since = since - {long};
+        "update rowlock.waiting set limit_at = null;
          insert into rowlock.completion (name, completed_at) select 'name', since + {} from rowlock.waiting",
         minutes(bed, 10)
     );

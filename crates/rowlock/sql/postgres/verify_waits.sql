@@ -17,7 +17,8 @@ with clock as materialized (
     select x.name, x.completed_at from rowlock.completion x
     where x.name = l.name and greatest(x.completed_at, l.since) < c.by limit 1
   ) d on true
-  where d.name is not null or l.limit_at < c.by
+  -- A limit may have been over when the wait began.
+  where d.name is not null or (l.limit_at < c.by and l.since < c.by)
 )
 select
   (select count(*) from looked) as looked, (select count(*) < $2 from looked) as whole, (select count(*) from broken) as broken,

@@ -11,7 +11,8 @@ with looked as materialized (
     ) as what
   from looked l
   left join rowlock_completion d on d.name = l.name and max(d.completed_at, l.since) < ?3 - 15 * 60 * 1000000
-  where d.name is not null or l.limit_at < ?3 - 15 * 60 * 1000000
+  -- A limit may have been over when the wait began.
+  where d.name is not null or max(l.limit_at, l.since) < ?3 - 15 * 60 * 1000000
 )
 select
   (select count(*) from looked) as looked, (select count(*) < ?2 from looked) as whole, (select count(*) from broken) as broken,
