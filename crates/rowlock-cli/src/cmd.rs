@@ -14,6 +14,7 @@ pub(crate) mod reopen;
 pub(crate) mod rollout;
 pub(crate) mod status;
 mod tables;
+pub(crate) mod verify;
 
 use std::{str::FromStr, time::Duration};
 
@@ -83,6 +84,8 @@ pub(crate) enum Command {
     Complete(complete::Args),
     /// Enqueues a job by its kind and JSON payload
     Enqueue(enqueue::Args),
+    /// Looks whether the invariants hold; exits with 3 when one is broken
+    Verify(verify::Args),
 }
 
 impl Place {

@@ -74,6 +74,7 @@ async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
         Command::Rollout(args) => cmd::rollout::run(&place, args).await?,
         Command::Complete(args) => cmd::complete::run(&place, args).await?,
         Command::Enqueue(args) => cmd::enqueue::run(&place, args).await?,
+        Command::Verify(args) => return cmd::verify::run(&place, args).await,
     }
     Ok(ExitCode::SUCCESS)
 }

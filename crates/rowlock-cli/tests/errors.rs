@@ -19,6 +19,7 @@ fn a_missing_schema_names_the_command_that_makes_it() {
         &["inspect", "1"],
         &["reopen", "1"],
         &["enqueue", "k", "{}"],
+        &["verify"],
     ] {
         let expected = "error: no rowlock schema here, this binary needs schema 8; run `rowlock migrate`\n";
         assert_eq!(file.refused(args), expected, "{args:?}");

@@ -133,7 +133,7 @@ impl Drop for Database {
 }
 
 /// Runs one statement; gives its first column.
-fn sql(url: &str, sql: &str) -> Vec<String> {
+pub(crate) fn sql(url: &str, sql: &str) -> Vec<String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
