@@ -276,7 +276,13 @@ async fn lose(bed: &Bed, jobs: usize) -> Vec<i64> {
             cx.done().ok()
         }
     };
-    vanish(bed.hasty_worker().staged(hang), async move { begun.notified().await }).await;
+    let worker = bed.hasty_worker().prefetch(jobs).staged(hang);
+    let counters = worker.counters();
+    let taken = async move {
+        begun.notified().await;
+        until("all of them to be taken", async || counters.claimed() >= jobs as u64).await;
+    };
+    vanish(worker, taken).await;
     ids
 }
 
@@ -311,6 +317,26 @@ async fn jobs_that_must_run_alone_do_not_stop_the_others_behind_a_long_handler(b
     }
 }
 
+/// Clearing the hands takes longer than such a job does: one at a time, they would wait until all the others are through.
+async fn many_left_by_a_dead_worker_are_done_before_a_long_line_of_others(bed: &Bed) {
+    const LEFT: usize = 60;
+    let alone = lose(bed, LEFT).await;
+    let others = (0..4_000).map(|n| Other { n });
+    bed.rowlock.enqueue_all_now(others).await.unwrap();
+    let a_while = |cx: Staged, _job: Other| async move {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        cx.done().ok()
+    };
+    let running = Running::start(bed.hasty_worker().staged(a_while).atomic(note));
+    all_finished(bed, &alone).await;
+    let left = bed.count("select count(*) from rowlock.ready where not alone").await;
+    running.stop().await;
+    assert!(left > 0, "the others were done first");
+    for id in alone {
+        assert_eq!(bed.ends(id).await, [Ended::Lost, Ended::Done]);
+    }
+}
+
 async fn a_prefetch_beyond_reason_is_refused_with_a_sentence(bed: &Bed) {
     let with = |jobs| bed.worker().prefetch(jobs).atomic(note).run_until(async {});
     match with(10_001).await {
@@ -332,6 +358,7 @@ mod tests {
         a_handler_that_panics_while_it_is_dropped_at_its_time_limit_is_retried,
         a_handler_that_panics_while_it_is_dropped_after_the_grace_is_not_left_leased,
         jobs_that_must_run_alone_do_not_stop_the_others_behind_a_long_handler,
+        many_left_by_a_dead_worker_are_done_before_a_long_line_of_others,
         a_prefetch_beyond_reason_is_refused_with_a_sentence,
     );
 }

@@ -26,8 +26,11 @@ use crate::{
 
 /// How often a worker with free hands looks for jobs that must run alone, and how long such a job may have been due
 /// before a busy worker clears its hands for it.
-const ALONE_EVERY: Duration = Duration::from_secs(2);
-const ALONE_PATIENCE: Duration = Duration::from_secs(2);
+const ALONE_EVERY: Duration = Duration::from_secs(1);
+const ALONE_PATIENCE: Duration = Duration::from_secs(1);
+/// How long such jobs may follow one another once the hands are clear. A worker that dies may leave hundreds, and clearing
+/// the hands takes longer than most of them do.
+const ALONE_SERIES: Duration = Duration::from_secs(1);
 
 /// Puts claimed jobs in line for a slot of their queue.
 pub(crate) type Dispatch = Box<dyn Fn(Vec<Claimed>, &Arc<Session>) + Send + Sync>;
@@ -61,6 +64,8 @@ pub(crate) struct State {
     busy_look: bool,
     /// The job that runs alone here, since when.
     alone: Option<(Token, Instant)>,
+    /// Since when such jobs run here one after the other.
+    series: Option<Instant>,
     failing: Duration,
 }
 
@@ -77,6 +82,7 @@ impl State {
             clearing: None,
             busy_look: false,
             alone: None,
+            series: None,
             failing: Duration::ZERO,
         }
     }
@@ -245,43 +251,61 @@ impl Claimer {
                 // One that has lived longer than a lease did not kill its worker at once; others may join it.
                 return since.elapsed() < lease && self.wait_for_room().await;
             }
-            // The others get as much time as it took, unless they have no use for it.
             self.state.alone = None;
+            let series = *self.state.series.get_or_insert(since);
+            if series.elapsed() < ALONE_SERIES && self.shared.in_the_way() == 0 {
+                let open = self.open();
+                if self.claim_alone(session, &open).await {
+                    return true;
+                }
+            }
+            // The others get as much time as these took, unless they have no use for it.
+            self.state.series = None;
             self.state.resting = true;
-            self.state.alone_at = Some(Instant::now() + since.elapsed().min(lease));
+            self.state.alone_at = Some(Instant::now() + series.elapsed().min(lease));
+        }
+        if let Some(since) = self.state.clearing {
+            if self.shared.in_the_way() > 0 && since.elapsed() < lease {
+                return self.wait_for_room().await;
+            }
+            self.state.clearing = None;
+            let open = self.open();
+            return self.claim_alone(session, &open).await;
         }
         let now = Instant::now();
         if self.state.alone_at.is_some_and(|at| now < at) {
-            return self.state.clearing.is_some() && self.wait_for_room().await;
+            return false;
         }
         self.state.alone_at = Some(now + ALONE_EVERY);
         self.state.resting = false;
-        let in_the_way = self.shared.in_the_way();
-        self.state.busy_look = in_the_way > 0;
-        let patience = if in_the_way == 0 {
-            Duration::ZERO
-        } else {
-            ALONE_PATIENCE
+        let busy = self.shared.in_the_way() > 0;
+        self.state.busy_look = busy;
+        let (queues, patience) = match busy {
+            true => (self.clearable(), ALONE_PATIENCE),
+            false => (self.open(), Duration::ZERO),
         };
-        let open = self.open();
-        let lanes = self.planner.lanes_of(&open);
+        let lanes = self.planner.lanes_of(&queues);
         let due = !lanes.is_empty() && matches!(self.shared.store.alone_due(&lanes, patience).await, Ok(true));
-        if !due {
-            self.state.clearing = None;
-            return false;
-        }
-        let clearing = *self.state.clearing.get_or_insert(now);
-        if in_the_way > 0 && clearing.elapsed() < lease {
+        if due && busy {
+            // Nothing new is claimed until the hands are clear.
+            self.state.clearing = Some(now);
             return true;
         }
-        self.state.clearing = None;
-        self.claim_alone(session, &open).await
+        due && self.claim_alone(session, &queues).await
     }
 
     /// Queues in which a job could start now.
     fn open(&self) -> Vec<i64> {
         let open = self.queues.iter().filter(|queue| queue.taken() < queue.concurrency);
         open.map(|queue| queue.queue_no).collect()
+    }
+
+    /// Queues in which a job could start once the hands are clear: a line of others does not matter, handlers that go on
+    /// for long do.
+    fn clearable(&self) -> Vec<i64> {
+        let long = |queue: &Turnover| self.shared.long_at_it(queue.queue_no);
+        let clearable = self.queues.iter().filter(|queue| long(queue) < queue.concurrency);
+        clearable.map(|queue| queue.queue_no).collect()
     }
 
     async fn wait_for_room(&mut self) -> bool {

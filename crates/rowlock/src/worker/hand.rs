@@ -146,6 +146,10 @@ impl InHand {
         self.over.store(false, Ordering::Relaxed);
     }
 
+    fn is_long(&self, lease: Duration) -> bool {
+        lock(&self.started).is_some_and(|at| at.elapsed() >= lease)
+    }
+
     pub(crate) fn took(&self) -> Duration {
         lock(&self.started).map(|at| at.elapsed()).unwrap_or_default()
     }
@@ -332,8 +336,14 @@ impl Shared {
     /// Jobs that a job which must run alone should wait for: those not started yet or not long at it.
     pub(crate) fn in_the_way(&self) -> usize {
         let lease = self.timing.lease;
-        let long = |job: &InHand| lock(&job.started).is_some_and(|at| at.elapsed() >= lease);
-        lock(&self.hand).values().filter(|job| !long(job)).count()
+        lock(&self.hand).values().filter(|job| !job.is_long(lease)).count()
+    }
+
+    /// Jobs of this queue that are long at it.
+    pub(crate) fn long_at_it(&self, queue_no: i64) -> usize {
+        let lease = self.timing.lease;
+        let long = |job: &&Arc<InHand>| job.queue.queue_no == queue_no && job.is_long(lease);
+        lock(&self.hand).values().filter(long).count()
     }
 
     /// How long a claimed job may wait for a slot here, while another worker may have one.
