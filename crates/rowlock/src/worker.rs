@@ -16,12 +16,16 @@ mod settler;
 pub(crate) mod turnover;
 mod watch;
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{
+    future::Future,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use self::running::Running;
 use crate::{
     backoff::Backoff,
-    error::{Error, Result},
+    error::{Error, Result, code_of},
     event::{Counters, Event, Listener},
     handle::{Batch, Ctx, Outcome, Staged, Tx, atomic::Handler},
     job::{Job, check_name},
@@ -33,6 +37,9 @@ use crate::{
 
 /// Connections for handlers unless told otherwise.
 const CONNECTIONS_MAX: usize = 20;
+
+/// How long a worker waits at its start for a database that does not answer or is not ready.
+const START_PATIENCE: Duration = Duration::from_secs(15);
 
 /// A worker process in the making: queues, handlers, state, timing. `run_until` runs it.
 pub struct Worker<A, DB: Backend> {
@@ -311,17 +318,30 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
     }
 }
 
-/// A connection cut at the very start is no reason to give up; a database that stays away is.
+/// A connection cut at the very start is no reason to give up, nor is a database that is about to be back; one that stays
+/// away is, and so is one that says no.
 async fn patiently<F: Future<Output = Result<()>>>(mut start: impl FnMut() -> F) -> Result<()> {
     const TRIES: u32 = 5;
-    for _ in 1..TRIES {
+    let (began, mut tries, mut wait) = (Instant::now(), 1, Duration::from_millis(200));
+    loop {
         match start().await {
-            Err(Error::Database { doing, source }) => {
+            Err(Error::Database { doing, source })
+                if tries < TRIES || (is_passing(&source) && began.elapsed() < START_PATIENCE) =>
+            {
                 tracing::warn!(error = %source, "{doing} failed at the start; trying again");
-                tokio::time::sleep(Duration::from_millis(200)).await;
+                tokio::time::sleep(wait).await;
+                tries += 1;
+                wait = (wait * 5 / 4).min(Duration::from_secs(1));
             }
             result => return result,
         }
     }
-    start().await
+}
+
+/// Nobody answers, or the server is starting, stopping or out of room or connections.
+fn is_passing(error: &sqlx::Error) -> bool {
+    let code = code_of(error).unwrap_or_default();
+    matches!(error, sqlx::Error::Io(_))
+        || ["08", "53", "57P"].iter().any(|class| code.starts_with(class))
+        || ["5", "13"].contains(&code.as_str())
 }
