@@ -38,6 +38,8 @@ pub enum Event {
         kind: String,
         /// Which attempt.
         attempt: i32,
+        /// Which lease of it, counted over all its attempts, deferred and released ones too.
+        epoch: i64,
         /// How it ended.
         ended: Ended,
         /// Done, but without its effect.
@@ -55,11 +57,15 @@ pub enum Event {
         kind: String,
         /// Which attempt.
         attempt: i32,
+        /// Which lease of it, counted over all its attempts, deferred and released ones too.
+        epoch: i64,
     },
     /// The answer to a commit, or to what was sent together with it, was an error or none, and what happened was looked up.
     CommitResolved {
         /// The job.
         id: i64,
+        /// Which lease of it, counted over all its attempts, deferred and released ones too.
+        epoch: i64,
         /// Whether it had committed.
         committed: bool,
     },
@@ -328,6 +334,7 @@ mod tests {
                 id: 1,
                 kind: "k".into(),
                 attempt: 1,
+                epoch: 1,
                 ended,
                 skipped: None,
                 took: Duration::ZERO,

@@ -12,6 +12,39 @@ macro_rules! point {
 
 pub(crate) use point;
 
+/// Whether this process is to have this known bug, which the proof must then catch.
+macro_rules! mutant {
+    ($name:literal) => {{
+        #[cfg(rowlock_faults)]
+        {
+            $crate::fault::is_mutant($name)
+        }
+        #[cfg(not(rowlock_faults))]
+        {
+            false
+        }
+    }};
+}
+
+pub(crate) use mutant;
+
+#[cfg(rowlock_faults)]
+pub(crate) fn is_mutant(name: &str) -> bool {
+    static MUTANT: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
+    MUTANT
+        .get_or_init(|| std::env::var("ROWLOCK_MUTANT").ok())
+        .as_deref()
+        .is_some_and(|mutant| mutant == name)
+}
+
+/// A statement's text: the one of the same name in the folder `ROWLOCK_MUTANT_SQL`, if there is one.
+#[cfg(rowlock_faults)]
+pub(crate) fn statement(name: &str, text: &'static str) -> std::borrow::Cow<'static, str> {
+    let folder = std::env::var_os("ROWLOCK_MUTANT_SQL").map(std::path::PathBuf::from);
+    let other = folder.and_then(|folder| std::fs::read_to_string(folder.join(name).with_extension("sql")).ok());
+    other.map_or(text.into(), Into::into)
+}
+
 #[cfg(rowlock_faults)]
 pub(crate) fn hit(name: &str) {
     use std::{

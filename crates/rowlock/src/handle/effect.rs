@@ -20,7 +20,7 @@ use super::{Fail, journal::Effects};
 use crate::{
     effect::{Begun, CallEnd, EffectState, Intent, Known, Noted, OnUnknown, Policy, Verdict},
     error::Result,
-    fault::point,
+    fault::{mutant, point},
     key::Fingerprint,
 };
 
@@ -225,6 +225,14 @@ enum Start<T> {
 }
 
 impl<T: Serialize + DeserializeOwned> Effect<'_, T> {
+    fn key(&self) -> EffectKey {
+        let attempt = &self.effects.attempt;
+        if mutant!("attempt in the effect key") {
+            return EffectKey(format!("{}:{}:{}", attempt.uid, self.name, attempt.attempt));
+        }
+        EffectKey::new(attempt.uid, &self.name)
+    }
+
     /// Refuses what would be wrong on every attempt.
     fn intent(&mut self) -> std::result::Result<Intent, Fail> {
         self.effects.claim_name(&self.name)?;
@@ -232,7 +240,7 @@ impl<T: Serialize + DeserializeOwned> Effect<'_, T> {
         Ok(Intent {
             token: self.effects.attempt.token,
             name: self.name.clone(),
-            key: EffectKey::new(self.effects.attempt.uid, &self.name).into(),
+            key: self.key().into(),
             policy: self.policy,
             fingerprint: fingerprint.map_err(|error| Fail::retire(format!("effect {:?}: {error}", self.name)))?,
             limit: self.limit.unwrap_or(self.effects.time_limit).min(LIMIT_MAX),

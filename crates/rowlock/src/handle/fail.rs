@@ -5,6 +5,7 @@ use std::{error::Error as StdError, time::Duration};
 use crate::{
     error::{Handled, Meaning, Undone, code_of, sqlstate},
     event::Skipped,
+    fault::mutant,
 };
 
 /// The longest error text that is stored.
@@ -152,7 +153,7 @@ fn wrote_in_prepare(error: &(dyn StdError + 'static)) -> bool {
 
 /// Error text that every database can store: no NUL, bounded, cut at a character.
 pub(crate) fn clean(text: String) -> String {
-    let mut text = if text.contains('\0') {
+    let mut text = if text.contains('\0') && !mutant!("NUL kept in errors") {
         text.replace('\0', "\u{2400}")
     } else {
         text

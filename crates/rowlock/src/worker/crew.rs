@@ -67,6 +67,7 @@ impl<DB: Backend> Crew<DB> {
                 resolved: Box::new(move |token, committed| {
                     events.emit(Event::CommitResolved {
                         id: token.id,
+                        epoch: token.epoch,
                         committed,
                     });
                 }),

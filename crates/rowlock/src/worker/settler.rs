@@ -168,6 +168,7 @@ pub(crate) fn settled(shared: &Shared, job: &InHand, ended: Ended, skipped: Opti
         id: job.token.id,
         kind: job.kind.clone(),
         attempt: job.ending.attempt,
+        epoch: job.token.epoch,
         ended,
         skipped,
         took: job.took(),
@@ -189,5 +190,6 @@ pub(crate) fn lost(shared: &Shared, job: &InHand) {
         id: job.token.id,
         kind: job.kind.clone(),
         attempt: job.ending.attempt,
+        epoch: job.token.epoch,
     });
 }

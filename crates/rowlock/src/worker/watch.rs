@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     event::Event,
+    fault::mutant,
     handle::Fail,
     lease::WorkerId,
     recover,
@@ -113,7 +114,7 @@ async fn look(shared: &Arc<Shared>, store: &Arc<dyn Store>) {
         every.tick().await;
         let now = Instant::now();
         let session = shared.session();
-        if shared.lease_ending(now) && !session.cut.is_cancelled() {
+        if shared.lease_ending(now) && !session.cut.is_cancelled() && !mutant!("failed beats ignored") {
             session.end(Cut::LeaseEnding);
             tracing::warn!(worker = %session.worker, "the lease could not be renewed in time; handlers were stopped");
             shared.emit(Event::CutOff);
@@ -139,7 +140,9 @@ async fn end_hung(shared: Arc<Shared>, store: Arc<dyn Store>, job: Arc<InHand>, 
             Err(error) => tracing::warn!(%error, job = job.token.id, "a hung handler's backend could not be ended"),
         }
     }
-    job.end(Cut::TimeLimit);
+    if !mutant!("overdue handler runs on") {
+        job.end(Cut::TimeLimit);
+    }
     let settlement = match committed {
         true => job.ending.retired(format!("{COMMITTED}; then: {problem}")),
         false => job.ending.failed(Fail::retry(problem)),
@@ -181,6 +184,7 @@ async fn recover_always(shared: &Shared, store: &dyn Store) {
                     });
                 }
             }
+            Err(_) if mutant!("recovery gives up") => return std::future::pending().await,
             Err(error) => tracing::warn!(%error, "recovery failed; trying again"),
         }
     }

@@ -22,7 +22,7 @@ macro_rules! statements {
                 check_schema(schema)?;
                 Ok(Sql {
                     schema: schema.into(),
-                    $($name: text(schema, include_str!(concat!("../../../sql/postgres/", stringify!($name), ".sql"))),)*
+                    $($name: text(schema, stringify!($name), include_str!(concat!("../../../sql/postgres/", stringify!($name), ".sql"))),)*
                 })
             }
 
@@ -137,7 +137,12 @@ pub fn in_schema(schema: &str, text: &str) -> String {
     text.replace("rowlock.", &format!("{schema}."))
 }
 
-fn text(schema: &str, text: &'static str) -> SqlStr {
+fn text(schema: &str, name: &str, text: &'static str) -> SqlStr {
+    #[cfg(rowlock_faults)]
+    if let std::borrow::Cow::Owned(text) = crate::fault::statement(name, text) {
+        return AssertSqlSafe(in_schema(schema, &text)).into_sql_str();
+    }
+    let _ = name;
     if schema == "rowlock" {
         return SqlStr::from_static(text);
     }
