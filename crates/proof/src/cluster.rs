@@ -32,6 +32,7 @@ pub struct Cluster {
     owner: Option<(u32, u32)>,
     port: u16,
     keeper: Option<Child>,
+    settings: Vec<String>,
     folder: tempfile::TempDir,
 }
 
@@ -41,17 +42,26 @@ impl Cluster {
     /// # Errors
     /// No server was found, or it does not start.
     pub async fn start() -> Result<Cluster> {
+        Cluster::start_in(&std::env::temp_dir(), &["max_connections=100"]).await
+    }
+
+    /// The same in a new folder under this one, with these settings.
+    ///
+    /// # Errors
+    /// As [`Cluster::start`].
+    pub async fn start_in(parent: &Path, settings: &[&str]) -> Result<Cluster> {
         let (bin_dir, major) = find()?;
         // PostgreSQL does not run as root, and who it runs as must reach its folder.
         let folder = tempfile::Builder::new()
             .permissions(Permissions::from_mode(0o755))
-            .tempdir()?;
+            .tempdir_in(parent)?;
         let mut cluster = Cluster {
             bin_dir,
             major,
             owner: owner()?,
             port: TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port(),
             keeper: None,
+            settings: settings.iter().map(|setting| (*setting).to_owned()).collect(),
             folder,
         };
         cluster.initdb()?;
@@ -83,6 +93,88 @@ impl Cluster {
     /// # Errors
     /// It does not start.
     pub async fn resume(&mut self) -> Result<()> {
+        self.launch()?;
+        if self.accepts(START_LIMIT).await {
+            return Ok(());
+        }
+        bail!(
+            "postgres did not start:\n{}",
+            std::fs::read_to_string(self.log()).unwrap_or_default()
+        );
+    }
+
+    /// Starts it whatever state it is in, as often as it takes: after a kill, what is left of the old server may be in the
+    /// way for a moment, and after a full disk it may have given up by itself.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn revive(&mut self) -> Result<()> {
+        let started = Instant::now();
+        while started.elapsed() < START_LIMIT {
+            if self.accepts(Duration::from_millis(100)).await {
+                return Ok(());
+            }
+            if !self.is_alive() {
+                if self.keeper.is_some() {
+                    self.crash()?;
+                }
+                self.launch()?;
+            }
+            self.accepts(Duration::from_secs(1)).await;
+        }
+        bail!(
+            "postgres did not come back:\n{}",
+            std::fs::read_to_string(self.log()).unwrap_or_default()
+        );
+    }
+
+    /// Writes all that is in its database to a file.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub fn dump(&self, to: &Path) -> Result<()> {
+        let mut command = self.command(&self.bin_dir.join("pg_dump"));
+        let output = command
+            .args(["--dbname", &self.server().url])
+            .stdout(File::create(to)?)
+            .output()?;
+        ensure!(
+            output.status.success(),
+            "pg_dump: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(())
+    }
+
+    /// The process id of the server, if it is there.
+    pub fn pid(&self) -> Option<i32> {
+        let text = std::fs::read_to_string(self.data().join("postmaster.pid")).ok()?;
+        text.lines().next()?.trim().parse().ok()
+    }
+
+    fn is_alive(&self) -> bool {
+        self.pid()
+            .is_some_and(|pid| Path::new(&format!("/proc/{pid}/exe")).read_link().is_ok())
+    }
+
+    /// Whether it accepts a connection within this time.
+    async fn accepts(&self, limit: Duration) -> bool {
+        let started = Instant::now();
+        loop {
+            let connecting = PgConnection::connect(&self.server().url);
+            if let Ok(Ok(conn)) = tokio::time::timeout(Duration::from_secs(5), connecting).await {
+                // It is there, whatever becomes of the goodbye.
+                let _ = conn.close().await;
+                return true;
+            }
+            if started.elapsed() >= limit {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    fn launch(&mut self) -> Result<()> {
         let log = File::options().create(true).append(true).open(self.log())?;
         let mut command = self.command(Path::new("/bin/sh"));
         command
@@ -90,28 +182,16 @@ impl Cluster {
             .arg(self.bin_dir.join("postgres"))
             .arg("-D")
             .arg(self.data());
-        for setting in [
-            "listen_addresses=127.0.0.1",
-            "unix_socket_directories=",
-            "max_connections=100",
-            "fsync=on",
-        ] {
+        for setting in ["listen_addresses=127.0.0.1", "unix_socket_directories=", "fsync=on"] {
+            command.args(["-c", setting]);
+        }
+        for setting in &self.settings {
             command.args(["-c", setting]);
         }
         command.args(["-c", &format!("port={}", self.port)]);
         command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
         self.keeper = Some(command.spawn().context("could not start postgres")?);
-        let started = Instant::now();
-        while started.elapsed() < START_LIMIT {
-            if let Ok(conn) = PgConnection::connect(&self.server().url).await {
-                return Ok(conn.close().await?);
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        bail!(
-            "postgres did not start:\n{}",
-            std::fs::read_to_string(self.log()).unwrap_or_default()
-        );
+        Ok(())
     }
 
     fn initdb(&self) -> Result<()> {

@@ -5,6 +5,7 @@
 //! say how many ran where.
 
 pub mod bed;
+pub mod chaos;
 pub mod cluster;
 pub mod provider;
 pub mod proxy;

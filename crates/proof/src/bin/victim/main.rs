@@ -121,7 +121,7 @@ pub(crate) fn print(event: &Event, quiet: bool) {
             json!({"event": "settled", "id": id, "attempt": attempt, "ended": ended.as_str(), "error": error})
         }
         Event::LeaseLost { id, attempt, .. } => json!({"event": "lease_lost", "id": id, "attempt": attempt}),
-        Event::CommitResolved { id, committed } => {
+        Event::CommitResolved { id, committed, .. } => {
             json!({"event": "commit_resolved", "id": id, "committed": committed})
         }
         Event::Expired {

@@ -1,0 +1,179 @@
+//! What happens to worker processes: killed anywhere and at every named point, frozen past their lease, told to stop.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::Deck;
+use crate::chaos::{fleet, ground::Ground, log::now_ms};
+
+/// Every named point that a rower passes.
+pub const POINTS: [&str; 15] = [
+    "after-claim",
+    "before-handler",
+    "before-effect",
+    "after-intent",
+    "before-reply",
+    "after-reply",
+    "before-settle",
+    "before-commit",
+    "after-commit",
+    "before-failure",
+    "before-batch",
+    "after-batch",
+    "in-batch",
+    "before-commit",
+    "after-commit",
+];
+
+/// How long a process may take to get to its point. Some are passed seldom.
+const POINT_LIMIT: Duration = Duration::from_secs(6);
+
+#[derive(Clone, Copy)]
+enum Card {
+    Kill,
+    KillAtPoint,
+    KillProducer,
+    Stop,
+}
+
+/// The kinds that this lane deals.
+pub const KINDS: [&str; 6] = [
+    "kill",
+    "kill at a point",
+    "kill a producer",
+    "freeze",
+    "stop, short grace",
+    "stop, long grace",
+];
+
+/// One fault after the other until it is enough.
+///
+/// # Errors
+/// A process could not be started or ended.
+pub async fn lane(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut deck = Deck::new(&[
+        (Card::Kill, 4),
+        (Card::KillAtPoint, 4),
+        (Card::KillProducer, 1),
+        (Card::Stop, 2),
+    ]);
+    let mut points = Deck::new(&POINTS.map(|point| (point, 1)));
+    while ground.pause(gap.mul_f64(0.5 + random.f64())).await {
+        match deck.deal(&mut random) {
+            Some(Card::Kill) => kill(ground, &mut random).await?,
+            Some(Card::KillAtPoint) => kill_at_point(ground, &mut random, &mut points).await?,
+            Some(Card::KillProducer) => kill_producer(ground, &mut random).await?,
+            Some(Card::Stop) => stop(ground, &mut random).await?,
+            None => break,
+        }
+    }
+    Ok(())
+}
+
+/// One worker after the other stands still for longer than its lease.
+///
+/// # Errors
+/// The system refused.
+pub async fn freezes(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    while ground.pause(gap.mul_f64(0.5 + random.f64())).await {
+        freeze(ground, &mut random).await?;
+    }
+    Ok(())
+}
+
+async fn kill(ground: &Ground, random: &mut fastrand::Rng) -> Result<()> {
+    let mut fleet = ground.fleet.lock().await;
+    if let Some(at) = fleet.any_worker(random) {
+        let when = fleet.rower(at).kill()?;
+        let name = fleet.rower(at).name.clone();
+        ground.record().deaths.push((name, when));
+        ground.count("kill", 1);
+    }
+    Ok(())
+}
+
+async fn kill_producer(ground: &Ground, random: &mut fastrand::Rng) -> Result<()> {
+    let mut fleet = ground.fleet.lock().await;
+    if let Some(at) = fleet.any_producer(random) {
+        fleet.rower(at).kill()?;
+        ground.count("kill a producer", 1);
+    }
+    Ok(())
+}
+
+/// Starts one more worker that stops at a point, and kills it there.
+async fn kill_at_point(ground: &Ground, random: &mut fastrand::Rng, points: &mut Deck<&'static str>) -> Result<()> {
+    let Some(point) = points.deal(random) else {
+        return Ok(());
+    };
+    let at = ground.fleet.lock().await.start_at(0, point)?;
+    fleet::up(&ground.fleet, at).await?;
+    let started = Instant::now();
+    let stands = format!("at {point}");
+    let there = loop {
+        let mut fleet = ground.fleet.lock().await;
+        let rower = fleet.rower(at);
+        if rower.says(&stands) || rower.is_gone() || started.elapsed() > POINT_LIMIT {
+            break rower.says(&stands);
+        }
+        drop(fleet);
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    let mut fleet = ground.fleet.lock().await;
+    if !fleet.rower(at).is_gone() {
+        let when = fleet.rower(at).kill()?;
+        let name = fleet.rower(at).name.clone();
+        ground.record().deaths.push((name, when));
+        ground.count(if there { "kill at a point" } else { "kill" }, 1);
+    }
+    Ok(())
+}
+
+/// Stands still for longer than its lease, then goes on as if nothing had happened.
+async fn freeze(ground: &Ground, random: &mut fastrand::Rng) -> Result<()> {
+    let (at, since) = {
+        let mut fleet = ground.fleet.lock().await;
+        let Some(at) = fleet.any_worker(random) else {
+            return Ok(());
+        };
+        (at, fleet.rower(at).freeze()?)
+    };
+    ground.count("freeze", 1);
+    // Never less than it takes: a freeze that is cut short would show nothing.
+    tokio::time::sleep(ground.lease.mul_f64(1.1 + random.f64())).await;
+    let mut fleet = ground.fleet.lock().await;
+    if !fleet.rower(at).is_gone() {
+        fleet.rower(at).thaw(since)?;
+    }
+    Ok(())
+}
+
+async fn stop(ground: &Ground, random: &mut fastrand::Rng) -> Result<()> {
+    let (at, grace, direct) = {
+        let mut fleet = ground.fleet.lock().await;
+        let Some(at) = fleet.any_worker(random) else {
+            return Ok(());
+        };
+        fleet.rower(at).terminate()?;
+        let (grace, url) = fleet.manners(at);
+        (at, grace, url == ground.url)
+    };
+    let (since, started) = (now_ms(), Instant::now());
+    let long = grace >= Duration::from_secs(2);
+    ground.count(if long { "stop, long grace" } else { "stop, short grace" }, 1);
+    let limit = grace + Duration::from_secs(30);
+    while started.elapsed() < limit && !ground.fleet.lock().await.rower(at).is_gone() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let took = now_ms() - since;
+    let mut record = ground.record();
+    let disturbed = record.outages.iter().any(|(_, to)| *to >= since);
+    // Behind a network that holds everything back nobody can hand anything back.
+    if direct && !disturbed {
+        record.hand_backs_ms.push((took - grace.as_millis() as i64).max(0));
+    }
+    Ok(())
+}

@@ -1,0 +1,214 @@
+//! Where a run takes place: the database with what is before and below it, and what its faults share.
+
+use std::{
+    path::Path,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+
+use super::{
+    fleet::{Fleet, Halt},
+    history::Faults,
+    log::now_ms,
+    volume::Volume,
+};
+use crate::{cluster::Cluster, proxy::Proxy};
+
+/// Errors of recovery's own keep it from judging for about as long; what is measured after a fault waits for that.
+const AFTERMATH_MS: i64 = 2_500;
+
+/// Settings of the server under test: enough connections for all, few enough to be used up.
+const SETTINGS: [&str; 6] = [
+    "max_connections=160",
+    "log_min_messages=fatal",
+    "log_min_error_statement=panic",
+    "max_wal_size=512MB",
+    "shared_buffers=256MB",
+    "autovacuum_naptime=10s",
+];
+
+/// The database under test.
+pub enum Site {
+    /// A server of the run's own.
+    Postgres {
+        /// The server.
+        cluster: Box<tokio::sync::Mutex<Cluster>>,
+        /// The networks before it.
+        proxies: Vec<Proxy>,
+    },
+    /// A file.
+    Sqlite,
+}
+
+/// What the lanes share.
+pub struct Ground {
+    /// The database.
+    pub site: Site,
+    /// How to reach it past every proxy.
+    pub url: String,
+    /// The small file system that it lies on, where there could be one.
+    pub volume: Option<Volume>,
+    /// The processes.
+    pub fleet: tokio::sync::Mutex<Fleet>,
+    /// Set when it is enough.
+    pub halt: Halt,
+    /// The workers' lease.
+    pub lease: Duration,
+    record: Mutex<Faults>,
+}
+
+/// A database before anybody works on it.
+pub struct Bare {
+    /// See [`Ground`].
+    pub site: Site,
+    /// See [`Ground`].
+    pub url: String,
+    /// See [`Ground`].
+    pub volume: Option<Volume>,
+    /// What could not be had, and why.
+    pub missing: Vec<String>,
+}
+
+impl Bare {
+    /// A server with two proxies before it, on a small file system if the machine allows one.
+    ///
+    /// # Errors
+    /// No server was found, or it does not start.
+    pub async fn postgres(folder: &Path, megabytes: u64, seed: u64) -> Result<Bare> {
+        let mut missing = Vec::new();
+        let volume = volume(folder, megabytes, &mut missing);
+        let parent = volume.as_ref().map_or(folder, Volume::path);
+        let cluster = Cluster::start_in(parent, &SETTINGS).await?;
+        let url = cluster.server().url;
+        let mut proxies = Vec::new();
+        for no in 0..2 {
+            proxies.push(Proxy::before(&url, seed.wrapping_add(no)).await?);
+        }
+        let cluster = Box::new(tokio::sync::Mutex::new(cluster));
+        Ok(Bare {
+            site: Site::Postgres { cluster, proxies },
+            url,
+            volume,
+            missing,
+        })
+    }
+
+    /// A file, on a small file system if the machine allows one.
+    ///
+    /// # Errors
+    /// None for now.
+    pub fn sqlite(folder: &Path, megabytes: u64) -> Result<Bare> {
+        let mut missing = Vec::new();
+        let volume = volume(folder, megabytes, &mut missing);
+        let parent = volume.as_ref().map_or(folder, Volume::path);
+        let url = format!("sqlite:{}", parent.join("proof.db").display());
+        let site = Site::Sqlite;
+        Ok(Bare {
+            site,
+            url,
+            volume,
+            missing,
+        })
+    }
+}
+
+fn volume(folder: &Path, megabytes: u64, missing: &mut Vec<String>) -> Option<Volume> {
+    match Volume::make(folder, megabytes) {
+        Ok(volume) => Some(volume),
+        Err(error) => {
+            missing.push(format!("disk full ({error:#})"));
+            None
+        }
+    }
+}
+
+impl Ground {
+    /// Puts it together.
+    pub fn new(bare: Bare, fleet: Fleet, lease: Duration, wanted: Vec<String>) -> Ground {
+        Ground {
+            site: bare.site,
+            url: bare.url,
+            volume: bare.volume,
+            fleet: tokio::sync::Mutex::new(fleet),
+            halt: Halt::default(),
+            lease,
+            record: Mutex::new(Faults {
+                wanted,
+                missing: bare.missing,
+                ..Faults::default()
+            }),
+        }
+    }
+
+    /// The server, if it is one.
+    ///
+    /// # Errors
+    /// It is a file.
+    pub async fn cluster(&self) -> Result<tokio::sync::MutexGuard<'_, Cluster>> {
+        match &self.site {
+            Site::Postgres { cluster, .. } => Ok(cluster.lock().await),
+            Site::Sqlite => Err(anyhow::anyhow!("there is no server")),
+        }
+    }
+
+    /// The networks before it.
+    pub fn proxies(&self) -> &[Proxy] {
+        match &self.site {
+            Site::Postgres { proxies, .. } => proxies,
+            Site::Sqlite => &[],
+        }
+    }
+
+    /// What has been done so far.
+    pub fn record(&self) -> MutexGuard<'_, Faults> {
+        self.record.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a fault.
+    pub fn count(&self, kind: &str, times: usize) {
+        if times > 0 {
+            *self.record().counts.entry(kind.to_owned()).or_default() += times;
+        }
+    }
+
+    /// The database was disturbed from then to now; nothing is measured until that is over.
+    pub fn disturbed(&self, since: i64) {
+        self.record().outages.push((since, now_ms() + AFTERMATH_MS));
+    }
+
+    /// Waits, less if it is enough. `false` when it is.
+    pub async fn pause(&self, time: Duration) -> bool {
+        let until = tokio::time::Instant::now() + time;
+        while tokio::time::Instant::now() < until {
+            if self.halt.is_on() {
+                return false;
+            }
+            tokio::time::sleep(Duration::from_millis(20).min(time)).await;
+        }
+        !self.halt.is_on()
+    }
+
+    /// Takes the record out at the end.
+    ///
+    /// # Errors
+    /// The proxies' log does not fit.
+    pub async fn faults(&self) -> Result<Faults> {
+        let fleet = self.fleet.lock().await;
+        let mut faults = std::mem::take(&mut *self.record());
+        faults.unexplained.clone_from(&fleet.unexplained);
+        for proxy in self.proxies() {
+            for (kind, times) in proxy.counts() {
+                let name = super::faults::wire::name(kind);
+                *faults.counts.entry(name.to_owned()).or_default() += times;
+            }
+            let cuts = proxy.commit_cuts(None);
+            faults.cut_committed += cuts.committed;
+            faults.cut_not_committed += cuts.not_committed;
+            faults.cut_unknown += cuts.unknown;
+        }
+        faults.counts.retain(|_, times| *times > 0);
+        Some(faults).context("a record")
+    }
+}

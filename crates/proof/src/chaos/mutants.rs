@@ -1,0 +1,353 @@
+//! Bugs that others shipped, put into our workers one by one: the checker must notice each.
+//!
+//! Some sit in the library behind a name; others are one of its statements with a few words changed. Both exist only in
+//! binaries that were compiled for the proof.
+
+use std::{path::Path, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+
+use super::{
+    check::{Harm, check},
+    orders::Workload,
+    run::{Kind, Lanes, Plan, run},
+};
+
+const SCHEMA: &str = include_str!("../../../rowlock/sql/postgres/schema.sql");
+
+macro_rules! statement {
+    ($name:literal) => {
+        (
+            $name,
+            include_str!(concat!("../../../rowlock/sql/postgres/", $name, ".sql")),
+        )
+    };
+}
+
+/// A statement, what is changed in it, and to what.
+type Swap = ((&'static str, &'static str), &'static [(&'static str, &'static str)]);
+
+/// A bug.
+pub struct Mutant {
+    /// What it does; the name by which the library knows it, if the bug is there.
+    pub name: &'static str,
+    /// Who had it.
+    pub seen_in: &'static str,
+    in_library: bool,
+    statements: &'static [Swap],
+    /// Changes to the function that settles.
+    function: &'static [(&'static str, &'static str)],
+    lanes: Lanes,
+}
+
+const PROCESS: Lanes = Lanes {
+    process: true,
+    database: false,
+    wire: false,
+};
+
+const PLAIN: Mutant = Mutant {
+    name: "",
+    seen_in: "",
+    in_library: false,
+    statements: &[],
+    function: &[],
+    lanes: PROCESS,
+};
+
+/// The whole token, as the statements ask for it.
+const TOKEN: &str = "l.id = any (array[u.id]) and l.epoch = u.epoch and l.worker = u.worker";
+
+/// Every bug that can be put in.
+pub const MUTANTS: [Mutant; 17] = [
+    Mutant {
+        name: "recovery overwrites a job finished meanwhile",
+        seen_in: "river#1302",
+        statements: &[(
+            statement!("expire"),
+            &[
+                ("select l.id\n", "select l.*, pg_sleep(0.4)\n"),
+                ("  for update of l skip locked\n", ""),
+                (
+                    "select queue_no, kind_no, true, priority, now, id, epoch, attempt, attempts_max\n  from gone where",
+                    "select queue_no, kind_no, true, priority, clock_timestamp(), id, epoch, attempt, attempts_max\n  from taken where",
+                ),
+            ],
+        )],
+        ..PLAIN
+    },
+    Mutant {
+        name: "a failed claim still runs the body",
+        seen_in: "dbos-py#742",
+        statements: &[(
+            statement!("claim"),
+            &[
+                (
+                    "taken as (\n  delete from rowlock.ready where ctid = any (array(",
+                    "seen as materialized (\n  select id, epoch, attempt, attempts_max, queue_no, kind_no, alone, priority, due_at from rowlock.ready where ctid = any (array(",
+                ),
+                ("        for update skip locked\n", ""),
+                (
+                    "  ))\n  returning id, epoch, attempt, attempts_max, queue_no, kind_no, alone, priority, due_at\n), held",
+                    "  ))\n), taken as (\n  select * from seen\n), gone as (\n  delete from rowlock.ready r using seen s where r.id = s.id\n), held",
+                ),
+                (
+                    "  from taken t cross join clock c\n)",
+                    "  from taken t cross join clock c\n  on conflict do nothing\n)",
+                ),
+            ],
+        )],
+        ..PLAIN
+    },
+    Mutant {
+        name: "recovery gives up",
+        seen_in: "dbos-py#716",
+        in_library: true,
+        lanes: Lanes {
+            wire: false,
+            ..Lanes::ALL
+        },
+        ..PLAIN
+    },
+    Mutant {
+        name: "identity by host",
+        seen_in: "procrastinate#1518",
+        in_library: true,
+        statements: &[(
+            statement!("register"),
+            &[(
+                "clock_timestamp()) as now) t",
+                "clock_timestamp()) as now) t\non conflict (id) do update set beat = excluded.beat, dead = false",
+            )],
+        )],
+        ..PLAIN
+    },
+    Mutant {
+        name: "a worker's row goes before its jobs are found",
+        seen_in: "procrastinate#1518",
+        statements: &[(
+            statement!("mark_dead"),
+            &[(
+                "update rowlock.worker set dead = true\n  where",
+                "delete from rowlock.worker\n  where",
+            )],
+        )],
+        ..PLAIN
+    },
+    Mutant {
+        name: "finished and failed at once",
+        seen_in: "solid_queue#589",
+        function: &[(
+            "delete from rowlock.lease l\n  where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker\n  returning l.attempt, l.claimed_at into tried, began;",
+            "select l.attempt, l.claimed_at into tried, began from rowlock.lease l\n  where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker;",
+        )],
+        ..PLAIN
+    },
+    Mutant {
+        name: "overdue handler runs on",
+        seen_in: "pg-boss#555",
+        in_library: true,
+        ..PLAIN
+    },
+    Mutant {
+        name: "recovery starved under a backlog",
+        seen_in: "river#1258",
+        statements: &[(
+            statement!("expire"),
+            &[(
+                "from rowlock.lease l join",
+                "from (select * from rowlock.lease order by id desc limit 1) x join rowlock.lease l on l.id = x.id join",
+            )],
+        )],
+        ..PLAIN
+    },
+    Mutant {
+        name: "an unknown kind is thrown away",
+        seen_in: "river#1105",
+        statements: &[(
+            statement!("beat"),
+            &[(
+                "update rowlock.worker",
+                "with tossed as (\n  delete from rowlock.ready r using rowlock.job j where j.id = r.id and j.kind = 'nobodys'\n)\nupdate rowlock.worker",
+            )],
+        )],
+        ..PLAIN
+    },
+    Mutant {
+        name: "NUL kept in errors",
+        seen_in: "osbuild-composer#4779",
+        in_library: true,
+        ..PLAIN
+    },
+    Mutant {
+        name: "older binary rewrites newer schema",
+        seen_in: "awa#392",
+        in_library: true,
+        ..PLAIN
+    },
+    Mutant {
+        name: "a lock of the session is left behind",
+        seen_in: "awa#408",
+        statements: &[(
+            statement!("guard_lock"),
+            &[("pg_advisory_xact_lock(no)", "pg_advisory_lock(no)")],
+        )],
+        ..PLAIN
+    },
+    Mutant {
+        name: "failed beats ignored",
+        seen_in: "stroom#5772",
+        in_library: true,
+        lanes: Lanes {
+            process: false,
+            database: false,
+            wire: true,
+        },
+        ..PLAIN
+    },
+    Mutant {
+        name: "a key is given away while its job is open",
+        seen_in: "keys that end before their jobs",
+        statements: &[(
+            statement!("job_key_put"),
+            &[(
+                "on conflict (key) do nothing",
+                "on conflict (key) do update set id = excluded.id",
+            )],
+        )],
+        ..PLAIN
+    },
+    Mutant {
+        name: "settled by id alone",
+        seen_in: "oban, graphile-worker",
+        statements: &[
+            (statement!("settle"), &[(TOKEN, "l.id = any (array[u.id])")]),
+            (statement!("settle_done"), &[(TOKEN, "l.id = any (array[u.id])")]),
+        ],
+        function: &[(
+            "where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker",
+            "where l.id = token_id",
+        )],
+        ..PLAIN
+    },
+    Mutant {
+        name: "committed although nothing was settled",
+        seen_in: "job, sqlxmq",
+        function: &[(
+            "    raise exception 'the lease of job % is lost', token_id using errcode = 'RL001';",
+            "    return;",
+        )],
+        ..PLAIN
+    },
+    Mutant {
+        name: "attempt in the effect key",
+        seen_in: "many a tutorial",
+        in_library: true,
+        ..PLAIN
+    },
+];
+
+/// Bugs in what there is not yet.
+pub const NOT_YET_BUILT: [&str; 1] = ["a stale leader fires a schedule twice (oban#1488)"];
+
+impl Mutant {
+    /// What every process is told of it.
+    ///
+    /// # Errors
+    /// A statement does not read as it did when the bug was written down.
+    fn put_in(&self, folder: &Path) -> Result<(Vec<(String, String)>, Option<String>)> {
+        let mut env = Vec::new();
+        if self.in_library {
+            env.push(("ROWLOCK_MUTANT".to_owned(), self.name.to_owned()));
+        }
+        if !self.statements.is_empty() {
+            let folder = folder.join("statements");
+            std::fs::create_dir_all(&folder)?;
+            for ((name, text), changes) in self.statements {
+                std::fs::write(folder.join(format!("{name}.sql")), changed(text, changes)?)?;
+            }
+            env.push(("ROWLOCK_MUTANT_SQL".to_owned(), folder.to_string_lossy().into_owned()));
+        }
+        let spoil = match self.function {
+            [] => None,
+            changes => {
+                let start = SCHEMA
+                    .find("create function rowlock.settle_done")
+                    .context("the function that settles")?;
+                let end = SCHEMA[start..].find("$body$;").context("its end")?;
+                let text = changed(&SCHEMA[start..start + end + "$body$;".len()], changes)?;
+                Some(text.replacen("create function", "create or replace function", 1))
+            }
+        };
+        Ok((env, spoil))
+    }
+}
+
+fn changed(text: &str, changes: &[(&str, &str)]) -> Result<String> {
+    let mut text = text.to_owned();
+    for (from, to) in changes {
+        ensure!(text.contains(from), "{from:?} is not in the statement any more");
+        text = text.replacen(from, to, 1);
+    }
+    Ok(text)
+}
+
+/// What became of a bug.
+pub struct Caught {
+    /// The checks that noticed.
+    pub by: Vec<&'static str>,
+    /// The first thing they said.
+    pub says: String,
+}
+
+/// Runs with this bug, or without any, and says who noticed.
+///
+/// # Errors
+/// Something else than what is under test failed.
+pub async fn try_out(mutant: Option<&Mutant>, plan: &Plan) -> Result<Caught> {
+    std::fs::create_dir_all(&plan.folder)?;
+    let (env, spoil) = mutant
+        .map(|mutant| mutant.put_in(&plan.folder))
+        .transpose()?
+        .unwrap_or_default();
+    let plan = Plan {
+        database: Kind::Postgres,
+        workloads: Workload::ALL.to_vec(),
+        lanes: mutant.map_or(Lanes::ALL, |mutant| mutant.lanes),
+        patience: Duration::from_secs(if mutant.is_some() { 12 } else { 60 }),
+        env,
+        spoil,
+        ..plan.clone()
+    };
+    let history = run(&plan).await?;
+    let findings = check(&history);
+    let mut caught = Caught {
+        by: Vec::new(),
+        says: String::new(),
+    };
+    for finding in &findings {
+        let mut told = finding.violations.iter().filter(|(harm, _)| *harm != Harm::Weak);
+        if let Some((_, what)) = told.next() {
+            if caught.by.is_empty() {
+                caught.says.clone_from(what);
+            }
+            caught.by.push(finding.name);
+        }
+    }
+    Ok(caught)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_change_still_fits_its_statement() {
+        let folder = tempfile::tempdir().unwrap();
+        for mutant in &MUTANTS {
+            let put_in = mutant.put_in(folder.path());
+            let (env, spoil) = put_in.unwrap_or_else(|error| panic!("{}: {error:#}", mutant.name));
+            assert!(!env.is_empty() || spoil.is_some(), "{} changes nothing", mutant.name);
+        }
+    }
+}

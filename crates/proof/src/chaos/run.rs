@@ -1,0 +1,457 @@
+//! One run on one database: set up, disturbed for a while, left to come to rest, and read together.
+
+use std::{
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+
+use super::{
+    base::{Base, set_up},
+    faults::{file, process, server, wire},
+    fleet::{Fleet, Seat, faketime},
+    gather,
+    ground::{Bare, Ground, Site},
+    history::{History, Rest},
+    jobs::{Mishap, NOBODYS},
+    orders::{Role, RowerOrders, Workload},
+};
+use crate::till::{Rules, Till};
+
+/// Which database a run is on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A server of the run's own.
+    Postgres,
+    /// A file.
+    Sqlite,
+}
+
+impl Kind {
+    /// As the command line names it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Postgres => "postgres",
+            Kind::Sqlite => "sqlite",
+        }
+    }
+}
+
+/// What a run is to be.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// On what.
+    pub database: Kind,
+    /// How long it is disturbed.
+    pub lasts: Duration,
+    /// Decides which fault comes when, and which order.
+    pub seed: u64,
+    /// What is enqueued.
+    pub workloads: Vec<Workload>,
+    /// Where logs go.
+    pub folder: PathBuf,
+    /// Where the programs `rower` and `till` are.
+    pub programs: PathBuf,
+    /// The workers' lease.
+    pub lease: Duration,
+    /// Orders per second and producer.
+    pub rate: u32,
+    /// Between two faults of a lane, on average.
+    pub gap: Duration,
+    /// The share of commits that meet each kind of cut.
+    pub cuts: f64,
+    /// Set for every process, such as a mutant.
+    pub env: Vec<(String, String)>,
+    /// Run on the database before anybody works on it.
+    pub spoil: Option<String>,
+    /// Which lanes there are.
+    pub lanes: Lanes,
+    /// How long the system may take to come to rest once it is left alone.
+    pub patience: Duration,
+}
+
+/// Which lanes of faults a run has.
+#[derive(Clone, Copy, Debug)]
+pub struct Lanes {
+    /// Processes.
+    pub process: bool,
+    /// The server or the file.
+    pub database: bool,
+    /// The network.
+    pub wire: bool,
+}
+
+impl Lanes {
+    /// All.
+    pub const ALL: Lanes = Lanes {
+        process: true,
+        database: true,
+        wire: true,
+    };
+}
+
+/// Runs it, and reads what happened.
+///
+/// # Errors
+/// Something else than what is under test failed.
+pub async fn run(plan: &Plan) -> Result<History> {
+    std::fs::create_dir_all(&plan.folder)?;
+    let bare = match plan.database {
+        Kind::Postgres => Bare::postgres(&plan.folder, 12_000, plan.seed).await?,
+        Kind::Sqlite => Bare::sqlite(&plan.folder, 4_000)?,
+    };
+    set_up(&bare.url).await?;
+    if let Some(spoil) = &plan.spoil {
+        Base::connect(&bare.url).await?.run(spoil).await?;
+    }
+    let tills = [till(plan, true)?, till(plan, false)?];
+    let fleet = Fleet::new(&plan.programs.join("rower"), &plan.folder, seats(plan, &bare, &tills)?);
+    let wanted = wanted(plan, &bare);
+    let ground = Ground::new(bare, fleet, plan.lease, wanted);
+    if faketime().is_none() && plan.database == Kind::Postgres {
+        ground.record().missing.push("clock skew (no libfaketime)".into());
+    }
+    ground.fleet.lock().await.man()?;
+    disturb(plan, &ground).await?;
+    let rest = come_to_rest(plan, &ground).await?;
+    let mut history = History {
+        workloads: plan.workloads.clone(),
+        lease_ms: plan.lease.as_millis() as i64,
+        rest,
+        ..History::default()
+    };
+    gather::database(&mut Base::connect(&ground.url).await?, &mut history).await?;
+    keep(plan, &ground).await?;
+    history.rowers = ground.fleet.lock().await.logs()?;
+    history.faults = ground.faults().await?;
+    let [till, blind] = tills;
+    (history.till, history.blind_till) = (till.close()?, blind.close()?);
+    count_mishaps(&mut history);
+    if plan.database == Kind::Postgres && faketime().is_some() {
+        let skewed = history.rowers.iter().filter(|rower| rower.skewed).count();
+        history.faults.counts.insert("clock skew".into(), skewed);
+    }
+    Ok(history)
+}
+
+/// Leaves the database beside the logs, for whoever looks into a failed run.
+async fn keep(plan: &Plan, ground: &Ground) -> Result<()> {
+    match &ground.site {
+        Site::Postgres { cluster, .. } => cluster.lock().await.dump(&plan.folder.join("database.sql")),
+        Site::Sqlite => {
+            let copy = format!("vacuum into '{}'", plan.folder.join("database.db").display());
+            Base::connect(&ground.url).await?.run(&copy).await
+        }
+    }
+}
+
+/// What handlers did to themselves counts as a fault too.
+fn count_mishaps(history: &mut History) {
+    let mishaps = [
+        "poison",
+        Mishap::Panic.as_str(),
+        Mishap::Hang.as_str(),
+        Mishap::Glut.as_str(),
+    ];
+    for rower in &history.rowers {
+        for mishap in mishaps {
+            let times = rower.counts.get(mishap).copied().unwrap_or_default();
+            if times > 0 {
+                *history.faults.counts.entry(mishap.to_owned()).or_default() += times;
+            }
+        }
+    }
+}
+
+fn till(plan: &Plan, honours_keys: bool) -> Result<Till> {
+    let program = plan.programs.join("till");
+    let rules = Rules {
+        log: plan
+            .folder
+            .join(if honours_keys { "till.log" } else { "blind-till.log" }),
+        seed: plan.seed,
+        honours_keys,
+        drops: 5,
+        misses: 3,
+        refuses: 3,
+    };
+    Till::start(&program.to_string_lossy(), &rules)
+}
+
+fn wanted(plan: &Plan, bare: &Bare) -> Vec<String> {
+    let mut wanted: Vec<&str> = Vec::new();
+    let postgres = plan.database == Kind::Postgres;
+    if plan.lanes.process {
+        wanted.extend(process::KINDS);
+    }
+    if plan.lanes.database {
+        wanted.extend(if postgres { &server::KINDS[..] } else { &file::KINDS[..] });
+    }
+    if plan.lanes.wire && postgres {
+        wanted.extend(wire::kinds());
+    }
+    if plan.workloads.contains(&Workload::Poison) {
+        wanted.extend(["panic", "hang", "poison", "memory limit"]);
+    }
+    if postgres && faketime().is_some() {
+        wanted.push("clock skew");
+    }
+    wanted.retain(|kind| bare.volume.is_some() || *kind != "disk full");
+    wanted.into_iter().map(str::to_owned).collect()
+}
+
+/// Who works, and how each reaches the database.
+fn seats(plan: &Plan, bare: &Bare, tills: &[Till; 2]) -> Result<Vec<Seat>> {
+    let proxied = |no: usize| match &bare.site {
+        Site::Postgres { proxies, .. } => proxies[no].url(&bare.url),
+        Site::Sqlite => Ok(bare.url.clone()),
+    };
+    let seat = |url: String, role: Role| Seat {
+        orders: RowerOrders {
+            url,
+            log: PathBuf::new(),
+            till: tills[0].address,
+            blind_till: tills[1].address,
+            role,
+        },
+        skew: None,
+        memory_kb: None,
+        env: plan.env.clone(),
+    };
+    let worker = |name: &str, grace_ms: u64, concurrency: usize, connections: usize| Role::Work {
+        lease_ms: plan.lease.as_millis() as u64,
+        grace_ms,
+        concurrency,
+        connections,
+        name: name.into(),
+        limited: false,
+        poll_only: false,
+    };
+    let producer = || Role::Produce {
+        no: 0,
+        rate: plan.rate,
+        backlog: 2_000,
+        workloads: plan.workloads.clone(),
+        seed: plan.seed,
+    };
+    let direct = bare.url.clone();
+    let mut limited = worker("limited", 5_000, 4, 4);
+    if let Role::Work { limited, poll_only, .. } = &mut limited {
+        (*limited, *poll_only) = (true, true);
+    }
+    let mut seats = vec![
+        // The first one lends its orders to those that are killed at a point.
+        seat(direct.clone(), worker("direct", 200, 8, 1)),
+        seat(proxied(0)?, worker("twin", 3_000, 8, 6)),
+        seat(proxied(1)?, worker("twin", 200, 8, 8)),
+        Seat {
+            memory_kb: Some(2_000_000),
+            ..seat(direct.clone(), limited)
+        },
+    ];
+    if plan.database == Kind::Postgres && faketime().is_some() {
+        for skew in ["+3h", "-26h"] {
+            seats.push(Seat {
+                skew: Some(skew.into()),
+                ..seat(proxied(1)?, worker("skewed", 2_000, 4, 4))
+            });
+        }
+    }
+    seats.push(seat(proxied(0)?, producer()));
+    seats.push(seat(direct, producer()));
+    Ok(seats)
+}
+
+/// The lanes run side by side until the time is over; somebody minds the processes meanwhile.
+async fn disturb(plan: &Plan, ground: &Ground) -> Result<()> {
+    let postgres = plan.database == Kind::Postgres;
+    let lanes = plan.lanes;
+    let seed = |no: u64| plan.seed.wrapping_mul(31).wrapping_add(no);
+    let minding = async {
+        let started = Instant::now();
+        while started.elapsed() < plan.lasts {
+            ground.fleet.lock().await.mind()?;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        ground.halt.now();
+        Ok(())
+    };
+    let processes = async {
+        if lanes.process {
+            process::lane(ground, seed(1), plan.gap).await?;
+        }
+        Ok(())
+    };
+    let freezes = async {
+        if lanes.process {
+            process::freezes(ground, seed(4), plan.gap).await?;
+        }
+        Ok(())
+    };
+    let database = async {
+        match (lanes.database, postgres) {
+            (true, true) => server::lane(ground, seed(2), plan.gap.mul_f64(2.0)).await,
+            (true, false) => file::lane(ground, seed(2), plan.gap.mul_f64(2.0)).await,
+            (false, _) => Ok(()),
+        }
+    };
+    let network = async {
+        if lanes.wire && postgres {
+            wire::lane(ground, seed(3), plan.gap, plan.cuts).await?;
+        }
+        Ok(())
+    };
+    let ended: Result<_> = tokio::try_join!(minding, processes, freezes, database, network);
+    ended.map(drop)
+}
+
+/// No new orders, no more faults: what is there must end by itself.
+async fn come_to_rest(plan: &Plan, ground: &Ground) -> Result<Rest> {
+    let (mut rest, limit) = (Rest::default(), plan.patience);
+    for proxy in ground.proxies() {
+        proxy.calm();
+    }
+    let mut fleet = ground.fleet.lock().await;
+    fleet.mind()?;
+    fleet
+        .stop(|seat| matches!(seat.orders.role, Role::Produce { .. }))
+        .await?;
+    fleet.closing = false;
+    let started = Instant::now();
+    loop {
+        fleet.mind()?;
+        let left = left(&ground.url).await?;
+        if left.is_empty() {
+            break;
+        }
+        if started.elapsed() > limit {
+            let who = held(&ground.url).await?;
+            rest.unrest = Some(format!("after {limit:?} there are still {left}: {who}"));
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    fleet.stop(|_| true).await?;
+    drop(fleet);
+    if let Site::Postgres { .. } = ground.site {
+        quiet(ground, &mut rest).await?;
+    } else {
+        rest.damage = file::damage(&ground.url).await?;
+        rest.files_checked = 1;
+    }
+    rest.newer_schema_left_alone = Some(older_binary(plan, ground).await?);
+    Ok(rest)
+}
+
+/// A schema from the future, and a binary that does not know it: whether the binary left it alone.
+async fn older_binary(plan: &Plan, ground: &Ground) -> Result<bool> {
+    let mut base = Base::connect(&ground.url).await?;
+    base.run("insert into rowlock.migration (version, name, oldest) values (9999, 'from the future', 9999)")
+        .await?;
+    let before = base.number("select count(*) from rowlock.migration").await?;
+    let orders = RowerOrders {
+        url: ground.url.clone(),
+        log: plan.folder.join("migrate.log"),
+        till: ([127, 0, 0, 1], 1).into(),
+        blind_till: ([127, 0, 0, 1], 1).into(),
+        role: Role::Migrate,
+    };
+    let mut command = tokio::process::Command::new(plan.programs.join("rower"));
+    command
+        .arg(serde_json::to_string(&orders)?)
+        .envs(plan.env.iter().cloned());
+    // It may refuse or find nothing to do; what counts is what it leaves. Its stdin stays open until it ends.
+    command
+        .stdin(std::process::Stdio::piped())
+        .stdout(std::process::Stdio::null());
+    command.stderr(std::process::Stdio::null());
+    let mut child = command.spawn()?;
+    let _open = child.stdin.take();
+    child.wait().await?;
+    let after = base.number("select count(*) from rowlock.migration").await?;
+    let newest = base
+        .number("select cast(max(version) as bigint) from rowlock.migration")
+        .await?;
+    base.run("delete from rowlock.migration where version = 9999").await?;
+    Ok(before == after && newest == 9999)
+}
+
+/// What is not over yet; a kind that nobody knows stays for ever.
+async fn left(url: &str) -> Result<String> {
+    let mut base = Base::connect(url).await?;
+    let mut left = Vec::new();
+    for (what, sql) in [
+        ("leases", "select count(*) from rowlock.lease".to_owned()),
+        ("waiting jobs", "select count(*) from rowlock.waiting".to_owned()),
+        (
+            "ready jobs",
+            format!(
+                "select count(*) from rowlock.ready r join rowlock.job j on j.id = r.id where j.kind <> '{NOBODYS}'"
+            ),
+        ),
+    ] {
+        let count = base.number(&sql).await?;
+        if count > 0 {
+            left.push(format!("{count} {what}"));
+        }
+    }
+    Ok(left.join(", "))
+}
+
+/// Who holds the leases that are left.
+async fn held(url: &str) -> Result<String> {
+    let mut base = Base::connect(url).await?;
+    let sql = "select l.id, l.epoch, coalesce(w.name, 'nobody'), cast(w.dead as integer), {ms:w.beat}, {ms:l.claimed_at}, l.worker \
+               from rowlock.lease l left join rowlock.worker w on w.id = l.worker limit 20";
+    let rows = crate::rows!(&mut base, sql, (i64, i64, String, Option<i32>, Option<i64>, i64, i64))?;
+    let told = rows.iter().map(|(id, epoch, name, dead, beat, claimed, worker)| {
+        format!(
+            "job {id} epoch {epoch} of {name} w{worker:016x} (dead {dead:?}, beat {beat:?}, claimed {claimed}, now {})",
+            super::log::now_ms()
+        )
+    });
+    Ok(told.collect::<Vec<_>>().join("; "))
+}
+
+/// Once every process is gone, nothing of theirs is left on the server, and its indexes agree with its tables.
+async fn quiet(ground: &Ground, rest: &mut Rest) -> Result<()> {
+    let mut base = Base::connect(&ground.url).await?;
+    let open =
+        "select count(*) from pg_stat_activity where state like 'idle in transaction%' and pid <> pg_backend_pid()";
+    let locks = "select count(*) from pg_locks where locktype = 'advisory'";
+    let started = Instant::now();
+    loop {
+        (rest.idle_in_transaction, rest.advisory_locks) = (base.number(open).await?, base.number(locks).await?);
+        let held = rest.idle_in_transaction + rest.advisory_locks;
+        // A server that has not noticed yet that its client is gone gets a moment.
+        if held == 0 || started.elapsed() > Duration::from_secs(10) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    base.run("create extension if not exists amcheck")
+        .await
+        .context("amcheck comes with PostgreSQL's contrib")?;
+    let indexes = "select c.oid::regclass::text from pg_index i join pg_class c on c.oid = i.indexrelid \
+                   join pg_am a on a.oid = c.relam join pg_namespace n on n.oid = c.relnamespace \
+                   where a.amname = 'btree' and c.relkind = 'i' and n.nspname in ('rowlock', 'public')";
+    for (index,) in crate::rows!(&mut base, indexes, (String,))? {
+        rest.files_checked += 1;
+        if let Err(error) = base.run(&format!("select bt_index_check('{index}', true)")).await {
+            rest.damage.push(format!("{index}: {error:#}"));
+        }
+    }
+    Ok(())
+}
+
+/// Where cargo puts the programs of this crate: beside this one.
+///
+/// # Errors
+/// This program does not know where it is.
+pub fn programs() -> Result<PathBuf> {
+    let exe = std::env::current_exe()?;
+    exe.parent()
+        .map(Path::to_owned)
+        .context("this program lies in no folder")
+}
