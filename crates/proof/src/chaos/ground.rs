@@ -199,7 +199,8 @@ impl Ground {
         let mut faults = std::mem::take(&mut *self.record());
         faults.unexplained.clone_from(&fleet.unexplained);
         for proxy in self.proxies() {
-            for (kind, times) in proxy.counts() {
+            // What lasts is counted when it begins.
+            for (kind, times) in proxy.counts().into_iter().filter(|(kind, _)| kind.is_of_a_commit()) {
                 let name = super::faults::wire::name(kind);
                 *faults.counts.entry(name.to_owned()).or_default() += times;
             }

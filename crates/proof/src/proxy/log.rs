@@ -61,6 +61,11 @@ impl Kind {
         Kind::Refused,
     ];
 
+    /// Whether it happened to one COMMIT, not to all that passes.
+    pub fn is_of_a_commit(self) -> bool {
+        self.cuts() && !matches!(self, Kind::Reset | Kind::Refused) || self == Kind::DelayedReply
+    }
+
     /// Whether the client lost its connection by it.
     pub fn cuts(self) -> bool {
         !matches!(

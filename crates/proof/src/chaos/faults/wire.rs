@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::Deck;
 use crate::{
     chaos::ground::Ground,
-    proxy::{CommitCut, Kind, Trouble, Way},
+    proxy::{CommitCut, Kind, Proxy, Trouble, Way},
 };
 
 #[derive(Clone, Copy)]
@@ -85,17 +85,20 @@ pub async fn lane(ground: &Ground, seed: u64, gap: Duration, share: f64) -> Resu
                     Duration::from_millis(random.u64(1..20)),
                     Duration::from_millis(random.u64(1..40)),
                 );
-                proxy.begin_for(Trouble::Latency { base, jitter }, lasts);
+                trouble(ground, proxy, Kind::Latency, Trouble::Latency { base, jitter }, lasts);
             }
-            Some(Card::HoleUp) => proxy.begin_for(Trouble::Blackhole(Way::Up), hole),
-            Some(Card::HoleDown) => proxy.begin_for(Trouble::Blackhole(Way::Down), hole),
-            Some(Card::OneByte) => proxy.begin_for(Trouble::OneByte, lasts),
+            Some(Card::HoleUp) => trouble(ground, proxy, Kind::HoleUp, Trouble::Blackhole(Way::Up), hole),
+            Some(Card::HoleDown) => trouble(ground, proxy, Kind::HoleDown, Trouble::Blackhole(Way::Down), hole),
+            Some(Card::OneByte) => trouble(ground, proxy, Kind::OneByte, Trouble::OneByte, lasts),
             Some(Card::Refuse) => {
-                proxy.begin_for(Trouble::Refuse, lasts);
+                trouble(ground, proxy, Kind::Refused, Trouble::Refuse, lasts);
                 // Somebody must come to be refused.
                 proxy.reset();
             }
-            Some(Card::Reset) => proxy.reset(),
+            Some(Card::Reset) => {
+                ground.count(name(Kind::Reset), 1);
+                proxy.reset();
+            }
             None => break,
         }
     }
@@ -103,4 +106,10 @@ pub async fn lane(ground: &Ground, seed: u64, gap: Duration, share: f64) -> Resu
         proxy.calm();
     }
     Ok(())
+}
+
+/// Counted once, however many connections it touches.
+fn trouble(ground: &Ground, proxy: &Proxy, kind: Kind, trouble: Trouble, lasts: Duration) {
+    ground.count(name(kind), 1);
+    proxy.begin_for(trouble, lasts);
 }
