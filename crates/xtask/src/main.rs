@@ -3,7 +3,7 @@
 //! `test` is what CI runs: it finds every PostgreSQL on the machine, starts a throw-away server of
 //! each, and runs the checks against them. `counts` is a part of it on its own. `servers` starts the
 //! same servers for work by hand. `bench` starts one server sized for throughput and runs the
-//! benchmark against it.
+//! benchmark against it. `proof` runs the chaos, which starts servers of its own.
 //! Everything here is std and anyhow: this crate is compiled before anything else, so a dependency
 //! here is a wait before every run.
 //!
@@ -15,6 +15,7 @@ mod bench;
 mod counts;
 mod keeper;
 mod postgres;
+mod proof;
 mod redis;
 mod report;
 mod servers;
@@ -29,9 +30,9 @@ const HELP: &str = "\
 usage: cargo xtask <command>
 
   test [--allow-missing] [--only-tests] [-- <filters>]
-      format, lints, tests on SQLite and on every PostgreSQL found, docs, counts
+      format, lints, tests on SQLite and on every PostgreSQL found, docs, the short proof, counts
       --allow-missing   go on without PostgreSQL, Redis and valgrind, and install nothing
-      --only-tests      skip the format, lints, docs and counts
+      --only-tests      skip the format, lints, docs, proof and counts
       <filters>         passed to the test runner; doc tests are skipped
 
   counts [--accept]
@@ -40,6 +41,18 @@ usage: cargo xtask <command>
 
   servers
       start the servers the tests use, print their addresses, run until ctrl-c
+
+  proof [--smoke | --minutes N] [--seed S] [--database postgres|sqlite|both] [--workload NAME] [--json]
+      workers, producers and a provider under every fault there is, then a checker over what happened
+      --smoke     two minutes, as a part of `test`; otherwise --minutes on each database (10)
+      --seed      which fault comes when; every run prints its own
+      --workload  only this one: transfers, tallies, chains, charges, guards, keys, poison, unknown
+      --json      print one object on standard output beside the table
+      --keep      keep the logs also of a run in which nothing was broken
+      --out       where logs go (target/proof)
+      --mutants   put known bugs into the workers one by one; each must be caught
+      --mutant    only those whose name has this in it
+      The exit code is 3 when a check was broken.
 
   bench [--lane S1,S5,…] [--quick] [--peers river,awa,…|none] [--json] [--rounds N] [--out DIR]
       our lanes, the raw-SQL ceilings and the peers in one interleaved run
@@ -75,6 +88,7 @@ fn main() -> ExitCode {
             return refuse(&format!("servers takes no argument, got `{extra}`"));
         }
         ["bench", rest @ ..] => bench::run(rest),
+        ["proof", rest @ ..] => proof::run(rest),
         [keeper::COMMAND, rest @ ..] => keeper::keep(rest),
         ["help" | "--help" | "-h"] => {
             print!("{HELP}");

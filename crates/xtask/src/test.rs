@@ -1,4 +1,4 @@
-//! `cargo xtask test`: format, lints, tests on every database, docs, counts, in that order; the first
+//! `cargo xtask test`: format, lints, tests on every database, docs, the short proof, counts, in that order; the first
 //! failure ends the run.
 //!
 //! Lints and tests are compiled with the cfg that turns on the named fail points. The docs are not:
@@ -86,6 +86,12 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
     let mut counts = Counts::default();
     let outcome = steps(options, &mut keeper, (&log, &redis), &mut counts);
+    let outcome = match outcome {
+        Ok(()) if !options.only_tests && options.filters.is_empty() => {
+            crate::proof::smoke(&mut keeper, &found, !options.allow_missing)
+        }
+        other => other,
+    };
     let outcome = match outcome {
         Ok(()) if countable => crate::counts::guard(&mut keeper),
         other => other,

@@ -175,6 +175,7 @@ async fn mutants(options: &Options) -> Result<bool> {
         let mut plan = plan(options, Kind::Postgres, &folder.join(format!("{no:02}")))?;
         plan.lasts = Duration::from_secs(20);
         plan.gap = Duration::from_millis(400);
+        plan.patience = Duration::from_secs(40);
         Ok(plan)
     };
     let wanted = |mutant: &Mutant| {
@@ -184,16 +185,16 @@ async fn mutants(options: &Options) -> Result<bool> {
             .is_none_or(|only| mutant.name.contains(only.as_str()))
     };
     let chosen: Vec<&Mutant> = MUTANTS.iter().filter(|mutant| wanted(mutant)).collect();
+    let mut clean = !chosen.is_empty();
     let sound = try_out(None, &fresh(0)?).await?;
-    println!(
-        "{:<52} {}",
-        "no bug at all",
-        if sound.by.is_empty() {
-            "nothing noticed".into()
-        } else {
-            format!("FALSE ALARM: {}", sound.says)
-        }
-    );
+    clean &= sound.by.is_empty();
+    let verdict = if sound.by.is_empty() {
+        "nothing noticed"
+    } else {
+        "FALSE ALARM"
+    };
+    println!("{:<76} {verdict}", "no bug at all");
+    sound.says.iter().for_each(|what| eprintln!("    {what}"));
     let mut caught = 0;
     for (no, mutant) in (1..).zip(&chosen) {
         let found = try_out(Some(mutant), &fresh(no)?).await.with_context(|| mutant.name)?;
@@ -202,14 +203,14 @@ async fn mutants(options: &Options) -> Result<bool> {
             None => "NOT CAUGHT".into(),
         };
         caught += usize::from(!found.by.is_empty());
-        println!("{:<52} {verdict}", format!("{} ({})", mutant.name, mutant.seen_in));
-        eprintln!("    {}", found.says);
+        println!("{:<76} {verdict}", format!("{} ({})", mutant.name, mutant.seen_in));
+        found.says.iter().for_each(|what| eprintln!("    {what}"));
     }
     for name in NOT_YET_BUILT {
-        println!("{name:<52} not yet built");
+        println!("{name:<76} not yet built");
     }
     println!("caught {caught}/{}", chosen.len());
-    let clean = sound.by.is_empty() && caught == chosen.len() && !chosen.is_empty();
+    clean &= caught == chosen.len();
     if clean && !options.keep {
         std::fs::remove_dir_all(&folder)?;
     }

@@ -252,6 +252,20 @@ impl Fleet {
         Ok(())
     }
 
+    /// Kills a worker for good, if there are others. Which one, and when.
+    ///
+    /// # Errors
+    /// The system refused.
+    pub fn vacate(&mut self) -> Result<Option<(String, i64)>> {
+        let workers = self.living(|seat| matches!(seat.orders.role, Role::Work { .. }));
+        if workers.len() < 2 {
+            return Ok(None);
+        }
+        let rower = &mut self.rowers[workers[0]];
+        rower.noted = true;
+        Ok(Some((rower.name.clone(), rower.kill()?)))
+    }
+
     /// Waits until nobody is left of those whom this picks, after telling them to stop.
     ///
     /// # Errors

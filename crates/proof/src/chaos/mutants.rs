@@ -3,7 +3,7 @@
 //! Some sit in the library behind a name; others are one of its statements with a few words changed. Both exist only in
 //! binaries that were compiled for the proof.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
@@ -38,6 +38,10 @@ pub struct Mutant {
     /// Changes to the function that settles.
     function: &'static [(&'static str, &'static str)],
     lanes: Lanes,
+    /// Whether jobs that end their process are among the others.
+    poison: bool,
+    /// The checks of which one must notice.
+    noticed_by: &'static [&'static str],
 }
 
 const PROCESS: Lanes = Lanes {
@@ -53,7 +57,22 @@ const PLAIN: Mutant = Mutant {
     statements: &[],
     function: &[],
     lanes: PROCESS,
+    poison: true,
+    noticed_by: &[],
 };
+
+const ONCE: &str = "an effect for every job done, and only once";
+const FENCED: &str = "no write under a lease that was over";
+const PATH: &str = "every history is a path that there is";
+const PLACE: &str = "every job stands where its last outcome led";
+const OWNER: &str = "a lease is run by one process";
+const CASES: &str = "what always fails becomes a case, after all its attempts";
+const REST: &str = "it comes to rest, and nothing is held";
+const BESIDE: &str = "no attempt runs beside the next one";
+const RECOVERY: &str = "a dead worker's jobs are claimable within its lease and a second";
+const STAYS: &str = "a kind that nobody knows stays";
+const KEY: &str = "one job per key";
+const CHARGE: &str = "one charge per order at a till that knows keys";
 
 /// The whole token, as the statements ask for it.
 const TOKEN: &str = "l.id = any (array[u.id]) and l.epoch = u.epoch and l.worker = u.worker";
@@ -74,6 +93,7 @@ pub const MUTANTS: [Mutant; 17] = [
                 ),
             ],
         )],
+        noticed_by: &[ONCE, PATH],
         ..PLAIN
     },
     Mutant {
@@ -97,16 +117,21 @@ pub const MUTANTS: [Mutant; 17] = [
                 ),
             ],
         )],
+        noticed_by: &[OWNER],
         ..PLAIN
     },
     Mutant {
         name: "recovery gives up",
         seen_in: "dbos-py#716",
         in_library: true,
+        // Whoever comes new recovers well, so nobody may come.
         lanes: Lanes {
+            process: false,
+            database: true,
             wire: false,
-            ..Lanes::ALL
         },
+        poison: false,
+        noticed_by: &[REST],
         ..PLAIN
     },
     Mutant {
@@ -120,6 +145,7 @@ pub const MUTANTS: [Mutant; 17] = [
                 "clock_timestamp()) as now) t\non conflict (id) do update set beat = excluded.beat, dead = false",
             )],
         )],
+        noticed_by: &[REST, OWNER, PATH, RECOVERY],
         ..PLAIN
     },
     Mutant {
@@ -132,6 +158,7 @@ pub const MUTANTS: [Mutant; 17] = [
                 "delete from rowlock.worker\n  where",
             )],
         )],
+        noticed_by: &[REST],
         ..PLAIN
     },
     Mutant {
@@ -141,12 +168,14 @@ pub const MUTANTS: [Mutant; 17] = [
             "delete from rowlock.lease l\n  where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker\n  returning l.attempt, l.claimed_at into tried, began;",
             "select l.attempt, l.claimed_at into tried, began from rowlock.lease l\n  where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker;",
         )],
+        noticed_by: &[PATH, PLACE],
         ..PLAIN
     },
     Mutant {
         name: "overdue handler runs on",
         seen_in: "pg-boss#555",
         in_library: true,
+        noticed_by: &[BESIDE],
         ..PLAIN
     },
     Mutant {
@@ -159,6 +188,7 @@ pub const MUTANTS: [Mutant; 17] = [
                 "from (select * from rowlock.lease order by id desc limit 1) x join rowlock.lease l on l.id = x.id join",
             )],
         )],
+        noticed_by: &[RECOVERY],
         ..PLAIN
     },
     Mutant {
@@ -171,18 +201,21 @@ pub const MUTANTS: [Mutant; 17] = [
                 "with tossed as (\n  delete from rowlock.ready r using rowlock.job j where j.id = r.id and j.kind = 'nobodys'\n)\nupdate rowlock.worker",
             )],
         )],
+        noticed_by: &[STAYS],
         ..PLAIN
     },
     Mutant {
         name: "NUL kept in errors",
         seen_in: "osbuild-composer#4779",
         in_library: true,
+        noticed_by: &[CASES, REST],
         ..PLAIN
     },
     Mutant {
         name: "older binary rewrites newer schema",
         seen_in: "awa#392",
         in_library: true,
+        noticed_by: &[REST],
         ..PLAIN
     },
     Mutant {
@@ -192,6 +225,7 @@ pub const MUTANTS: [Mutant; 17] = [
             statement!("guard_lock"),
             &[("pg_advisory_xact_lock(no)", "pg_advisory_lock(no)")],
         )],
+        noticed_by: &[REST],
         ..PLAIN
     },
     Mutant {
@@ -203,6 +237,7 @@ pub const MUTANTS: [Mutant; 17] = [
             database: false,
             wire: true,
         },
+        noticed_by: &[BESIDE],
         ..PLAIN
     },
     Mutant {
@@ -215,6 +250,7 @@ pub const MUTANTS: [Mutant; 17] = [
                 "on conflict (key) do update set id = excluded.id",
             )],
         )],
+        noticed_by: &[KEY],
         ..PLAIN
     },
     Mutant {
@@ -228,6 +264,7 @@ pub const MUTANTS: [Mutant; 17] = [
             "where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker",
             "where l.id = token_id",
         )],
+        noticed_by: &[FENCED, ONCE],
         ..PLAIN
     },
     Mutant {
@@ -237,12 +274,14 @@ pub const MUTANTS: [Mutant; 17] = [
             "    raise exception 'the lease of job % is lost', token_id using errcode = 'RL001';",
             "    return;",
         )],
+        noticed_by: &[ONCE, FENCED],
         ..PLAIN
     },
     Mutant {
         name: "attempt in the effect key",
         seen_in: "many a tutorial",
         in_library: true,
+        noticed_by: &[CHARGE],
         ..PLAIN
     },
 ];
@@ -293,11 +332,12 @@ fn changed(text: &str, changes: &[(&str, &str)]) -> Result<String> {
 }
 
 /// What became of a bug.
+#[derive(Default)]
 pub struct Caught {
-    /// The checks that noticed.
+    /// The checks that noticed, of those that should; without a bug, of all.
     pub by: Vec<&'static str>,
-    /// The first thing they said.
-    pub says: String,
+    /// The first thing that each broken check said.
+    pub says: Vec<String>,
 }
 
 /// Runs with this bug, or without any, and says who noticed.
@@ -310,28 +350,26 @@ pub async fn try_out(mutant: Option<&Mutant>, plan: &Plan) -> Result<Caught> {
         .map(|mutant| mutant.put_in(&plan.folder))
         .transpose()?
         .unwrap_or_default();
-    let plan = Plan {
+    let mut plan = Plan {
         database: Kind::Postgres,
         workloads: Workload::ALL.to_vec(),
-        lanes: mutant.map_or(Lanes::ALL, |mutant| mutant.lanes),
-        patience: Duration::from_secs(if mutant.is_some() { 12 } else { 60 }),
         env,
         spoil,
         ..plan.clone()
     };
+    if let Some(mutant) = mutant {
+        plan.lanes = mutant.lanes;
+        plan.workloads
+            .retain(|workload| mutant.poison || *workload != Workload::Poison);
+    }
     let history = run(&plan).await?;
-    let findings = check(&history);
-    let mut caught = Caught {
-        by: Vec::new(),
-        says: String::new(),
-    };
-    for finding in &findings {
+    let mut caught = Caught::default();
+    for finding in &check(&history) {
         let mut told = finding.violations.iter().filter(|(harm, _)| *harm != Harm::Weak);
         if let Some((_, what)) = told.next() {
-            if caught.by.is_empty() {
-                caught.says.clone_from(what);
-            }
-            caught.by.push(finding.name);
+            caught.says.push(format!("{}: {what}", finding.name));
+            let expected = mutant.is_none_or(|mutant| mutant.noticed_by.contains(&finding.name));
+            caught.by.extend(expected.then_some(finding.name));
         }
     }
     Ok(caught)
@@ -347,6 +385,7 @@ mod tests {
         for mutant in &MUTANTS {
             let put_in = mutant.put_in(folder.path());
             let (env, spoil) = put_in.unwrap_or_else(|error| panic!("{}: {error:#}", mutant.name));
+            assert!(!mutant.noticed_by.is_empty(), "nobody notices {}", mutant.name);
             assert!(!env.is_empty() || spoil.is_some(), "{} changes nothing", mutant.name);
         }
     }

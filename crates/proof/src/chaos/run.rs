@@ -318,6 +318,10 @@ async fn come_to_rest(plan: &Plan, ground: &Ground) -> Result<Rest> {
         .stop(|seat| matches!(seat.orders.role, Role::Produce { .. }))
         .await?;
     fleet.closing = false;
+    // One more dies, and nobody takes its seat: the others must see to what it held.
+    if let Some((name, at)) = fleet.vacate()? {
+        ground.record().deaths.push((name, at));
+    }
     let started = Instant::now();
     loop {
         fleet.mind()?;

@@ -1,0 +1,74 @@
+//! `cargo xtask proof`: the chaos run. The `chaos` program starts its own servers and reads its own arguments; this finds
+//! or installs what it needs and compiles it with the fail points.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use crate::apt;
+use crate::keeper::Keeper;
+use crate::postgres::{self, Server};
+use crate::step::Step;
+use crate::test::{FAULTS, HOW_TO_GET_POSTGRES};
+
+const BUILD: &str = "build --locked --package proof --bins";
+const RUN: &str = "run --locked --quiet --package proof --bin chaos --";
+
+/// Debian's package of the library that makes a process's clock wrong, and a file of it below `/usr/lib/<machine>`.
+const FAKETIME: (&str, &str) = ("libfaketime", "faketime/libfaketimeMT.so.1");
+
+/// Runs it with the arguments after `proof`; the exit code is the program's own.
+pub(crate) fn run(args: &[&str]) -> Result<ExitCode> {
+    let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
+    let only_sqlite = args.windows(2).any(|pair| pair == ["--database", "sqlite"]);
+    let found = match only_sqlite {
+        true => Vec::new(),
+        false => postgres::find_or_install()?,
+    };
+    if found.is_empty() && !only_sqlite {
+        bail!("no PostgreSQL server found; {HOW_TO_GET_POSTGRES}, or pass --database sqlite");
+    }
+    let mut keeper = Keeper::start(&[], postgres::Use::Tests)?;
+    prepare(true);
+    chaos(BUILD, &found).run(&mut keeper)?;
+    let code = chaos(RUN, &found).args(&args).run_for_code(&mut keeper)?;
+    Ok(ExitCode::from(code))
+}
+
+/// The short run that is a part of the tests.
+pub(crate) fn smoke(keeper: &mut Keeper, found: &[Server], may_install: bool) -> Result<()> {
+    prepare(may_install);
+    let database = if found.is_empty() { "sqlite" } else { "both" };
+    let args = ["--smoke", "--json", "--database", database].map(str::to_owned);
+    chaos(BUILD, found).run(keeper)?;
+    chaos(RUN, found).args(&args).run(keeper)
+}
+
+/// Cargo with the fail points, told where the newest server is.
+fn chaos(args: &str, found: &[Server]) -> Step {
+    let step = Step::cargo(args).flags("RUSTFLAGS", FAULTS);
+    match found.last() {
+        Some(server) => step.env("PG_BIN_DIRS", &server.bin_dir.to_string_lossy()),
+        None => step,
+    }
+}
+
+/// Gets what one fault needs. Without it the run says that it had to do without.
+fn prepare(may_install: bool) {
+    let installed = || {
+        let machines = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+        machines
+            .map(|entry| entry.path())
+            .any(|path: std::path::PathBuf| has_faketime(&path))
+    };
+    if !installed() && may_install && apt::is_possible() {
+        if let Err(error) = apt::install(FAKETIME.0) {
+            crate::note(&format!("no worker's clock will be wrong: {error:#}"));
+        }
+    }
+}
+
+fn has_faketime(machine: &Path) -> bool {
+    machine.join(FAKETIME.1).exists()
+}
