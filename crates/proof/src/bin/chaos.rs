@@ -40,14 +40,9 @@ fn main() -> ExitCode {
         .worker_threads(2)
         .enable_all()
         .build();
-    let outcome = runtime.context("no runtime").and_then(|runtime| {
-        runtime.block_on(async {
-            match options.mutants {
-                true => mutants(&options).await,
-                false => all(&options).await,
-            }
-        })
-    });
+    let outcome = runtime
+        .context("no runtime")
+        .and_then(|runtime| runtime.block_on(until_told(&options)));
     match outcome {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(3),
@@ -55,6 +50,22 @@ fn main() -> ExitCode {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Whatever was asked for. Told to stop, it takes its servers, processes and file systems along.
+async fn until_told(options: &Options) -> Result<bool> {
+    let mut asked = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let work = async {
+        match options.mutants {
+            true => mutants(options).await,
+            false => all(options).await,
+        }
+    };
+    tokio::select! {
+        outcome = work => outcome,
+        _ = asked.recv() => bail!("told to stop"),
+        _ = tokio::signal::ctrl_c() => bail!("told to stop"),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Where a run takes place: the database with what is before and below it, and what its faults share.
 
 use std::{
+    fs::File,
+    io::Write,
     path::Path,
     sync::{Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -57,6 +59,7 @@ pub struct Ground {
     /// The workers' lease.
     pub lease: Duration,
     record: Mutex<Faults>,
+    log: File,
 }
 
 /// A database before anybody works on it.
@@ -125,9 +128,12 @@ fn volume(folder: &Path, megabytes: u64, missing: &mut Vec<String>) -> Option<Vo
 }
 
 impl Ground {
-    /// Puts it together.
-    pub fn new(bare: Bare, fleet: Fleet, lease: Duration, wanted: Vec<String>) -> Ground {
-        Ground {
+    /// Puts it together. Faults are written down in this folder as they come.
+    ///
+    /// # Errors
+    /// The log cannot be made.
+    pub fn new(bare: Bare, fleet: Fleet, lease: Duration, wanted: Vec<String>, folder: &Path) -> Result<Ground> {
+        Ok(Ground {
             site: bare.site,
             url: bare.url,
             volume: bare.volume,
@@ -139,7 +145,8 @@ impl Ground {
                 missing: bare.missing,
                 ..Faults::default()
             }),
-        }
+            log: File::create(folder.join("faults.log"))?,
+        })
     }
 
     /// The server, if it is one.
@@ -168,7 +175,14 @@ impl Ground {
 
     /// Counts a fault.
     pub fn count(&self, kind: &str, times: usize) {
+        self.count_on(kind, times, "");
+    }
+
+    /// Counts a fault, and writes down whom it met.
+    pub fn count_on(&self, kind: &str, times: usize, whom: &str) {
         if times > 0 {
+            // Without it a failed run is harder to look into; the run itself does not need it.
+            let _ = writeln!(&self.log, "{} {kind} {whom}", now_ms());
             *self.record().counts.entry(kind.to_owned()).or_default() += times;
         }
     }

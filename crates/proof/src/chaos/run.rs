@@ -108,7 +108,7 @@ pub async fn run(plan: &Plan) -> Result<History> {
     let tills = [till(plan, true)?, till(plan, false)?];
     let fleet = Fleet::new(&plan.programs.join("rower"), &plan.folder, seats(plan, &bare, &tills)?);
     let wanted = wanted(plan, &bare);
-    let ground = Ground::new(bare, fleet, plan.lease, wanted);
+    let ground = Ground::new(bare, fleet, plan.lease, wanted, &plan.folder)?;
     if faketime().is_none() && plan.database == Kind::Postgres {
         ground.record().missing.push("clock skew (no libfaketime)".into());
     }

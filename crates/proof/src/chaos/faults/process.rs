@@ -89,8 +89,8 @@ async fn kill(ground: &Ground, random: &mut fastrand::Rng) -> Result<()> {
     if let Some(at) = fleet.any_worker(random) {
         let when = fleet.rower(at).kill()?;
         let name = fleet.rower(at).name.clone();
+        ground.count_on("kill", 1, &name);
         ground.record().deaths.push((name, when));
-        ground.count("kill", 1);
     }
     Ok(())
 }
@@ -126,8 +126,9 @@ async fn kill_at_point(ground: &Ground, random: &mut fastrand::Rng, points: &mut
     if !fleet.rower(at).is_gone() {
         let when = fleet.rower(at).kill()?;
         let name = fleet.rower(at).name.clone();
+        let kind = if there { "kill at a point" } else { "kill" };
+        ground.count_on(kind, 1, &format!("{name} {point}"));
         ground.record().deaths.push((name, when));
-        ground.count(if there { "kill at a point" } else { "kill" }, 1);
     }
     Ok(())
 }
@@ -139,9 +140,10 @@ async fn freeze(ground: &Ground, random: &mut fastrand::Rng) -> Result<()> {
         let Some(at) = fleet.any_worker(random) else {
             return Ok(());
         };
-        (at, fleet.rower(at).freeze()?)
+        let since = fleet.rower(at).freeze()?;
+        ground.count_on("freeze", 1, &fleet.rower(at).name);
+        (at, since)
     };
-    ground.count("freeze", 1);
     // Never less than it takes: a freeze that is cut short would show nothing.
     tokio::time::sleep(ground.lease.mul_f64(1.1 + random.f64())).await;
     let mut fleet = ground.fleet.lock().await;
