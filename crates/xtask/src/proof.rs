@@ -62,10 +62,12 @@ fn prepare(may_install: bool) {
             .map(|entry| entry.path())
             .any(|path: std::path::PathBuf| has_faketime(&path))
     };
-    if !installed() && may_install && apt::is_possible() {
-        if let Err(error) = apt::install(FAKETIME.0) {
-            crate::note(&format!("no worker's clock will be wrong: {error:#}"));
-        }
+    if !installed()
+        && may_install
+        && apt::is_possible()
+        && let Err(error) = apt::install(FAKETIME.0)
+    {
+        crate::note(&format!("no worker's clock will be wrong: {error:#}"));
     }
 }
 

@@ -40,6 +40,32 @@ pub struct Seat {
     pub env: Vec<(String, String)>,
 }
 
+impl Seat {
+    /// The program, with a wrong clock or too little memory where it is to have them.
+    fn command(&self, exe: &Path) -> Result<Command> {
+        Ok(match (&self.skew, self.memory_kb) {
+            (Some(skew), _) => {
+                let mut command = Command::new(exe);
+                let library = faketime().context("no libfaketime on this machine")?;
+                command.env("LD_PRELOAD", library).env("FAKETIME", skew);
+                // A clock that is wrong is one thing, time that goes backwards another.
+                command
+                    .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
+                    .env("DONT_FAKE_MONOTONIC", "1");
+                command
+            }
+            (None, Some(kb)) => {
+                let mut command = Command::new("/bin/sh");
+                command
+                    .args(["-c", &format!("ulimit -v {kb}; exec \"$0\" \"$@\"")])
+                    .arg(exe);
+                command
+            }
+            (None, None) => Command::new(exe),
+        })
+    }
+}
+
 /// A process.
 pub struct Rower {
     /// Its name in the logs.
@@ -128,26 +154,7 @@ impl Fleet {
         );
         plan.orders.log.clone_from(&log);
         let orders = serde_json::to_string(&plan.orders)?;
-        let mut command = match (&plan.skew, plan.memory_kb) {
-            (Some(skew), _) => {
-                let mut command = Command::new(&self.exe);
-                let library = faketime().context("no libfaketime on this machine")?;
-                command.env("LD_PRELOAD", library).env("FAKETIME", skew);
-                // A clock that is wrong is one thing, time that goes backwards another.
-                command
-                    .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-                    .env("DONT_FAKE_MONOTONIC", "1");
-                command
-            }
-            (None, Some(kb)) => {
-                let mut command = Command::new("/bin/sh");
-                command
-                    .args(["-c", &format!("ulimit -v {kb}; exec \"$0\" \"$@\"")])
-                    .arg(&self.exe);
-                command
-            }
-            (None, None) => Command::new(&self.exe),
-        };
+        let mut command = plan.command(&self.exe)?;
         // Reading symbols for a panic that is meant takes a second of a processor.
         command.env("RUST_BACKTRACE", "0");
         command.arg(orders).env_remove(POINT_VAR).envs(plan.env.iter().cloned());

@@ -23,7 +23,7 @@ pub async fn database(base: &mut Base, history: &mut History) -> Result<()> {
     history.outcomes = outcomes(base).await?;
     let ledger = rows!(
         base,
-        &format!("select job, epoch, purchase, note, {{xid}} from ledger"),
+        "select job, epoch, purchase, note, {xid} from ledger",
         (i64, i64, i64, String, i64)
     )?;
     let booked = ledger.into_iter().map(|(job, epoch, purchase, note, xid)| LedgerRow {
@@ -153,7 +153,7 @@ fn add(log: &mut RowerLog, open: &mut HashMap<(i64, i64), usize>, line: Line) {
         Line::Resolved { id, epoch, committed } => log.resolved.push((id, epoch, committed)),
         Line::Mishap { what, .. } => *log.counts.entry(what).or_default() += 1,
         Line::Try { order } => log.tried.push(order),
-        Line::Ack { order, id } => log.acked.push((order, id)),
+        Line::Confirmed { order, id } => log.confirmed.push((order, id)),
         Line::RolledBack { order } => log.rolled_back.push(order),
         Line::Keyed { slot, id } => log.keyed.push((slot, id)),
         Line::Note { what } => *log.counts.entry(what).or_default() += 1,

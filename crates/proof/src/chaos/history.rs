@@ -150,7 +150,7 @@ pub struct RowerLog {
     /// Orders it was about to commit.
     pub tried: Vec<i64>,
     /// Orders whose commit came back, with their jobs.
-    pub acked: Vec<(i64, i64)>,
+    pub confirmed: Vec<(i64, i64)>,
     /// Orders it rolled back.
     pub rolled_back: Vec<i64>,
     /// Enqueues under a shared key that came back: the slot, and the job.

@@ -67,7 +67,7 @@ pub enum Line {
         order: i64,
     },
     /// The commit of an order came back.
-    Ack {
+    Confirmed {
         /// The order.
         order: i64,
         /// Its job.
@@ -102,7 +102,7 @@ impl fmt::Display for Line {
             Line::Resolved { id, epoch, committed } => write!(f, "resolved {id} {epoch} {}", i32::from(*committed)),
             Line::Mishap { what, id } => write!(f, "mishap {id} {what}"),
             Line::Try { order } => write!(f, "try {order}"),
-            Line::Ack { order, id } => write!(f, "ack {order} {id}"),
+            Line::Confirmed { order, id } => write!(f, "confirmed {order} {id}"),
             Line::RolledBack { order } => write!(f, "rolledback {order}"),
             Line::Keyed { slot, id } => write!(f, "keyed {slot} {id}"),
             Line::Note { what } => write!(f, "note {what}"),
@@ -153,7 +153,7 @@ impl Line {
                 what: named(1)?,
             },
             "try" if whole(1) => Line::Try { order: number(0)? },
-            "ack" if whole(2) => Line::Ack {
+            "confirmed" if whole(2) => Line::Confirmed {
                 order: number(0)?,
                 id: number(1)?,
             },
@@ -224,7 +224,7 @@ mod tests {
                 id: 5,
             },
             Line::Try { order: 7 },
-            Line::Ack { order: 7, id: 8 },
+            Line::Confirmed { order: 7, id: 8 },
             Line::RolledBack { order: 7 },
             Line::Keyed { slot: 1, id: 2 },
             Line::Note { what: "cut off".into() },
@@ -240,7 +240,7 @@ mod tests {
             "start 1 2",
             "sta",
             "resolved 1 2",
-            "ack 5",
+            "confirmed 5",
             "",
             "start 1 2 3 4",
             "done 1 x",

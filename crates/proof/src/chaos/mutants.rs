@@ -289,12 +289,15 @@ pub const MUTANTS: [Mutant; 17] = [
 /// Bugs in what there is not yet.
 pub const NOT_YET_BUILT: [&str; 1] = ["a stale leader fires a schedule twice (oban#1488)"];
 
+/// What every process is told of a bug, and what is done to the database first.
+type PutIn = (Vec<(String, String)>, Option<String>);
+
 impl Mutant {
     /// What every process is told of it.
     ///
     /// # Errors
     /// A statement does not read as it did when the bug was written down.
-    fn put_in(&self, folder: &Path) -> Result<(Vec<(String, String)>, Option<String>)> {
+    fn put_in(&self, folder: &Path) -> Result<PutIn> {
         let mut env = Vec::new();
         if self.in_library {
             env.push(("ROWLOCK_MUTANT".to_owned(), self.name.to_owned()));

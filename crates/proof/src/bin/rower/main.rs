@@ -37,8 +37,10 @@ async fn main() -> Result<()> {
     match (&orders.role, sqlite) {
         (Role::Work { .. }, true) => on_sqlite::work(&orders, stop).await,
         (Role::Work { .. }, false) => on_postgres::work(&orders, stop).await,
-        (Role::Migrate, true) => Ok(drop(rowlock::sqlite::Rowlock::open(&orders.url)?.migrate().await?)),
-        (Role::Migrate, false) => Ok(drop(rowlock::postgres::Rowlock::open(&orders.url)?.migrate().await?)),
+        (Role::Migrate, _) => {
+            rowlock::Admin::open(&orders.url, "rowlock")?.migrate().await?;
+            Ok(())
+        }
         (Role::Produce { .. }, true) => on_sqlite::produce(&orders, &stop).await,
         (Role::Produce { .. }, false) => on_postgres::produce(&orders, &stop).await,
     }

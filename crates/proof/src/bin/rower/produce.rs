@@ -107,7 +107,7 @@ impl Producer<'_> {
         } else {
             sqlx::query("commit").execute(&mut *conn).await?;
             made.iter()
-                .for_each(|(order, id)| self.log.write(&Line::Ack { order: *order, id: *id }));
+                .for_each(|(order, id)| self.log.write(&Line::Confirmed { order: *order, id: *id }));
         }
         tokio::time::sleep(Duration::from_millis(u64::from(1000 * count / self.rate.max(1)))).await;
         Ok(())
@@ -176,15 +176,15 @@ impl Producer<'_> {
         // About one order in fifty is harmful.
         let deadly = 50.0 / (f64::from(self.rate) * POISON_EVERY.as_secs_f64());
         if self.random.f64() < deadly {
-            return Ok(put(&rowlock, conn, Poison { order }).await?);
+            return put(&rowlock, conn, Poison { order }).await;
         }
         let mishap = match self.random.u32(..10) {
-            0..4 => return Ok(put(&rowlock, conn, Doomed { order }).await?),
+            0..4 => return put(&rowlock, conn, Doomed { order }).await,
             4..7 => Mishap::Panic,
             7..9 => Mishap::Hang,
             _ => Mishap::Glut,
         };
-        Ok(put(&rowlock, conn, Trip { order, mishap }).await?)
+        put(&rowlock, conn, Trip { order, mishap }).await
     }
 
     /// Most jobs are quick; some outlast a beat, and a few a lease, where they hold no transaction meanwhile.

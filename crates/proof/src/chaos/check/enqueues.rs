@@ -16,7 +16,7 @@ pub(super) fn check(look: &Look<'_>) -> Vec<Finding> {
 fn acknowledged(look: &Look<'_>) -> Finding {
     let mut finding = Finding::new("acknowledged orders are there", Harm::Lost);
     let purchases: HashMap<i64, i64> = look.history.purchases.iter().copied().collect();
-    for (order, id) in look.history.rowers.iter().flat_map(|rower| &rower.acked) {
+    for (order, id) in look.history.rowers.iter().flat_map(|rower| &rower.confirmed) {
         finding.expect(purchases.get(order) == Some(id) && look.jobs.contains_key(id), || {
             format!("order {order} was acknowledged with job {id}, and is not there")
         });
@@ -86,7 +86,7 @@ mod tests {
     #[test]
     fn an_acknowledged_order_that_is_gone_is_found() {
         let mut history = sound();
-        let order = history.rowers[0].acked[0].0;
+        let order = history.rowers[0].confirmed[0].0;
         history.purchases.retain(|(no, _)| *no != order);
         assert_eq!(
             broken(&history),

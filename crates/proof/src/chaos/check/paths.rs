@@ -174,7 +174,7 @@ fn retired(look: &Look<'_>) -> Finding {
 
 fn unknown(look: &Look<'_>) -> Finding {
     let mut finding = Finding::new("a kind that nobody knows stays", Harm::Lost);
-    for (order, id) in look.history.rowers.iter().flat_map(|rower| &rower.acked) {
+    for (order, id) in look.history.rowers.iter().flat_map(|rower| &rower.confirmed) {
         if let Some(job) = look.jobs.get(id).filter(|job| job.kind == NOBODYS) {
             let untouched = job.place == Place::Ready && look.outcomes(*id).is_empty();
             finding.expect(untouched, || format!("order {order}, job {id}, is {:?}", job.place));

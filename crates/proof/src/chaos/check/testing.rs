@@ -46,7 +46,7 @@ impl Maker {
         if payload.get("slot").is_none() && payload.get("order").is_none() {
             payload["order"] = id.into();
             self.history.purchases.push((id, id));
-            self.history.rowers[0].acked.push((id, id));
+            self.history.rowers[0].confirmed.push((id, id));
         }
         self.history.jobs.push(JobRow {
             id,
