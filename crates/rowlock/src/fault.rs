@@ -34,7 +34,7 @@ pub(crate) fn is_mutant(name: &str) -> bool {
     MUTANT
         .get_or_init(|| std::env::var("ROWLOCK_MUTANT").ok())
         .as_deref()
-        .is_some_and(|mutant| mutant == name)
+        .is_some_and(|mutants| mutants.split(';').any(|mutant| mutant == name))
 }
 
 /// A statement's text: the one of the same name in the folder `ROWLOCK_MUTANT_SQL`, if there is one.

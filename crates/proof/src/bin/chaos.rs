@@ -169,6 +169,7 @@ fn plan(options: &Options, database: Kind, folder: &std::path::Path) -> Result<P
         folder: folder.join(database.as_str()),
         programs: programs()?,
         lease: Duration::from_secs(2),
+        slow: false,
         rate: 150,
         gap: Duration::from_millis(if options.smoke { 500 } else { 900 }),
         cuts: if options.smoke { 0.004 } else { 0.002 },
@@ -184,9 +185,9 @@ async fn mutants(options: &Options) -> Result<bool> {
     let folder = std::path::absolute(&options.out)?.join(format!("mutants-{}", options.seed));
     let fresh = |no: usize| -> Result<Plan> {
         let mut plan = plan(options, Kind::Postgres, &folder.join(format!("{no:02}")))?;
-        plan.lasts = Duration::from_secs(20);
+        plan.lasts = Duration::from_secs(25);
         plan.gap = Duration::from_millis(400);
-        plan.patience = Duration::from_secs(40);
+        plan.patience = Duration::from_secs(60);
         Ok(plan)
     };
     let wanted = |mutant: &Mutant| {

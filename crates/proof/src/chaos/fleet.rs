@@ -32,8 +32,8 @@ const UP_LIMIT: Duration = Duration::from_secs(20);
 pub struct Seat {
     /// What its process is told; the log's path is filled in.
     pub orders: RowerOrders,
-    /// Its clock is wrong by this, in `faketime`'s words.
-    pub skew: Option<String>,
+    /// Its clock is wrong by so many hours.
+    pub skew: Option<i64>,
     /// Its address space is limited to so many kilobytes.
     pub memory_kb: Option<u64>,
     /// Set for every process of the run, such as a mutant.
@@ -47,7 +47,7 @@ impl Seat {
             (Some(skew), _) => {
                 let mut command = Command::new(exe);
                 let library = faketime().context("no libfaketime on this machine")?;
-                command.env("LD_PRELOAD", library).env("FAKETIME", skew);
+                command.env("LD_PRELOAD", library).env("FAKETIME", format!("{skew:+}h"));
                 // A clock that is wrong is one thing, time that goes backwards another.
                 command
                     .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
@@ -77,7 +77,7 @@ pub struct Rower {
     lines: Arc<Mutex<Vec<String>>>,
     log: PathBuf,
     errors: PathBuf,
-    skewed: bool,
+    skew: i64,
     limited: bool,
     /// Somebody ended it, or told it to end.
     ended_by_us: bool,
@@ -85,6 +85,7 @@ pub struct Rower {
     noted: bool,
     gone: Option<(i64, ExitStatus)>,
     frozen: Vec<(i64, i64)>,
+    stands_still: bool,
 }
 
 /// All processes of a run, the living and the dead.
@@ -183,12 +184,13 @@ impl Fleet {
             lines,
             log,
             errors,
-            skewed: plan.skew.is_some(),
+            skew: plan.skew.unwrap_or_default(),
             limited: plan.memory_kb.is_some(),
             ended_by_us: false,
             noted: false,
             gone: None,
             frozen: Vec::new(),
+            stands_still: false,
         });
         Ok(self.rowers.len() - 1)
     }
@@ -213,7 +215,7 @@ impl Fleet {
         let seats = &self.seats;
         let rowers = self.rowers.iter_mut().enumerate();
         let fitting = rowers.filter_map(|(at, rower)| {
-            let alive = rower.is_up() && !rower.ended_by_us && !rower.look();
+            let alive = rower.is_up() && !rower.ended_by_us && !rower.stands_still && !rower.look();
             (alive && fits(&seats[rower.seat?])).then_some(at)
         });
         fitting.collect()
@@ -300,7 +302,8 @@ impl Fleet {
     pub fn logs(&self) -> Result<Vec<RowerLog>> {
         let read = |rower: &Rower| {
             let mut log = gather::rower(&rower.name, &rower.log)?;
-            log.skewed = rower.skewed;
+            log.skewed = rower.skew != 0;
+            log.set_clock_back(rower.skew * 3_600_000);
             log.gone_ms = rower.gone.map(|(at, _)| at);
             log.frozen.clone_from(&rower.frozen);
             Ok(log)
@@ -365,6 +368,7 @@ impl Rower {
     /// The system refused.
     pub fn freeze(&mut self) -> Result<i64> {
         self.signal(Signal::STOP)?;
+        self.stands_still = true;
         Ok(now_ms())
     }
 
@@ -374,6 +378,7 @@ impl Rower {
     /// The system refused.
     pub fn thaw(&mut self, since: i64) -> Result<()> {
         self.frozen.push((since, now_ms() + 1_000));
+        self.stands_still = false;
         self.signal(Signal::CONT)
     }
 

@@ -133,7 +133,7 @@ pub struct EffectRow {
 pub struct RowerLog {
     /// Which.
     pub name: String,
-    /// Its clock is wrong: its times say nothing.
+    /// Its clock was wrong; the times here are right.
     pub skewed: bool,
     /// When it was gone, if it is.
     pub gone_ms: Option<i64>,
@@ -157,6 +157,16 @@ pub struct RowerLog {
     pub keyed: Vec<(i64, i64)>,
     /// What went wrong on purpose in its handlers, and anything else worth a count.
     pub counts: HashMap<String, usize>,
+}
+
+impl RowerLog {
+    /// Takes this much off every time that the process wrote down itself.
+    pub fn set_clock_back(&mut self, ms: i64) {
+        for run in &mut self.runs {
+            run.from -= ms;
+            run.to = run.to.map(|to| to - ms);
+        }
+    }
 }
 
 /// One run of a handler.

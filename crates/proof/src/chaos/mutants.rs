@@ -29,15 +29,18 @@ type Swap = ((&'static str, &'static str), &'static [(&'static str, &'static str
 
 /// A bug.
 pub struct Mutant {
-    /// What it does; the name by which the library knows it, if the bug is there.
+    /// What it does.
     pub name: &'static str,
     /// Who had it.
     pub seen_in: &'static str,
-    in_library: bool,
+    /// Names by which the library knows what it is to do wrong.
+    in_library: &'static [&'static str],
     statements: &'static [Swap],
     /// Changes to the function that settles.
     function: &'static [(&'static str, &'static str)],
     lanes: Lanes,
+    /// Handlers that take longer than a lease are many.
+    slow: bool,
     /// Whether jobs that end their process are among the others.
     poison: bool,
     /// The checks of which one must notice.
@@ -53,10 +56,11 @@ const PROCESS: Lanes = Lanes {
 const PLAIN: Mutant = Mutant {
     name: "",
     seen_in: "",
-    in_library: false,
+    in_library: &[],
     statements: &[],
     function: &[],
     lanes: PROCESS,
+    slow: false,
     poison: true,
     noticed_by: &[],
 };
@@ -73,6 +77,9 @@ const RECOVERY: &str = "a dead worker's jobs are claimable within its lease and 
 const STAYS: &str = "a kind that nobody knows stays";
 const KEY: &str = "one job per key";
 const CHARGE: &str = "one charge per order at a till that knows keys";
+
+/// Those who had these bugs had no worker that stops itself either; ours would hide them.
+const BOLD: &[&str] = &["failed beats ignored", "told to be dead and goes on"];
 
 /// The whole token, as the statements ask for it.
 const TOKEN: &str = "l.id = any (array[u.id]) and l.epoch = u.epoch and l.worker = u.worker";
@@ -123,7 +130,7 @@ pub const MUTANTS: [Mutant; 17] = [
     Mutant {
         name: "recovery gives up",
         seen_in: "dbos-py#716",
-        in_library: true,
+        in_library: &["recovery gives up"],
         // Whoever comes new recovers well, so nobody may come.
         lanes: Lanes {
             process: false,
@@ -137,7 +144,7 @@ pub const MUTANTS: [Mutant; 17] = [
     Mutant {
         name: "identity by host",
         seen_in: "procrastinate#1518",
-        in_library: true,
+        in_library: &["identity by host"],
         statements: &[(
             statement!("register"),
             &[(
@@ -174,7 +181,7 @@ pub const MUTANTS: [Mutant; 17] = [
     Mutant {
         name: "overdue handler runs on",
         seen_in: "pg-boss#555",
-        in_library: true,
+        in_library: &["overdue handler runs on"],
         noticed_by: &[BESIDE],
         ..PLAIN
     },
@@ -207,14 +214,14 @@ pub const MUTANTS: [Mutant; 17] = [
     Mutant {
         name: "NUL kept in errors",
         seen_in: "osbuild-composer#4779",
-        in_library: true,
+        in_library: &["NUL kept in errors"],
         noticed_by: &[CASES, REST],
         ..PLAIN
     },
     Mutant {
         name: "older binary rewrites newer schema",
         seen_in: "awa#392",
-        in_library: true,
+        in_library: &["older binary rewrites newer schema"],
         noticed_by: &[REST],
         ..PLAIN
     },
@@ -231,12 +238,13 @@ pub const MUTANTS: [Mutant; 17] = [
     Mutant {
         name: "failed beats ignored",
         seen_in: "stroom#5772",
-        in_library: true,
+        in_library: &["failed beats ignored"],
         lanes: Lanes {
             process: false,
             database: false,
             wire: true,
         },
+        slow: true,
         noticed_by: &[BESIDE],
         ..PLAIN
     },
@@ -256,6 +264,7 @@ pub const MUTANTS: [Mutant; 17] = [
     Mutant {
         name: "settled by id alone",
         seen_in: "oban, graphile-worker",
+        in_library: BOLD,
         statements: &[
             (statement!("settle"), &[(TOKEN, "l.id = any (array[u.id])")]),
             (statement!("settle_done"), &[(TOKEN, "l.id = any (array[u.id])")]),
@@ -264,23 +273,26 @@ pub const MUTANTS: [Mutant; 17] = [
             "where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker",
             "where l.id = token_id",
         )],
-        noticed_by: &[FENCED, ONCE],
+        slow: true,
+        noticed_by: &[FENCED, ONCE, PATH],
         ..PLAIN
     },
     Mutant {
         name: "committed although nothing was settled",
         seen_in: "job, sqlxmq",
+        in_library: BOLD,
         function: &[(
             "    raise exception 'the lease of job % is lost', token_id using errcode = 'RL001';",
             "    return;",
         )],
+        slow: true,
         noticed_by: &[ONCE, FENCED],
         ..PLAIN
     },
     Mutant {
         name: "attempt in the effect key",
         seen_in: "many a tutorial",
-        in_library: true,
+        in_library: &["attempt in the effect key"],
         noticed_by: &[CHARGE],
         ..PLAIN
     },
@@ -299,8 +311,8 @@ impl Mutant {
     /// A statement does not read as it did when the bug was written down.
     fn put_in(&self, folder: &Path) -> Result<PutIn> {
         let mut env = Vec::new();
-        if self.in_library {
-            env.push(("ROWLOCK_MUTANT".to_owned(), self.name.to_owned()));
+        if !self.in_library.is_empty() {
+            env.push(("ROWLOCK_MUTANT".to_owned(), self.in_library.join(";")));
         }
         if !self.statements.is_empty() {
             let folder = folder.join("statements");
@@ -361,9 +373,15 @@ pub async fn try_out(mutant: Option<&Mutant>, plan: &Plan) -> Result<Caught> {
         ..plan.clone()
     };
     if let Some(mutant) = mutant {
-        plan.lanes = mutant.lanes;
-        plan.workloads
-            .retain(|workload| mutant.poison || *workload != Workload::Poison);
+        (plan.lanes, plan.slow) = (mutant.lanes, mutant.slow);
+        if mutant.slow {
+            plan.lasts *= 2;
+        }
+        let long = [Workload::Transfers, Workload::Guards, Workload::Keys];
+        plan.workloads.retain(|workload| match mutant.slow {
+            true => long.contains(workload),
+            false => mutant.poison || *workload != Workload::Poison,
+        });
     }
     let history = run(&plan).await?;
     let mut caught = Caught::default();

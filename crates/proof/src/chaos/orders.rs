@@ -88,6 +88,8 @@ pub enum Role {
         rate: u32,
         /// Stops while so many jobs wait.
         backlog: i64,
+        /// Handlers that take longer than a lease are many.
+        slow: bool,
         /// What it enqueues.
         workloads: Vec<Workload>,
         /// Decides which orders come when.

@@ -55,6 +55,8 @@ pub struct Plan {
     pub programs: PathBuf,
     /// The workers' lease.
     pub lease: Duration,
+    /// Handlers that take longer than a lease are many.
+    pub slow: bool,
     /// Orders per second and producer.
     pub rate: u32,
     /// Between two faults of a lane, on average.
@@ -97,6 +99,7 @@ impl Lanes {
 /// Something else than what is under test failed.
 pub async fn run(plan: &Plan) -> Result<History> {
     std::fs::create_dir_all(&plan.folder)?;
+    clear(&plan.folder)?;
     let bare = match plan.database {
         Kind::Postgres => Bare::postgres(&plan.folder, 12_000, plan.seed).await?,
         Kind::Sqlite => Bare::sqlite(&plan.folder, 4_000)?,
@@ -133,6 +136,17 @@ pub async fn run(plan: &Plan) -> Result<History> {
         history.faults.counts.insert("clock skew".into(), skewed);
     }
     Ok(history)
+}
+
+/// Takes away the logs of an earlier run.
+fn clear(folder: &Path) -> Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if path.is_file() {
+            std::fs::remove_file(path)?;
+        }
+    }
+    Ok(())
 }
 
 /// Leaves the database beside the logs, for whoever looks into a failed run.
@@ -231,7 +245,8 @@ fn seats(plan: &Plan, bare: &Bare, tills: &[Till; 2]) -> Result<Vec<Seat>> {
     let producer = || Role::Produce {
         no: 0,
         rate: plan.rate,
-        backlog: 2_000,
+        backlog: if plan.slow { 150 } else { 2_000 },
+        slow: plan.slow,
         workloads: plan.workloads.clone(),
         seed: plan.seed,
     };
@@ -251,9 +266,9 @@ fn seats(plan: &Plan, bare: &Bare, tills: &[Till; 2]) -> Result<Vec<Seat>> {
         },
     ];
     if plan.database == Kind::Postgres && faketime().is_some() {
-        for skew in ["+3h", "-26h"] {
+        for skew in [3, -26] {
             seats.push(Seat {
-                skew: Some(skew.into()),
+                skew: Some(skew),
                 ..seat(proxied(1)?, worker("skewed", 2_000, 4, 4))
             });
         }
@@ -267,6 +282,8 @@ fn seats(plan: &Plan, bare: &Bare, tills: &[Till; 2]) -> Result<Vec<Seat>> {
 async fn disturb(plan: &Plan, ground: &Ground) -> Result<()> {
     let postgres = plan.database == Kind::Postgres;
     let lanes = plan.lanes;
+    // Long enough for somebody else to be in the middle of the job.
+    let longest = if plan.slow { 4.0 } else { 2.3 };
     let seed = |no: u64| plan.seed.wrapping_mul(31).wrapping_add(no);
     let minding = async {
         let started = Instant::now();
@@ -285,7 +302,14 @@ async fn disturb(plan: &Plan, ground: &Ground) -> Result<()> {
     };
     let freezes = async {
         if lanes.process {
-            process::freezes(ground, seed(4), plan.gap).await?;
+            let one = process::freezes(ground, seed(4), plan.gap, longest);
+            let another = async {
+                match plan.slow {
+                    true => process::freezes(ground, seed(5), plan.gap, longest).await,
+                    false => Ok(()),
+                }
+            };
+            tokio::try_join!(one, another)?;
         }
         Ok(())
     };
@@ -298,7 +322,7 @@ async fn disturb(plan: &Plan, ground: &Ground) -> Result<()> {
     };
     let network = async {
         if lanes.wire && postgres {
-            wire::lane(ground, seed(3), plan.gap, plan.cuts).await?;
+            wire::lane(ground, seed(3), plan.gap, plan.cuts, longest).await?;
         }
         Ok(())
     };

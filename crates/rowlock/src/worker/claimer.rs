@@ -18,7 +18,7 @@ use crate::{
     backoff::Backoff,
     claim::{Pace, Planner},
     event::Event,
-    fault::point,
+    fault::{mutant, point},
     lease::{Claimed, Token},
     settle::Ending,
     store::{ClaimReply, Settlement},
@@ -159,7 +159,9 @@ impl Claimer {
     }
 
     async fn heard_dead(&mut self, session: &Arc<Session>) {
-        session.end(Cut::DeclaredDead);
+        if !mutant!("told to be dead and goes on") {
+            session.end(Cut::DeclaredDead);
+        }
         self.shared.dead_heard.notify_one();
         let shared = self.shared.clone();
         self.pause(Duration::from_millis(100), shared.renewed.notified()).await;

@@ -19,6 +19,7 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use super::turnover::Turnover;
 use crate::{
     event::{Counters, Event, Listener},
+    fault::mutant,
     handle::Hook,
     lease::{Claimed, Token, WorkerId},
     retention::Retention,
@@ -288,7 +289,7 @@ impl Shared {
 
     /// Whether handlers must stop now: the lease may end before the next beat is heard.
     pub(crate) fn lease_ending(&self, now: Instant) -> bool {
-        now.duration_since(*lock(&self.acked)) >= cut_off(self.timing.lease)
+        now.duration_since(*lock(&self.acked)) >= cut_off(self.timing.lease) && !mutant!("failed beats ignored")
     }
 
     pub(crate) fn take(&self, job: Arc<InHand>) {

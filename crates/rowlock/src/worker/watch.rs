@@ -75,7 +75,9 @@ async fn beat(shared: &Arc<Shared>, store: &dyn Store) {
                 next = sent + every;
             }
             Ok(false) => {
-                session.end(Cut::DeclaredDead);
+                if !mutant!("told to be dead and goes on") {
+                    session.end(Cut::DeclaredDead);
+                }
                 tracing::warn!(worker = %session.worker, "declared dead by another worker; going on under a new id");
                 shared.emit(Event::DeclaredDead);
                 register_anew(shared, store).await;
@@ -114,7 +116,7 @@ async fn look(shared: &Arc<Shared>, store: &Arc<dyn Store>) {
         every.tick().await;
         let now = Instant::now();
         let session = shared.session();
-        if shared.lease_ending(now) && !session.cut.is_cancelled() && !mutant!("failed beats ignored") {
+        if shared.lease_ending(now) && !session.cut.is_cancelled() {
             session.end(Cut::LeaseEnding);
             tracing::warn!(worker = %session.worker, "the lease could not be renewed in time; handlers were stopped");
             shared.emit(Event::CutOff);

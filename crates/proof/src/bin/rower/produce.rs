@@ -28,6 +28,8 @@ struct Producer<'a> {
     workloads: &'a [Workload],
     /// The next order's number.
     next: i64,
+    /// One database writes at a time: nobody may take long.
+    one_writer: bool,
     slow: bool,
     rate: u32,
 }
@@ -38,6 +40,7 @@ pub(crate) async fn produce(orders: &RowerOrders, stop: &CancellationToken) -> R
         no,
         rate,
         backlog,
+        slow,
         ref workloads,
         seed,
     } = orders.role
@@ -50,7 +53,8 @@ pub(crate) async fn produce(orders: &RowerOrders, stop: &CancellationToken) -> R
         random: fastrand::Rng::with_seed(seed),
         workloads,
         next: no << 32,
-        slow: !orders.url.starts_with("sqlite:"),
+        one_writer: orders.url.starts_with("sqlite:"),
+        slow,
         rate,
     };
     while !stop.is_cancelled() {
@@ -162,7 +166,7 @@ impl Producer<'_> {
             }
             Workload::Guards => {
                 let entity = self.random.i64(1..=20);
-                let ms = self.takes(3_000);
+                let ms = self.takes(if self.slow { 9_000 } else { 3_000 });
                 put(&rowlock, conn, Guarded { order, entity, ms }).await?
             }
             Workload::Poison | Workload::Keys => self.harmful(conn, order).await?,
@@ -189,10 +193,11 @@ impl Producer<'_> {
 
     /// Most jobs are quick; some outlast a beat, and a few a lease, where they hold no transaction meanwhile.
     fn takes(&mut self, most: u64) -> u64 {
-        let most = if self.slow { most } else { most / 5 };
+        let most = if self.one_writer { most / 5 } else { most };
+        let long = if self.slow { 30 } else { 1 };
         match self.random.u32(..200) {
-            0 => self.random.u64(most / 3..most),
-            1..10 => self.random.u64(most / 20..most / 4),
+            roll if roll < long => self.random.u64(most / 3..most),
+            roll if roll < long + 9 => self.random.u64(most / 20..most / 4),
             _ => self.random.u64(0..3),
         }
     }
@@ -208,9 +213,19 @@ impl Producer<'_> {
             977..998 => Workload::Poison,
             _ => Workload::Unknown,
         };
-        match self.workloads.contains(&chosen) {
-            true => chosen,
-            false => self.workloads[self.random.usize(..self.workloads.len())],
+        if self.workloads.contains(&chosen) {
+            return chosen;
+        }
+        // Keys have a commit of their own.
+        let others: Vec<Workload> = self
+            .workloads
+            .iter()
+            .copied()
+            .filter(|of| *of != Workload::Keys)
+            .collect();
+        match others.len() {
+            0 => Workload::Transfers,
+            count => others[self.random.usize(..count)],
         }
     }
 }

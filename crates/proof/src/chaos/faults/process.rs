@@ -72,14 +72,14 @@ pub async fn lane(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
     Ok(())
 }
 
-/// One worker after the other stands still for longer than its lease.
+/// One worker after the other stands still for longer than its lease, at most so many times as long.
 ///
 /// # Errors
 /// The system refused.
-pub async fn freezes(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
+pub async fn freezes(ground: &Ground, seed: u64, gap: Duration, longest: f64) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     while ground.pause(gap.mul_f64(0.5 + random.f64())).await {
-        freeze(ground, &mut random).await?;
+        freeze(ground, &mut random, longest).await?;
     }
     Ok(())
 }
@@ -134,7 +134,7 @@ async fn kill_at_point(ground: &Ground, random: &mut fastrand::Rng, points: &mut
 }
 
 /// Stands still for longer than its lease, then goes on as if nothing had happened.
-async fn freeze(ground: &Ground, random: &mut fastrand::Rng) -> Result<()> {
+async fn freeze(ground: &Ground, random: &mut fastrand::Rng, longest: f64) -> Result<()> {
     let (at, since) = {
         let mut fleet = ground.fleet.lock().await;
         let Some(at) = fleet.any_worker(random) else {
@@ -145,7 +145,7 @@ async fn freeze(ground: &Ground, random: &mut fastrand::Rng) -> Result<()> {
         (at, since)
     };
     // Never less than it takes: a freeze that is cut short would show nothing.
-    tokio::time::sleep(ground.lease.mul_f64(1.1 + random.f64())).await;
+    tokio::time::sleep(ground.lease.mul_f64(1.1 + (longest - 1.1) * random.f64())).await;
     let mut fleet = ground.fleet.lock().await;
     if !fleet.rower(at).is_gone() {
         fleet.rower(at).thaw(since)?;

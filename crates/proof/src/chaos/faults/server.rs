@@ -13,6 +13,9 @@ use crate::chaos::{ground::Ground, log::now_ms};
 /// How long a connection of the injector's own may take.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long a server is left alone now and then.
+const QUIET: Duration = Duration::from_secs(5);
+
 /// The library's own backends, in any order.
 const BACKENDS: &str = "select pid from pg_stat_activity \
                         where backend_type = 'client backend' and pid <> pg_backend_pid() order by random() limit 1";
@@ -26,6 +29,8 @@ enum Card {
     Cancel,
     Slots,
     DiskFull,
+    /// Nothing: what is measured needs a server that is well.
+    Quiet,
 }
 
 /// The kinds that this lane deals.
@@ -54,13 +59,13 @@ pub async fn lane(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
         (Card::Cancel, 4),
         (Card::Slots, 1),
         (Card::DiskFull, usize::from(ground.volume.is_some())),
+        (Card::Quiet, 3),
     ]);
     let mut pinned = None;
     while ground.pause(gap.mul_f64(0.5 + random.f64())).await {
         pin(ground, &mut pinned).await;
         let since = now_ms();
-        let card = deck.deal(&mut random);
-        match card {
+        match deck.deal(&mut random) {
             Some(Card::Restart) => restart(ground).await?,
             Some(Card::KillServer) => kill_server(ground).await?,
             Some(Card::KillBackend) => kill_backend(ground).await?,
@@ -68,12 +73,13 @@ pub async fn lane(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
             Some(Card::Cancel) => end(ground, &mut random, false).await,
             Some(Card::Slots) => slots(ground).await,
             Some(Card::DiskFull) => disk_full(ground).await?,
+            Some(Card::Quiet) => {
+                ground.pause(QUIET).await;
+                continue;
+            }
             None => break,
         }
-        // One backend more or less is no outage.
-        if !matches!(card, Some(Card::Terminate | Card::Cancel)) {
-            ground.disturbed(since);
-        }
+        ground.disturbed(since);
     }
     Ok(())
 }

@@ -45,11 +45,11 @@ pub fn kinds() -> Vec<&'static str> {
     Kind::ALL.iter().map(|kind| name(*kind)).collect()
 }
 
-/// Cuts commits all the time, and lets the networks suffer one trouble after the other.
+/// Cuts commits all the time, and lets the networks suffer one trouble after the other. Holes last at most so many leases.
 ///
 /// # Errors
 /// None for now.
-pub async fn lane(ground: &Ground, seed: u64, gap: Duration, share: f64) -> Result<()> {
+pub async fn lane(ground: &Ground, seed: u64, gap: Duration, share: f64, longest: f64) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let past = ground.lease.mul_f64(1.3);
     let rates = [
@@ -77,8 +77,8 @@ pub async fn lane(ground: &Ground, seed: u64, gap: Duration, share: f64) -> Resu
         let proxies = ground.proxies();
         let proxy = &proxies[random.usize(..proxies.len())];
         let lasts = Duration::from_millis(random.u64(300..1_500));
-        // Half of the holes are shorter than a lease, half are longer.
-        let hole = ground.lease.mul_f64(0.3 + 1.6 * random.f64());
+        // Some holes are shorter than a lease, the others longer.
+        let hole = ground.lease.mul_f64(0.3 + (longest - 0.3) * random.f64());
         match deck.deal(&mut random) {
             Some(Card::Latency) => {
                 let (base, jitter) = (
