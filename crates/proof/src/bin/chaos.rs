@@ -170,7 +170,7 @@ fn plan(options: &Options, database: Kind, folder: &std::path::Path) -> Result<P
         programs: programs()?,
         lease: Duration::from_secs(2),
         slow: false,
-        rate: 150,
+        rate: 300,
         gap: Duration::from_millis(if options.smoke { 500 } else { 900 }),
         cuts: if options.smoke { 0.004 } else { 0.002 },
         env: Vec::new(),

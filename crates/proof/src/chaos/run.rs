@@ -274,6 +274,7 @@ fn seats(plan: &Plan, bare: &Bare, tills: &[Till; 2]) -> Result<Vec<Seat>> {
         }
     }
     seats.push(seat(proxied(0)?, producer()));
+    seats.push(seat(direct.clone(), producer()));
     seats.push(seat(direct, producer()));
     Ok(seats)
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proof::proxy::{Carrier, Commit, CommitCut, CommitCuts, Kind};
 use rowlock::Ended;
 
-use super::site::{FOR_EVER, HANDLER, LEASE, Site, Stopped, until};
+use super::site::{FOR_EVER, HANDLER, LEASE, Running, Site, Stopped, until};
 
 /// Jobs per case, of which the first ones lose their commit's answer.
 const JOBS: usize = 8;
@@ -160,8 +160,37 @@ async fn a_look_up_that_is_cut_itself_is_repeated(site: &Site) {
     site.each_happened_once(&ids).await;
 }
 
+/// The look-up cannot be made, the worker is told to stop, and what it writes in the end finds no lease any more: because
+/// its commit had happened.
+async fn a_commit_that_happened_is_no_lost_lease_when_the_worker_stops_before_it_knows(site: &Site) {
+    let ids = site.enqueue(1).await;
+    site.proxy
+        .cut_commits(Some(HANDLER), CommitCut::DelayedReply(FOR_EVER), 1);
+    let running = Running::start(site.one_by_one().grace(Duration::from_millis(50)));
+    let done = "select count(*) from rowlock.outcome where outcome = 'done'";
+    until("the commit", async || site.count(done).await == 1).await;
+    let mut other = site.direct().await;
+    let lock = "begin; lock table rowlock.lease in access exclusive mode";
+    sqlx::raw_sql(lock).execute(&mut other).await.unwrap();
+    site.proxy.reset();
+    let stopping = tokio::spawn(running.stop());
+    let settling = "select count(*) from pg_stat_activity where wait_event_type = 'Lock' \
+                    and query like '-- Records how attempts ended%'";
+    until("the stopped attempt's end to be written", async || {
+        site.count(settling).await > 0
+    })
+    .await;
+    sqlx::raw_sql("rollback").execute(&mut other).await.unwrap();
+    let Stopped { counters, resolved } = stopping.await.unwrap();
+    assert_eq!(resolved, [(ids[0], true)]);
+    assert_eq!((counters.lease_lost(), counters.settled(Ended::Done)), (0, 1));
+    assert_eq!(site.ends(ids[0]).await, [Ended::Done]);
+    site.each_happened_once(&ids).await;
+}
+
 mod tests {
     crate::site::cases!(migrated:
+        a_commit_that_happened_is_no_lost_lease_when_the_worker_stops_before_it_knows,
         a_commit_cut_before_it_was_sent_is_tried_again,
         a_commit_cut_before_it_was_sent_is_tried_again_in_line,
         a_commit_whose_answer_is_lost_is_found,

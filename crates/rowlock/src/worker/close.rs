@@ -46,6 +46,7 @@ pub(crate) async fn close<DB: Backend>(
                 drop(held);
                 // Others have time for it.
                 relay.put_back();
+                job.doubt(true);
                 match error.is_answer() || ended(env, holder, job).await {
                     true => resolve(env, error, settlement, skipped, job).await,
                     false => Finished::Cut,
@@ -128,6 +129,7 @@ async fn resolve<DB: Backend>(
     skipped: Option<Skipped>,
     job: &InHand,
 ) -> Finished {
+    job.doubt(true);
     match what_became(env, job).await {
         None => Finished::Cut,
         // Recovery ended the lease: the token's only outcome is not this attempt's own.
@@ -149,6 +151,7 @@ pub(crate) async fn what_became<DB: Backend>(env: &Env<DB>, job: &InHand) -> Opt
             Ok(resolved) => {
                 let committed = matches!(resolved, Resolved::Ended(ended) if ended != Ended::Lost);
                 (env.resolved)(job.token, committed);
+                job.doubt(false);
                 return Some(resolved);
             }
             Err(again) => {

@@ -88,6 +88,8 @@ pub(crate) struct InHand {
     pub(crate) holder: Arc<AtomicI64>,
     /// What its handler wants run once its commit is known to have happened.
     hooks: Mutex<Vec<Hook>>,
+    /// Its commit was sent, and nobody knows yet what became of it.
+    in_doubt: AtomicBool,
 }
 
 impl InHand {
@@ -112,6 +114,7 @@ impl InHand {
             tx_since: Mutex::new(None),
             holder: Arc::default(),
             hooks: Mutex::default(),
+            in_doubt: AtomicBool::new(false),
         })
     }
 
@@ -145,6 +148,14 @@ impl InHand {
         *lock(&self.tx_since) = None;
         *lock(&self.started) = None;
         self.over.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn doubt(&self, doubt: bool) {
+        self.in_doubt.store(doubt, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.in_doubt.load(Ordering::Relaxed)
     }
 
     fn is_long(&self, lease: Duration) -> bool {

@@ -130,8 +130,30 @@ async fn write(shared: &Arc<Shared>, batch: Vec<ToSettle>, give_up: &Cancellatio
         let applied = applied || (sent_before && committed_earlier(&*shared.store, &settlement, give_up).await);
         match applied {
             true => settled(shared, &job, settlement.ended, skipped, settlement.error),
+            false if job.is_in_doubt() => late_news(shared, &job, give_up).await,
             false => lost(shared, &job),
         }
+    }
+}
+
+/// The worker stopped before it knew what became of a commit, and now its failure finds no lease: the commit had happened,
+/// or somebody else has the job.
+async fn late_news(shared: &Arc<Shared>, job: &InHand, give_up: &CancellationToken) {
+    let ended = loop {
+        match shared.store.resolve(job.token).await {
+            Ok(Resolved::Ended(ended)) if ended != Ended::Lost => break Some(ended),
+            Ok(_) => break None,
+            Err(_) => tokio::select! {
+                () = tokio::time::sleep(Duration::from_millis(100)) => {}
+                () = give_up.cancelled() => break None,
+            },
+        }
+    };
+    let (id, epoch, committed) = (job.token.id, job.token.epoch, ended.is_some());
+    shared.emit(Event::CommitResolved { id, epoch, committed });
+    match ended {
+        Some(ended) => settled(shared, job, ended, None, None),
+        None => lost(shared, job),
     }
 }
 

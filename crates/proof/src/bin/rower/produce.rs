@@ -32,6 +32,8 @@ struct Producer<'a> {
     one_writer: bool,
     slow: bool,
     rate: u32,
+    /// Harmful orders so far.
+    harmful: u32,
 }
 
 /// Produces until told to stop. Whatever fails is tried again with a new connection and a new order.
@@ -56,6 +58,7 @@ pub(crate) async fn produce(orders: &RowerOrders, stop: &CancellationToken) -> R
         one_writer: orders.url.starts_with("sqlite:"),
         slow,
         rate,
+        harmful: 0,
     };
     while !stop.is_cancelled() {
         let connecting = Connection::connect(&orders.url);
@@ -90,7 +93,7 @@ impl Producer<'_> {
         if self.workloads.contains(&Workload::Keys) {
             self.keyed(conn).await?;
         }
-        let count = self.random.u32(1..=30);
+        let count = self.random.u32(1..=50);
         let orders: Vec<i64> = (0..i64::from(count)).map(|n| self.next + n).collect();
         self.next += i64::from(count);
         for order in &orders {
@@ -179,7 +182,13 @@ impl Producer<'_> {
         let rowlock = self.rowlock.clone();
         // About one order in fifty is harmful.
         let deadly = 50.0 / (f64::from(self.rate) * POISON_EVERY.as_secs_f64());
-        if self.random.f64() < deadly {
+        self.harmful += 1;
+        // The first ones, so that no run is without.
+        if self.harmful == 2 {
+            let mishap = Mishap::Glut;
+            return put(&rowlock, conn, Trip { order, mishap }).await;
+        }
+        if self.harmful == 3 || self.random.f64() < deadly {
             return put(&rowlock, conn, Poison { order }).await;
         }
         let mishap = match self.random.u32(..10) {

@@ -14,6 +14,8 @@ enum Card {
     Lock,
     DiskFull,
     Look,
+    /// Nothing: what is measured needs a file that is free.
+    Quiet,
 }
 
 /// The kinds that this lane deals.
@@ -26,9 +28,10 @@ pub const KINDS: [&str; 2] = ["write lock held", "disk full"];
 pub async fn lane(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut deck = Deck::new(&[
-        (Card::Lock, 4),
+        (Card::Lock, 3),
         (Card::DiskFull, usize::from(ground.volume.is_some())),
         (Card::Look, 1),
+        (Card::Quiet, 3),
     ]);
     while ground.pause(gap.mul_f64(0.5 + random.f64())).await {
         let since = now_ms();
@@ -38,6 +41,10 @@ pub async fn lane(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
             Some(Card::Look) => {
                 let damage = damage(&ground.url).await?;
                 anyhow::ensure!(damage.is_empty(), "the file is damaged: {}", damage.join("; "));
+            }
+            Some(Card::Quiet) => {
+                ground.pause(Duration::from_secs(5)).await;
+                continue;
             }
             None => break,
         }
@@ -53,7 +60,7 @@ async fn hold_lock(ground: &Ground, random: &mut fastrand::Rng) {
     };
     if sqlx::raw_sql("begin immediate").execute(&mut conn).await.is_ok() {
         ground.count("write lock held", 1);
-        tokio::time::sleep(Duration::from_millis(random.u64(300..3_000))).await;
+        tokio::time::sleep(Duration::from_millis(random.u64(200..2_000))).await;
         // Closed without an end, it is rolled back.
         drop(conn);
     }
