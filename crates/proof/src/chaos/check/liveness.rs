@@ -142,10 +142,7 @@ fn times(look: &Look<'_>) -> Vec<i64> {
             .map(|outcome| outcome.worker)
             .collect();
         for ended in workers.iter().filter_map(|worker| lost_by.get(worker)).flatten() {
-            let disturbed = faults
-                .outages
-                .iter()
-                .any(|(from, to)| from <= ended && *at - look.history.lease_ms <= *to);
+            let disturbed = faults.outages.iter().any(|(from, to)| from <= ended && at <= to);
             if ended >= at && !disturbed {
                 times.push(ended - at);
             }
@@ -169,7 +166,13 @@ fn recovery(look: &Look<'_>) -> Finding {
     let times = times(look);
     finding.looked_at = times.len();
     if let Some(p99) = percentile(&times, 0.99) {
-        let limit = look.history.lease_ms + RECOVERY_SLACK_MS;
+        // Processes that share a file give each other a third of a lease more: a clock may have been set meanwhile.
+        let more = if look.history.has_xids {
+            0
+        } else {
+            look.history.lease_ms / 3
+        };
+        let limit = look.history.lease_ms + more + RECOVERY_SLACK_MS;
         finding.expect(p99 <= limit, || format!("the 99th of 100 took {p99} ms of {limit}"));
     }
     finding

@@ -31,7 +31,7 @@ pub async fn lane(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
         (Card::Lock, 3),
         (Card::DiskFull, usize::from(ground.volume.is_some())),
         (Card::Look, 1),
-        (Card::Quiet, 3),
+        (Card::Quiet, 1),
     ]);
     while ground.pause(gap.mul_f64(0.5 + random.f64())).await {
         let since = now_ms();
@@ -43,7 +43,7 @@ pub async fn lane(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
                 anyhow::ensure!(damage.is_empty(), "the file is damaged: {}", damage.join("; "));
             }
             Some(Card::Quiet) => {
-                ground.pause(Duration::from_secs(5)).await;
+                ground.pause(super::server::QUIET).await;
                 continue;
             }
             None => break,

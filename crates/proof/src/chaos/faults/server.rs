@@ -14,7 +14,7 @@ use crate::chaos::{ground::Ground, log::now_ms};
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How long a server is left alone now and then.
-const QUIET: Duration = Duration::from_secs(5);
+pub(super) const QUIET: Duration = Duration::from_secs(8);
 
 /// The library's own backends, in any order.
 const BACKENDS: &str = "select pid from pg_stat_activity \
@@ -59,7 +59,7 @@ pub async fn lane(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
         (Card::Cancel, 4),
         (Card::Slots, 1),
         (Card::DiskFull, usize::from(ground.volume.is_some())),
-        (Card::Quiet, 3),
+        (Card::Quiet, 2),
     ]);
     let mut pinned = None;
     while ground.pause(gap.mul_f64(0.5 + random.f64())).await {
