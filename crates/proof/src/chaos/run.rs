@@ -6,6 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use rowlock::{Admin, CheckState, VerifyLimits};
 
 use super::{
     base::{Base, set_up},
@@ -369,8 +370,30 @@ async fn come_to_rest(plan: &Plan, ground: &Ground) -> Result<Rest> {
         rest.damage = file::damage(&ground.url).await?;
         rest.files_checked = 1;
     }
+    audit(&ground.url, &mut rest).await?;
     rest.newer_schema_left_alone = Some(older_binary(plan, ground).await?);
     Ok(rest)
+}
+
+/// What users can ask, asked of every row: `rowlock verify`.
+async fn audit(url: &str, rest: &mut Rest) -> Result<()> {
+    let limits = VerifyLimits {
+        rows: 10_000_000,
+        time: Duration::from_secs(600),
+        ..VerifyLimits::default()
+    };
+    let seen = Admin::open(url, "rowlock")?.observe().verify(&limits).await?;
+    for check in seen.checks.iter().filter(|check| check.state != CheckState::Holds) {
+        let first = check
+            .breaches
+            .first()
+            .map(|breach| format!("{breach:?}"))
+            .unwrap_or_default();
+        rest.damage
+            .push(format!("verify: {:?} {:?} {first}", check.invariant, check.state));
+    }
+    rest.files_checked += seen.checks.len();
+    Ok(())
 }
 
 /// A schema from the future, and a binary that does not know it: whether the binary left it alone.
