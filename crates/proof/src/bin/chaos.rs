@@ -154,8 +154,8 @@ async fn all(options: &Options) -> Result<bool> {
 
 fn plan(options: &Options, database: Kind, folder: &std::path::Path) -> Result<Plan> {
     let smoke = match database {
-        Kind::Postgres => Duration::from_secs(75),
-        Kind::Sqlite => Duration::from_secs(35),
+        Kind::Postgres => Duration::from_secs(85),
+        Kind::Sqlite => Duration::from_secs(40),
     };
     Ok(Plan {
         database,
