@@ -40,7 +40,8 @@ pub(crate) struct Cli {
 /// Which database.
 #[derive(Args)]
 pub(crate) struct Place {
-    /// postgres://user@host/name or sqlite:path; no default, except that demo makes a file of its own
+    /// postgres://user@host/name, with host1,host2 where there are several, or sqlite:path; no default, except that demo makes a
+    /// file of its own
     #[arg(
         long,
         global = true,

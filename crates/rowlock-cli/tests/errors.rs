@@ -98,6 +98,31 @@ fn no_error_shows_a_password() {
 }
 
 #[test]
+fn where_no_host_takes_writes_each_is_named_with_its_reason() {
+    let said = rowlock(&[
+        "status",
+        "--database",
+        "postgres://me:secret@127.0.0.1:1,127.0.0.1:2/db",
+    ]);
+    assert_eq!(said.code, Some(1));
+    let refused = |port| format!("127.0.0.1:{port}: Connection refused (os error 111)");
+    let wanted = format!("no host takes writes ({}, {})\n", refused(1), refused(2));
+    assert!(said.err.contains(&wanted), "{}", said.err);
+    assert!(said.err.contains("try:   check that the server runs"), "{}", said.err);
+    assert!(!said.err.contains("secret"), "{}", said.err);
+}
+
+#[test]
+fn a_demo_takes_one_host() {
+    let said = rowlock(&["demo", "--database", "postgres://me:secret@a,b/db"]);
+    assert_eq!(
+        said.err,
+        "error: demo uses one server, and the url names several hosts\n\
+         try:   rowlock demo   with the primary's host alone\n"
+    );
+}
+
+#[test]
 fn a_demo_on_a_server_out_of_reach_says_so_and_not_what_followed_from_it() {
     let said = rowlock(&["demo", "--json", "--database", "postgres://me:secret@127.0.0.1:1/db"]);
     assert_eq!((said.code, said.out.as_str()), (Some(1), ""));

@@ -23,6 +23,7 @@ pub struct Admin {
 
 impl Admin {
     /// Names the database by its URL: `postgres://…` or `sqlite:…`; the schema counts for PostgreSQL only. No I/O yet.
+    /// Several PostgreSQL hosts are named as in [`Rowlock::open`](crate::Rowlock::open).
     ///
     /// # Errors
     /// [`Error::Config`] when the URL cannot be read or names a database this build was made without.

@@ -1,8 +1,8 @@
 //! PostgreSQL: the short names, so that using the wrong database is a type error.
 
-use std::str::FromStr;
+use std::sync::Arc;
 
-use sqlx::{Postgres, postgres::PgConnectOptions};
+use sqlx::Postgres;
 
 pub use crate::Applied;
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     root::Backend,
     store::{
         Clock, Timing,
-        postgres::{PgStore, SCHEMA},
+        postgres::{Hosts, PgStore, SCHEMA},
     },
 };
 
@@ -36,11 +36,9 @@ impl Backend for Postgres {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
             return Err(Error::Config("a postgresql url starts with postgres://".into()));
         }
-        // The driver's message may quote the url with its password, so it is not passed on.
-        let options = PgConnectOptions::from_str(url)
-            .map_err(|_| Error::Config("the postgresql url cannot be read; check its form and port".into()))?;
+        let hosts = Arc::new(Hosts::parse(url)?);
         let timing = Timing::of_lease(std::time::Duration::from_secs(15));
-        PgStore::new(options, schema, timing, 4, clock)
+        PgStore::new(hosts, schema, timing, 4, clock)
     }
 
     fn with(store: &PgStore, timing: Timing, handlers_max: usize) -> Result<PgStore> {

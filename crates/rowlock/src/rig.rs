@@ -81,7 +81,8 @@ impl TestRig<(), sqlx::Sqlite> {
 
 #[cfg(feature = "postgres")]
 impl TestRig<(), sqlx::Postgres> {
-    /// A rig in this PostgreSQL database, in a schema of its own which stays until the database is dropped.
+    /// A rig in this PostgreSQL database, named by one host, in a schema of its own which stays until the database is
+    /// dropped.
     ///
     /// # Errors
     /// The database could not be reached or the schema not be made.

@@ -64,8 +64,15 @@ impl<DB: Backend> Clone for Rowlock<DB> {
 impl<DB: Backend> Rowlock<DB> {
     /// Names the database by its URL (`postgres://…`, `sqlite:jobs.db`), in the schema `rowlock`. No I/O yet.
     ///
+    /// A PostgreSQL URL may name several hosts, as libpq has it: `postgres://app@db1:5432,db2:5432/shop`. Every connection of
+    /// the handle and of its workers is then to the one that takes writes. A host that is out of reach, a standby, read-only,
+    /// or does not answer within two seconds is passed over; where all are, the verb fails with [`Error::Database`], whose
+    /// source names each host and why, and workers try again until one takes writes.
+    ///
     /// # Errors
-    /// [`Error::Config`] when the URL cannot be read or names another kind of database.
+    /// [`Error::Config`] when the URL cannot be read or names another kind of database; with several hosts also when one of
+    /// them has no name or a wrong port, when there are more than 16, when a parameter (`host`, `port`) names others, or when
+    /// `target_session_attrs` is neither `read-write` nor `primary`. It never quotes the URL.
     pub fn open(url: &str) -> Result<Rowlock<DB>> {
         Rowlock::open_in(url, "rowlock")
     }

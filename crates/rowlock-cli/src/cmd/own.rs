@@ -1,7 +1,9 @@
 //! An application's own tables beside the jobs, on either database. `demo` plays that application.
 
+use std::str::FromStr;
+
 use rowlock::Backend;
-use sqlx::{AssertSqlSafe, Connection};
+use sqlx::{AssertSqlSafe, Connection, postgres::PgConnectOptions};
 
 use crate::output::Advice;
 
@@ -72,6 +74,7 @@ impl Site {
                     format!("rowlock {what}   without --database, or with a postgres:// url"),
                 ));
             }
+            one_host(url, what)?;
         }
         let folder = tempfile::Builder::new().prefix(&format!("rowlock-{what}-")).tempdir()?;
         let file = || format!("sqlite:{}", folder.path().join(format!("{what}.db")).display());
@@ -147,5 +150,16 @@ pub(crate) async fn interrupted() {
     }
     if tokio::signal::ctrl_c().await.is_err() {
         std::future::pending::<()>().await;
+    }
+}
+
+/// The application that is played has connections of its own, and the driver knows one host per URL.
+fn one_host(url: &str, what: &str) -> anyhow::Result<()> {
+    match PgConnectOptions::from_str(url) {
+        Ok(options) if !options.get_host().contains(',') => Ok(()),
+        _ => Err(Advice::error(
+            format!("{what} uses one server, and the url names several hosts"),
+            format!("rowlock {what}   with the primary's host alone"),
+        )),
     }
 }

@@ -10,6 +10,7 @@ mod by_key;
 mod conns;
 mod flow;
 mod guard;
+mod hosts;
 mod journal;
 mod keys;
 mod ledger;
@@ -32,14 +33,17 @@ use std::{
 };
 
 use jiff_sqlx::ToSqlx;
-use sqlx::{AssertSqlSafe, PgConnection, Postgres, SqlSafeStr, postgres::PgConnectOptions};
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, SqlSafeStr};
 use sqlx_core::transaction::TransactionManager;
 use tokio::sync::{Semaphore, mpsc::UnboundedSender};
 
-pub use self::migrate::{SCHEMA, migration_sql};
 use self::{
     conns::{Conns, Lent, timed_out},
     sql::Sql,
+};
+pub use self::{
+    hosts::Hosts,
+    migrate::{SCHEMA, migration_sql},
 };
 use crate::{
     case::CaseView,
@@ -72,7 +76,7 @@ const KEYED_CONNECTIONS: usize = ENGINE_CONNECTIONS / 2;
 pub struct PgStore(Arc<Inner>);
 
 pub struct Inner {
-    options: PgConnectOptions,
+    hosts: Arc<Hosts>,
     sql: Sql,
     channel: String,
     timing: Timing,
@@ -93,28 +97,20 @@ impl Inner {
 
 impl PgStore {
     /// Opens nothing yet.
-    pub fn new(
-        options: PgConnectOptions,
-        schema: &str,
-        timing: Timing,
-        handlers_max: usize,
-        clock: Clock,
-    ) -> Result<PgStore> {
+    pub fn new(hosts: Arc<Hosts>, schema: &str, timing: Timing, handlers_max: usize, clock: Clock) -> Result<PgStore> {
         let sql = Sql::new(schema)?;
-        let engine = options.clone().application_name("rowlock engine");
-        let handlers = options.clone().application_name(HANDLER_NAME);
         Ok(PgStore(Arc::new(Inner {
             channel: format!("{schema}_wake"),
             sql,
             timing,
             handlers_max,
             clock,
-            engine: Conns::new(engine, engine_setup(timing), ENGINE_CONNECTIONS),
+            engine: Conns::new(&hosts, "rowlock engine", engine_setup(timing), ENGINE_CONNECTIONS),
             keyed: Semaphore::new(KEYED_CONNECTIONS),
-            handlers: Conns::new(handlers, handler_setup(timing), handlers_max.max(1)),
+            handlers: Conns::new(&hosts, HANDLER_NAME, handler_setup(timing), handlers_max.max(1)),
             heard: Arc::default(),
             wakes: OnceLock::new(),
-            options,
+            hosts,
         })))
     }
 
@@ -122,7 +118,7 @@ impl PgStore {
     pub fn with(&self, timing: Timing, handlers_max: usize) -> Result<PgStore> {
         let inner = &self.0;
         PgStore::new(
-            inner.options.clone(),
+            inner.hosts.clone(),
             &inner.sql.schema,
             timing,
             handlers_max,
@@ -147,15 +143,7 @@ impl PgStore {
                 Ok(result) => result,
                 Err(_) => Err(timed_out(doing)).doing(doing),
             };
-            if let Err(Error::Database {
-                source: sqlx::Error::Io(_),
-                ..
-            }) = &result
-            {
-                // A server that restarted has broken the idle connections too.
-                engine.forget_idle();
-            }
-            result
+            result.inspect_err(|error| engine.heed(error))
         })
     }
 }
@@ -190,19 +178,15 @@ impl Store for PgStore {
     fn twin(&self) -> Box<dyn Store> {
         let inner = &self.0;
         let twin = Inner {
-            options: inner.options.clone(),
+            hosts: inner.hosts.clone(),
             sql: inner.sql.clone(),
             channel: inner.channel.clone(),
             timing: inner.timing,
             handlers_max: inner.handlers_max,
             clock: inner.clock.clone(),
-            engine: Conns::new(
-                inner.options.clone().application_name("rowlock watch"),
-                engine_setup(inner.timing),
-                2,
-            ),
+            engine: Conns::new(&inner.hosts, "rowlock watch", engine_setup(inner.timing), 2),
             keyed: Semaphore::new(1),
-            handlers: Conns::new(inner.options.clone(), ISOLATION.to_owned(), 1),
+            handlers: Conns::new(&inner.hosts, "rowlock watch", ISOLATION.to_owned(), 1),
             heard: inner.heard.clone(),
             wakes: OnceLock::new(),
         };
@@ -317,9 +301,9 @@ impl Store for PgStore {
     }
 
     fn wakes(&self) -> Fut<'_, Box<dyn Wakes>> {
-        let options = self.0.options.clone().application_name("rowlock listen");
-        self.bounded("listen", async move {
-            let listening = wake::Listening::start(options, &self.0.channel, self.0.heard.clone()).await?;
+        self.bounded("listen", async {
+            let inner = &self.0;
+            let listening = wake::Listening::start(inner.hosts.clone(), &inner.channel, inner.heard.clone()).await?;
             Ok(Box::new(listening) as Box<dyn Wakes>)
         })
     }
@@ -384,7 +368,7 @@ impl Room for Postgres {
     }
 
     fn holder(held: &Lent) -> i64 {
-        held.pid().into()
+        held.holder()
     }
 
     fn enqueue_in<'a>(store: &'a PgStore, conn: &'a mut PgConnection, drafts: &'a [Draft]) -> Fut<'a, Vec<Enqueued>> {
@@ -485,7 +469,7 @@ async fn begin_with(conns: &Arc<Conns>, begin: String) -> Result<Lent> {
         let mut lent = conns.acquire().await.doing("begin")?;
         let begun = Pm::begin(lent.pg(), Some(AssertSqlSafe(begin.clone()).into_sql_str()));
         // A peer that vanished without a word must not hold the caller; nothing was begun that a closed socket keeps.
-        let begun = tokio::time::timeout(conns::CONNECT_LIMIT, begun).await;
+        let begun = tokio::time::timeout(hosts::CONNECT_LIMIT, begun).await;
         match begun.unwrap_or_else(|_| Err(timed_out("beginning"))) {
             Ok(()) => return Ok(lent),
             Err(_) if !lent.fresh() => lent.home().forget_idle(),

@@ -4,27 +4,26 @@
 //! any other way (an error, a time limit, an aborted task) its socket closes and the server rolls back. sqlx's own
 //! pool would hand out a connection whose `begin` was cancelled half-way, with the transaction still open.
 
-use std::{
-    sync::{
-        Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
-    },
-    time::Duration,
+use std::sync::{
+    Arc, Mutex, PoisonError,
+    atomic::{AtomicUsize, Ordering},
 };
 
 use sqlx::{
-    AssertSqlSafe, ConnectOptions, Connection, PgConnection, Row,
+    AssertSqlSafe, Connection, PgConnection,
     postgres::{PgConnectOptions, PgTransactionManager},
 };
 use sqlx_core::transaction::TransactionManager;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How long a connection attempt may take.
-pub const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+use super::hosts::{Hosts, Server};
+use crate::error::Error;
 
 /// A bounded set of connections with the same settings.
 pub struct Conns {
-    options: PgConnectOptions,
+    hosts: Arc<Hosts>,
+    /// What the server's list of connections calls them.
+    name: &'static str,
     setup: String,
     idle: Mutex<Vec<Conn>>,
     permits: Arc<Semaphore>,
@@ -50,19 +49,22 @@ impl Drop for Waiting<'_> {
 
 struct Conn {
     pg: PgConnection,
-    pid: i32,
+    server: Server,
 }
 
 impl Conns {
     /// `setup` is run on each new connection.
-    pub fn new(options: PgConnectOptions, setup: String, max: usize) -> Arc<Conns> {
-        Arc::new(Conns {
-            options: options.disable_statement_logging(),
+    pub fn new(hosts: &Arc<Hosts>, name: &'static str, setup: String, max: usize) -> Arc<Conns> {
+        let set = Arc::new(Conns {
+            hosts: hosts.clone(),
+            name,
             setup,
             idle: Mutex::new(Vec::new()),
             permits: Arc::new(Semaphore::new(max)),
             waiting: AtomicUsize::new(0),
-        })
+        });
+        hosts.serve(&set);
+        set
     }
 
     /// Waits for a free place, then takes an idle connection or opens one. Cancel-safe.
@@ -75,8 +77,7 @@ impl Conns {
                 permit.map_err(|_| sqlx::Error::PoolClosed)?
             }
         };
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let (conn, fresh) = match idle {
+        let (conn, fresh) = match self.take_idle() {
             Some(conn) => (conn, false),
             None => (self.connect().await?, true),
         };
@@ -89,6 +90,10 @@ impl Conns {
         })
     }
 
+    fn take_idle(&self) -> Option<Conn> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
+    }
+
     /// Whether somebody waits for a connection.
     pub fn wanted(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
@@ -99,25 +104,30 @@ impl Conns {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
+    /// Forgets the connections that this error speaks for.
+    pub fn heed(&self, error: &Error) {
+        self.hosts.heed(error);
+        if let Error::Database {
+            source: sqlx::Error::Io(_),
+            ..
+        } = error
+        {
+            // A server that restarted has broken the idle connections too.
+            self.forget_idle();
+        }
+    }
+
     async fn connect(&self) -> sqlx::Result<Conn> {
-        let connect = async {
-            let mut pg = PgConnection::connect_with(&self.options).await?;
+        let open = |options| async {
+            let options = PgConnectOptions::application_name(options, self.name);
+            let mut pg = PgConnection::connect_with(&options).await?;
             sqlx::raw_sql(AssertSqlSafe(self.setup.clone()))
                 .execute(&mut pg)
                 .await?;
-            let row = sqlx::query("select pg_backend_pid(), pg_is_in_recovery()")
-                .fetch_one(&mut pg)
-                .await?;
-            if row.try_get(1)? {
-                let standby = "this server is a standby; rowlock decides on the primary only";
-                return Err(sqlx::Error::Configuration(standby.into()));
-            }
-            let pid = row.try_get(0)?;
-            Ok(Conn { pg, pid })
+            let server = self.hosts.check(&mut pg, &options).await?;
+            Ok(Conn { pg, server })
         };
-        tokio::time::timeout(CONNECT_LIMIT, connect)
-            .await
-            .unwrap_or_else(|_| Err(timed_out("connecting")))
+        self.hosts.find(open).await
     }
 }
 
@@ -127,6 +137,15 @@ pub fn timed_out(doing: &str) -> sqlx::Error {
         std::io::ErrorKind::TimedOut,
         format!("no answer while {doing}"),
     ))
+}
+
+fn holder(timeline: u32, pid: i32) -> i64 {
+    i64::from(timeline) << 32 | i64::from(pid)
+}
+
+/// What [`Lent::holder`] put together.
+pub fn backend(holder: i64) -> (u32, i32) {
+    ((holder >> 32) as u32, holder as i32)
 }
 
 /// A connection in somebody's hands. Dropped, it closes.
@@ -148,8 +167,13 @@ impl Lent {
         &self.conn.pg
     }
 
-    pub fn pid(&self) -> i32 {
-        self.conn.pid
+    /// Its backend, and on whose timeline: process ids of two servers say nothing about each other.
+    pub fn holder(&self) -> i64 {
+        holder(self.conn.server.timeline, self.conn.server.pid)
+    }
+
+    pub fn timeline(&self) -> u32 {
+        self.conn.server.timeline
     }
 
     /// Whether it was opened for this use, so that an error cannot come from a server restart in the past.
@@ -161,14 +185,28 @@ impl Lent {
         &self.home
     }
 
-    /// Back to the idle list, if it is outside any transaction.
+    /// Back to the idle list, if it is outside any transaction and its server has not been left meanwhile.
     pub fn give_back(self) {
-        if PgTransactionManager::get_transaction_depth(&self.conn.pg) == 0 {
-            self.home
-                .idle
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(self.conn);
+        if PgTransactionManager::get_transaction_depth(&self.conn.pg) > 0 {
+            return;
         }
+        let mut idle = self.home.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // Asked under the lock: whoever leaves a server counts first and forgets what is idle then.
+        if self.conn.server.generation == self.home.hosts.generation() {
+            idle.push(self.conn);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{backend, holder};
+
+    #[test]
+    fn a_backend_is_known_by_its_timeline_and_its_process() {
+        for (timeline, pid) in [(0, 1), (1, 4_194_304), (7, i32::MAX)] {
+            assert_eq!(backend(holder(timeline, pid)), (timeline, pid));
+        }
+        assert_ne!(holder(0, 42), holder(1, 42));
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::{Connection, PgConnection, Row};
 
-use super::{Inner, flow, rows, settle};
+use super::{Inner, conns::backend, flow, rows, settle};
 use crate::{
     error::{Doing, Result},
     lease::{Token, WorkerId},
@@ -158,11 +158,17 @@ pub async fn alone_due(inner: &Inner, probes: &[Probe], longer_than: Duration) -
     Ok(due)
 }
 
-/// Whether the connection was outside any transaction; `None` when there is none such any more.
-pub async fn terminate(inner: &Inner, pid: i64) -> Result<Option<bool>> {
+/// Whether the connection was outside any transaction; `None` when there is none such any more. What was sent to a
+/// server that has been left is nothing to the one that took over.
+pub async fn terminate(inner: &Inner, holder: i64) -> Result<Option<bool>> {
     let mut lent = inner.engine.acquire().await.doing("cut")?;
+    let (timeline, pid) = backend(holder);
+    if timeline != lent.timeline() {
+        lent.give_back();
+        return Ok(None);
+    }
     let found = sqlx::query(inner.sql.terminate.clone())
-        .bind(i32::try_from(pid).unwrap_or(-1))
+        .bind(pid)
         .bind(super::HANDLER_NAME)
         .fetch_optional(lent.pg())
         .await

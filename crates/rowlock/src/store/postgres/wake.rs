@@ -10,13 +10,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use sqlx::postgres::{PgConnectOptions, PgListener, PgPoolOptions};
+use sqlx::{
+    Acquire,
+    postgres::{PgConnectOptions, PgListener, PgPoolOptions},
+};
 use tokio::{
     sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
     task::JoinHandle,
 };
 
-use super::{Inner, conns::timed_out};
+use super::{Inner, conns::timed_out, hosts::Hosts};
 use crate::{
     error::{Doing, Error, Result},
     store::{Fut, Wakes},
@@ -93,20 +96,36 @@ pub struct Listening {
 }
 
 impl Listening {
-    pub async fn start(options: PgConnectOptions, channel: &str, heard: Arc<Heard>) -> Result<Listening> {
-        let pool = PgPoolOptions::new().max_connections(1).connect_lazy_with(options);
-        let mut listener = PgListener::connect_with(&pool).await.doing("listen")?;
-        listener.ignore_pool_close_event(true);
-        listener.listen(channel).await.doing("listen")?;
+    pub async fn start(hosts: Arc<Hosts>, channel: &str, heard: Arc<Heard>) -> Result<Listening> {
+        let open = |options| async {
+            let options = PgConnectOptions::application_name(options, "rowlock listen");
+            let pool = PgPoolOptions::new()
+                .max_connections(1)
+                .connect_lazy_with(options.clone());
+            let mut listener = PgListener::connect_with(&pool).await?;
+            let server = hosts.check((&mut listener).acquire().await?, &options).await?;
+            listener.ignore_pool_close_event(true);
+            // It would go to the same host again.
+            listener.eager_reconnect(false);
+            listener.listen(channel).await?;
+            Ok((listener, server.generation))
+        };
+        let (mut listener, generation) = hosts.find(open).await.doing("listen")?;
         let (tx, rx) = mpsc::unbounded_channel();
         let task = tokio::spawn(async move {
-            // `None` and errors both mean that the connection broke: end, and the worker listens anew.
-            while let Ok(Some(note)) = listener.try_recv().await {
-                let Ok(queue_no) = note.payload().parse() else { continue };
-                heard.note(queue_no);
-                if tx.send(queue_no).is_err() {
-                    break;
+            let hear = async {
+                // `None` and errors both mean that the connection broke: end, and the worker listens anew.
+                while let Ok(Some(note)) = listener.try_recv().await {
+                    let Ok(queue_no) = note.payload().parse() else { continue };
+                    heard.note(queue_no);
+                    if tx.send(queue_no).is_err() {
+                        break;
+                    }
                 }
+            };
+            tokio::select! {
+                () = hear => {}
+                () = hosts.left(generation) => {}
             }
         });
         Ok(Listening { rx, task })

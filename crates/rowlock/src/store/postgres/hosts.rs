@@ -1,0 +1,312 @@
+//! The servers that a URL names, and which of them to write on.
+//!
+//! Every new connection is asked whether its server takes writes; if not, the next host is tried, from the last good one
+//! on. Connections remember on whose timeline they are: when one is on another than before, there was a failover, and
+//! those made earlier are not used again.
+
+use std::{
+    io::{Error as IoError, ErrorKind},
+    str::FromStr,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, Weak,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::Duration,
+};
+
+use sqlx::{ConnectOptions, PgConnection, Row, postgres::PgConnectOptions};
+use tokio::sync::watch;
+
+use super::conns::{Conns, timed_out};
+use crate::error::{Error, Result, sqlstate};
+
+/// How long a connection attempt may take.
+pub const CONNECT_LIMIT: Duration = Duration::from_secs(5);
+
+/// The same for each of several hosts: one that does not answer must not keep a worker from those that do.
+const HOST_LIMIT: Duration = Duration::from_secs(2);
+
+const HOSTS_MAX: usize = 16;
+
+/// The form of a list, for those who got it wrong.
+const FORM: &str = "write postgres://host1:5432,host2:5432/name";
+
+/// The hosts of one URL. Shared by all connections of a handle and of its workers.
+pub struct Hosts {
+    all: Vec<PgConnectOptions>,
+    /// The last good one, or the one after a bad one.
+    first: AtomicUsize,
+    met: Mutex<Met>,
+    /// Connections of an earlier number are not used again.
+    generation: watch::Sender<u64>,
+    /// What keeps connections.
+    sets: Mutex<Vec<Weak<Conns>>>,
+}
+
+#[derive(Default)]
+struct Met {
+    /// By number: every history of a server that connections have been on.
+    timelines: Vec<String>,
+    current: Option<u32>,
+}
+
+/// What a connection is to.
+#[derive(Clone, Copy)]
+pub struct Server {
+    pub pid: i32,
+    pub timeline: u32,
+    pub generation: u64,
+}
+
+impl Hosts {
+    /// # Errors
+    /// [`Error::Config`]. It quotes nothing: a password with a `/` or `,` of its own may stand anywhere.
+    pub fn parse(url: &str) -> Result<Hosts> {
+        // The driver's message may quote the url too, so it is not passed on.
+        let unreadable = |_| Error::Config("the postgresql url cannot be read; check its form and port".into());
+        let options = |url: String| PgConnectOptions::from_str(&url).map_err(unreadable);
+        let all: Vec<PgConnectOptions> = one_by_one(url)?.into_iter().map(options).collect::<Result<_>>()?;
+        Ok(Hosts {
+            all: all.into_iter().map(ConnectOptions::disable_statement_logging).collect(),
+            first: AtomicUsize::new(0),
+            met: Mutex::default(),
+            generation: watch::Sender::new(0),
+            sets: Mutex::default(),
+        })
+    }
+
+    /// Opens something on the first host that takes writes. Cancel-safe, and a host at which it was dropped is the last
+    /// to be tried the next time.
+    pub async fn find<T, F>(&self, open: impl Fn(PgConnectOptions) -> F) -> sqlx::Result<T>
+    where
+        F: Future<Output = sqlx::Result<T>>,
+    {
+        let count = self.all.len();
+        let limit = if count > 1 { HOST_LIMIT } else { CONNECT_LIMIT };
+        let first = self.first.load(Ordering::Relaxed);
+        let mut refusals = Vec::new();
+        for at in (first..first + count).map(|at| at % count) {
+            let mut trying = Trying {
+                hosts: self,
+                at,
+                good: false,
+            };
+            let opened = tokio::time::timeout(limit, open(self.all[at].clone())).await;
+            match opened.unwrap_or_else(|_| Err(timed_out("connecting"))) {
+                Ok(opened) => {
+                    trying.good = true;
+                    return Ok(opened);
+                }
+                Err(error) if count == 1 => return Err(error),
+                Err(error) => refusals.push(format!("{}: {}", name(&self.all[at]), reason(&error))),
+            }
+        }
+        let problem = format!("no host takes writes ({})", refusals.join(", "));
+        Err(sqlx::Error::Io(IoError::new(ErrorKind::NotConnected, problem)))
+    }
+
+    /// Refuses a server that takes no writes; `options` are those it was reached with.
+    pub async fn check(&self, pg: &mut PgConnection, options: &PgConnectOptions) -> sqlx::Result<Server> {
+        let asked = "select pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'";
+        let row = sqlx::raw_sql(asked).fetch_one(&mut *pg).await?;
+        let refusal = match (row.try_get(1)?, row.try_get(2)?) {
+            (true, _) => Some(Refusal::Standby),
+            // A role that may only read can look at the one server there is.
+            (false, true) if self.all.len() > 1 => Some(Refusal::ReadOnly),
+            _ => None,
+        };
+        if let Some(refusal) = refusal {
+            return Err(sqlx::Error::Configuration(refusal.into()));
+        }
+        let timeline = timeline(pg).await?.unwrap_or_else(|| name(options));
+        let (timeline, generation) = self.meet(timeline);
+        Ok(Server {
+            pid: row.try_get(0)?,
+            timeline,
+            generation,
+        })
+    }
+
+    /// The timeline's number. Where it is another than before, connections to the server before are not used again.
+    fn meet(&self, timeline: String) -> (u32, u64) {
+        let mut met = lock(&self.met);
+        let known = met.timelines.iter().position(|known| *known == timeline);
+        let number = known.unwrap_or_else(|| {
+            met.timelines.push(timeline);
+            met.timelines.len() - 1
+        }) as u32;
+        if met.current.replace(number).is_some_and(|before| before != number) {
+            self.leave();
+        }
+        (number, self.generation())
+    }
+
+    /// Connections made until now are not used again: their server takes no more writes.
+    fn leave(&self) {
+        self.generation.send_modify(|generation| *generation += 1);
+        for set in lock(&self.sets).iter().filter_map(Weak::upgrade) {
+            set.forget_idle();
+        }
+    }
+
+    /// Idle connections of this set are closed when their server is left.
+    pub fn serve(&self, set: &Arc<Conns>) {
+        let mut sets = lock(&self.sets);
+        sets.retain(|set| set.strong_count() > 0);
+        sets.push(Arc::downgrade(set));
+    }
+
+    /// [`Hosts::leave`], if this says so.
+    pub fn heed(&self, error: &Error) {
+        if let Error::Database { source, .. } = error
+            && sqlstate(source).as_deref() == Some("25006")
+        {
+            self.leave();
+        }
+    }
+
+    pub fn generation(&self) -> u64 {
+        *self.generation.borrow()
+    }
+
+    /// Resolves when connections of this generation are not to be used any more.
+    pub async fn left(&self, generation: u64) {
+        // It cannot fail while this is here to send.
+        let _ = self.generation.subscribe().wait_for(|now| *now != generation).await;
+    }
+}
+
+/// Remembers what came of a host, however the attempt ends.
+struct Trying<'a> {
+    hosts: &'a Hosts,
+    at: usize,
+    good: bool,
+}
+
+impl Drop for Trying<'_> {
+    fn drop(&mut self) {
+        let (first, next) = (&self.hosts.first, (self.at + 1) % self.hosts.all.len());
+        if self.good {
+            first.store(self.at, Ordering::Relaxed);
+        } else {
+            // Unless another attempt knows better.
+            let _ = first.compare_exchange(self.at, next, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Refusal {
+    #[error("this server is a standby; rowlock decides on the primary only")]
+    Standby,
+    #[error("this server is read-only; rowlock decides on the primary only")]
+    ReadOnly,
+}
+
+/// Whose history the server continues: another system, or another timeline of the same one, may lack commits that this
+/// process has seen. `None` where the server does not tell everybody.
+async fn timeline(pg: &mut PgConnection) -> sqlx::Result<Option<String>> {
+    let asked = "select (select system_identifier from pg_control_system()) || ' ' || \
+                 left(pg_walfile_name(pg_current_wal_lsn()), 8)";
+    match sqlx::raw_sql(asked).fetch_one(pg).await {
+        Err(sqlx::Error::Database(_)) => Ok(None),
+        row => row?.try_get(0),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn name(options: &PgConnectOptions) -> String {
+    match options.get_socket() {
+        Some(socket) => socket.display().to_string(),
+        None => format!("{}:{}", options.get_host(), options.get_port()),
+    }
+}
+
+fn reason(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::Configuration(said) => match said.downcast_ref() {
+            Some(Refusal::Standby) => "standby".into(),
+            Some(Refusal::ReadOnly) => "read-only".into(),
+            None => said.to_string(),
+        },
+        sqlx::Error::Io(said) => said.to_string(),
+        sqlx::Error::Database(said) => said.message().to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// One URL for each host of a URL, as libpq reads a list of them: the driver knows of one.
+fn one_by_one(url: &str) -> Result<Vec<String>> {
+    let wrong = |problem: String| Err(Error::Config(problem));
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let (user, list) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let mut kept = Vec::new();
+    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+        let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+        let listed = value.contains(',') || value.contains("%2C") || value.contains("%2c");
+        match key {
+            "host" | "hostaddr" | "port" if list.contains(',') => {
+                return wrong(format!(
+                    "the postgresql url lists its hosts and has the parameter {key} too; leave one out"
+                ));
+            }
+            "host" | "hostaddr" | "port" if listed => {
+                return wrong(format!(
+                    "the postgresql url lists its hosts in the parameter {key}; {FORM}"
+                ));
+            }
+            "target_session_attrs" if list.contains(',') => {
+                if !["read-write", "primary"].contains(&value) {
+                    return wrong(
+                        "the postgresql url has target_session_attrs; give read-write or primary, or leave it out"
+                            .into(),
+                    );
+                }
+            }
+            _ => kept.push(parameter),
+        }
+    }
+    if !list.contains(',') {
+        return Ok(vec![url.to_owned()]);
+    }
+    let hosts: Vec<&str> = list.split(',').collect();
+    let count = hosts.len();
+    if count > HOSTS_MAX {
+        return wrong(format!("the postgresql url names {count} hosts, at most {HOSTS_MAX}"));
+    }
+    if path.contains('@') {
+        return wrong("the postgresql url cannot be read; write / in a password as %2F".into());
+    }
+    for (number, host) in (1..).zip(&hosts) {
+        // An address in brackets has colons of its own.
+        let (host, port) = match host.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => (host, Some(port)),
+            _ => (*host, None),
+        };
+        if host.is_empty() {
+            return wrong(format!(
+                "the postgresql url has no name for host {number} of {count}; {FORM}"
+            ));
+        }
+        if port.is_some_and(|port| !port.parse().is_ok_and(|port: u16| port > 0)) {
+            return wrong(format!(
+                "the postgresql url has a port of host {number} of {count} that is not 1 to 65535"
+            ));
+        }
+    }
+    let kept = if kept.is_empty() {
+        String::new()
+    } else {
+        format!("?{}", kept.join("&"))
+    };
+    let alone = |host: &&str| format!("{scheme}://{user}{host}{path}{kept}");
+    Ok(hosts.iter().map(alone).collect())
+}
+
+#[cfg(test)]
+mod tests;

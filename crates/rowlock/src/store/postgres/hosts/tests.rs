@@ -1,0 +1,157 @@
+use super::*;
+
+fn refused(url: &str) -> String {
+    match Hosts::parse(url) {
+        Err(error) => error.to_string(),
+        Ok(hosts) => panic!("{url} was read as {} hosts", hosts.all.len()),
+    }
+}
+
+fn names(url: &str) -> Vec<String> {
+    Hosts::parse(url).unwrap().all.iter().map(name).collect()
+}
+
+#[test]
+fn a_list_is_one_url_for_each_host() {
+    for (url, wanted) in [
+        ("postgres://h/db", vec!["postgres://h/db"]),
+        (
+            "postgres://h/db?target_session_attrs=any",
+            vec!["postgres://h/db?target_session_attrs=any"],
+        ),
+        ("postgres://", vec!["postgres://"]),
+        ("postgres://a,b:1/db", vec!["postgres://a/db", "postgres://b:1/db"]),
+        (
+            "postgresql://me:p,w@a:1,b:2,c:3/db?sslmode=disable&application_name=x,y",
+            vec![
+                "postgresql://me:p,w@a:1/db?sslmode=disable&application_name=x,y",
+                "postgresql://me:p,w@b:2/db?sslmode=disable&application_name=x,y",
+                "postgresql://me:p,w@c:3/db?sslmode=disable&application_name=x,y",
+            ],
+        ),
+        (
+            "postgres://a,b/db?target_session_attrs=read-write&sslmode=disable",
+            vec!["postgres://a/db?sslmode=disable", "postgres://b/db?sslmode=disable"],
+        ),
+        (
+            "postgres://a,b/db?target_session_attrs=primary",
+            vec!["postgres://a/db", "postgres://b/db"],
+        ),
+        (
+            "postgres://[::1]:5,[::2]/db",
+            vec!["postgres://[::1]:5/db", "postgres://[::2]/db"],
+        ),
+        ("postgres://u@a,b", vec!["postgres://u@a", "postgres://u@b"]),
+    ] {
+        assert_eq!(one_by_one(url).unwrap(), wanted, "{url}");
+    }
+    assert_eq!(names("postgres://u@a:7,b:8/db"), ["a:7", "b:8"]);
+    assert_eq!(names("postgres://u@%2Frun%2Fpg,b:8/db"), ["/run/pg", "b:8"]);
+}
+
+#[test]
+fn a_list_that_cannot_be_right_is_refused_in_words() {
+    for (url, wanted) in [
+        ("postgres://a,,b/db", "has no name for host 2 of 3"),
+        ("postgres://,b/db", "has no name for host 1 of 2"),
+        ("postgres://a,:5432/db", "has no name for host 2 of 2"),
+        ("postgres://a:0,b/db", "a port of host 1 of 2 that is not 1 to 65535"),
+        (
+            "postgres://a,b:65536/db",
+            "a port of host 2 of 2 that is not 1 to 65535",
+        ),
+        ("postgres://a,b:/db", "a port of host 2 of 2 that is not 1 to 65535"),
+        ("postgres://a,b/db?host=c", "the parameter host too"),
+        ("postgres://a,b/db?port=1", "the parameter port too"),
+        (
+            "postgres:///db?host=a,b",
+            "in the parameter host; write postgres://host1:5432,host2:5432/name",
+        ),
+        ("postgres:///db?host=a%2Cb", "in the parameter host"),
+        (
+            "postgres://a,b/db?target_session_attrs=standby",
+            "give read-write or primary",
+        ),
+        ("postgres://a b,c/db", "cannot be read"),
+        ("postgres://a:x/db", "cannot be read; check its form and port"),
+    ] {
+        let said = refused(url);
+        assert!(said.contains(wanted), "{url}: {said}");
+    }
+    let many = format!("postgres://{}/db", vec!["h"; 17].join(","));
+    assert!(refused(&many).contains("names 17 hosts, at most 16"));
+}
+
+#[test]
+fn no_refusal_quotes_a_password() {
+    for url in [
+        "postgres://me:secret,word/x@host/db",
+        "postgres://me:secret/x@host,other/db",
+        "postgres://me:1,secret/x@host/db",
+        "postgres://me:secret@a,b:word/db",
+    ] {
+        let said = refused(url);
+        assert!(!said.contains("secret") && !said.contains("word;"), "{url}: {said}");
+        assert!(!said.contains("word is"), "{url}: {said}");
+    }
+}
+
+/// Opens on the hosts of which `good` says so; the names of those that were tried.
+async fn tried(hosts: &Hosts, good: &str) -> (Vec<String>, sqlx::Result<()>) {
+    let tried = Mutex::new(Vec::new());
+    let found = hosts
+        .find(async |options| {
+            let name = options.get_host().to_owned();
+            let answer = match name == good {
+                true => Ok(()),
+                false => Err(sqlx::Error::Configuration(Refusal::Standby.into())),
+            };
+            lock(&tried).push(name);
+            answer
+        })
+        .await;
+    (tried.into_inner().unwrap(), found)
+}
+
+#[tokio::test]
+async fn hosts_are_tried_from_the_last_good_one_on() {
+    let hosts = Hosts::parse("postgres://a,b,c/db").unwrap();
+    assert_eq!(tried(&hosts, "b").await.0, ["a", "b"]);
+    assert_eq!(tried(&hosts, "b").await.0, ["b"]);
+    assert_eq!(tried(&hosts, "a").await.0, ["b", "c", "a"]);
+    let (asked, found) = tried(&hosts, "none").await;
+    assert_eq!(asked, ["a", "b", "c"]);
+    assert_eq!(
+        found.unwrap_err().to_string(),
+        "error communicating with database: no host takes writes (a:5432: standby, b:5432: standby, c:5432: standby)"
+    );
+}
+
+#[tokio::test]
+async fn an_attempt_that_is_dropped_at_a_host_begins_with_the_next_one() {
+    let hosts = Hosts::parse("postgres://a,b/db").unwrap();
+    let silent = hosts.find(|_| std::future::pending::<sqlx::Result<()>>());
+    assert!(tokio::time::timeout(Duration::from_millis(1), silent).await.is_err());
+    assert_eq!(tried(&hosts, "b").await.0, ["b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_silent_host_costs_no_more_than_its_own_limit() {
+    let hosts = Hosts::parse("postgres://a,b/db").unwrap();
+    let began = tokio::time::Instant::now();
+    let found = hosts.find(async |options| match options.get_host() {
+        "a" => std::future::pending().await,
+        other => Ok(other.to_owned()),
+    });
+    assert_eq!(found.await.unwrap(), "b");
+    assert_eq!(began.elapsed(), HOST_LIMIT);
+}
+
+#[test]
+fn another_timeline_ends_the_connections_before_it() {
+    let hosts = Hosts::parse("postgres://a,b/db").unwrap();
+    let (one, first) = hosts.meet("system 1".into());
+    assert_eq!(hosts.meet("system 1".into()), (one, first), "nothing has happened");
+    let (two, second) = hosts.meet("system 2".into());
+    assert!(one != two && first != second);
+}
