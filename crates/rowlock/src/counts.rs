@@ -91,7 +91,7 @@ impl<DB: Backend> Verbs<DB> {
         };
         match self.rowlock.store().claim(&ask).await? {
             ClaimReply::Jobs(jobs) => Ok(Claims(jobs)),
-            ClaimReply::Dead => Err(Error::NotFound("the worker that counts".into())),
+            ClaimReply::Dead | ClaimReply::Moved => Err(Error::NotFound("the worker that counts".into())),
         }
     }
 

@@ -147,6 +147,8 @@ pub enum ClaimReply {
     Jobs(Vec<Claimed>),
     /// The worker has been declared dead; nothing was taken.
     Dead,
+    /// As [`Store::moved`] says; nothing was taken.
+    Moved,
 }
 
 /// How one attempt ended and what follows from it; made by `settle.rs`, applied by SQL.
@@ -248,6 +250,12 @@ pub trait Store:
 
     /// `false`: declared dead.
     fn beat(&self, worker: WorkerId) -> Fut<'_, bool>;
+    /// Whether the database has failed over since this worker was registered. Ids and epochs may then be given out a second
+    /// time, so nothing more is claimed under its id.
+    fn moved(&self, worker: WorkerId) -> bool {
+        let _ = worker;
+        false
+    }
     /// Recovery, first part: declares workers dead, and says whether anybody is, by whomever.
     fn mark_dead(&self) -> Fut<'_, (Vec<WorkerId>, bool)>;
     /// Recovery, second part: ends up to `max` leases of dead workers.
@@ -268,6 +276,12 @@ pub trait Store:
     fn ended(&self, holder: i64) -> Fut<'_, bool> {
         let _ = holder;
         Box::pin(async { Ok(true) })
+    }
+
+    /// Whether a connection, by what [`Room::holder`] said, is to a server that was left in a failover.
+    fn left(&self, holder: i64) -> bool {
+        let _ = holder;
+        false
     }
 
     /// Hints at new work in these queues to every process; coalesced, may be lost.

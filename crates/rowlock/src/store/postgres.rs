@@ -264,6 +264,14 @@ impl Store for PgStore {
         self.bounded("forget dead", recover::forget_dead(&self.0))
     }
 
+    fn moved(&self, worker: WorkerId) -> bool {
+        self.0.hosts.has_moved(worker)
+    }
+
+    fn left(&self, holder: i64) -> bool {
+        self.0.hosts.has_left(conns::backend(holder).0)
+    }
+
     fn leave(&self, worker: WorkerId) -> Fut<'_, ()> {
         self.bounded("leave", recover::leave(&self.0, worker))
     }

@@ -11,12 +11,13 @@ use std::{
 use tokio::sync::Notify;
 
 use super::{
-    hand::{Cut, Session, Shared},
+    hand::{Cut, InHand, Session, Shared},
     turnover::Turnover,
 };
 use crate::{
     backoff::Backoff,
     claim::{Pace, Planner},
+    error::Result,
     event::Event,
     fault::{mutant, point},
     lease::{Claimed, Token},
@@ -132,6 +133,7 @@ impl Claimer {
         let jobs = match self.shared.store.claim(&ask).await {
             Ok(ClaimReply::Jobs(jobs)) => jobs,
             Ok(ClaimReply::Dead) => return self.heard_dead(session).await,
+            Ok(ClaimReply::Moved) => return self.heard_of_move().await,
             Err(error) => return self.failed(&error).await,
         };
         point!("after-claim");
@@ -162,7 +164,17 @@ impl Claimer {
         if !mutant!("told to be dead and goes on") {
             session.end(Cut::DeclaredDead);
         }
-        self.shared.dead_heard.notify_one();
+        self.beat_now().await;
+    }
+
+    /// The watch goes on under another id; what is in hand may or may not have survived.
+    async fn heard_of_move(&mut self) {
+        self.state.suspect = true;
+        self.beat_now().await;
+    }
+
+    async fn beat_now(&mut self) {
+        self.shared.beat_now.notify_one();
         let shared = self.shared.clone();
         self.pause(Duration::from_millis(100), shared.renewed.notified()).await;
     }
@@ -213,15 +225,18 @@ impl Claimer {
     /// Finds leases whose claim reply was lost: the database says ours, we know nothing of them.
     async fn check_own_leases(&mut self, session: &Arc<Session>) {
         let asked_at = Instant::now();
-        let tokens = match self.shared.store.own_leases(session.worker, self.state.suspect).await {
-            Ok(tokens) => tokens,
-            Err(error) => {
-                tracing::debug!(%error, "own leases could not be listed; asking again");
-                // Try again after the next claim attempt; until then the periodic check stands.
-                self.state.checked_at = Instant::now();
-                return;
-            }
-        };
+        let mut tokens = Vec::new();
+        let mut found = Ok(());
+        for session in self.shared.earlier() {
+            found = found.and(self.check_earlier(&session, &mut tokens).await);
+        }
+        let listed = self.shared.store.own_leases(session.worker, self.state.suspect).await;
+        if let Err(error) = found.and(listed.map(|listed| tokens.extend(listed))) {
+            tracing::debug!(%error, "own leases could not be listed; asking again");
+            // Try again after the next claim attempt; until then the periodic check stands.
+            self.state.checked_at = Instant::now();
+            return;
+        }
         self.state.suspect = false;
         self.state.checked_at = Instant::now();
         self.state.check_took = asked_at.elapsed();
@@ -242,6 +257,25 @@ impl Claimer {
             }
             Err(_) => self.state.suspect = true,
         }
+    }
+
+    /// Stops what a failover took from a session before it, and ends the session when nothing is left of it.
+    async fn check_earlier(&self, session: &Session, tokens: &mut Vec<Token>) -> Result<()> {
+        let of_session = |job: &Arc<InHand>| job.token.worker == session.worker;
+        let in_hand: Vec<Arc<InHand>> = self.shared.in_hand().into_iter().filter(of_session).collect();
+        let listed = self.shared.store.own_leases(session.worker, false).await?;
+        for job in in_hand
+            .iter()
+            .filter(|job| !listed.contains(&job.token) && !job.is_over())
+        {
+            job.end(Cut::DeclaredDead);
+        }
+        if in_hand.is_empty() && listed.is_empty() {
+            self.shared.store.leave(session.worker).await?;
+            self.shared.drop_earlier(session.worker);
+        }
+        tokens.extend(listed);
+        Ok(())
     }
 
     /// After a worker was lost, its jobs run one at a time with nothing beside them, so that a job that kills its worker
@@ -327,6 +361,7 @@ impl Claimer {
                     self.hand_out(jobs, session).await;
                 }
                 Ok(ClaimReply::Dead) => self.heard_dead(session).await,
+                Ok(ClaimReply::Moved) => self.heard_of_move().await,
                 Err(error) => self.failed(&error).await,
             }
             return true;

@@ -363,6 +363,10 @@ fn finish(shared: &Shared, finished: Finished, job: Arc<InHand>, settle: &mpsc::
                 let why = "worker could not renew its lease in time; the handler was stopped";
                 (job.ending.failed(Fail::retry(why)), None)
             }
+            Some(Cut::FailedOver) => {
+                let why = "the database failed over; the handler's transaction was on the server before";
+                (job.ending.failed(Fail::retry_after(Duration::ZERO, why)), None)
+            }
             Some(Cut::Stopped) => {
                 let why = "worker stopped before the handler finished";
                 (job.ending.failed(Fail::retry_after(Duration::ZERO, why)), None)

@@ -43,6 +43,8 @@ pub(crate) enum Cut {
     LeaseEnding,
     /// The worker was declared dead; the job is somebody else's.
     DeclaredDead,
+    /// The server that it has its transaction on was left in a failover.
+    FailedOver,
     /// The worker stopped and the grace period is over.
     Stopped,
 }
@@ -177,6 +179,11 @@ impl InHand {
         true
     }
 
+    /// Whether its handler has returned.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
     /// Cuts this job alone.
     pub(crate) fn end(&self, why: Cut) {
         lock(&self.why).get_or_insert(why);
@@ -222,8 +229,8 @@ pub(crate) struct Shared {
     pub(crate) listeners: Vec<Listener>,
     /// A place became free.
     pub(crate) freed: Notify,
-    /// The claimer was told that this worker is dead.
-    pub(crate) dead_heard: Notify,
+    /// The claimer was told that this worker is dead, or that the database has failed over.
+    pub(crate) beat_now: Notify,
     /// A new session began.
     pub(crate) renewed: Notify,
     /// After-commit hooks under way.
@@ -233,6 +240,8 @@ pub(crate) struct Shared {
     /// For what outlives the call that starts it.
     pub(crate) me: Weak<Shared>,
     session: Mutex<Arc<Session>>,
+    /// Those from before a failover whose jobs may still be in hand.
+    earlier: Mutex<Vec<Arc<Session>>>,
     acked: Mutex<Instant>,
     hand: Mutex<HashMap<Token, Arc<InHand>>>,
     /// Ends that wait to be written.
@@ -262,12 +271,13 @@ impl Shared {
             counters,
             listeners,
             freed: Notify::new(),
-            dead_heard: Notify::new(),
+            beat_now: Notify::new(),
             renewed: Notify::new(),
             hooks: TaskTracker::new(),
             hooks_left: Arc::new(Semaphore::new(HOOKS_MAX)),
             me: me.clone(),
             session: Mutex::new(Session::new(worker)),
+            earlier: Mutex::default(),
             acked: Mutex::new(Instant::now()),
             hand: Mutex::default(),
             unsettled: AtomicUsize::new(0),
@@ -291,6 +301,30 @@ impl Shared {
     pub(crate) fn renew(&self, worker: WorkerId) {
         *lock(&self.session) = Session::new(worker);
         self.renewed.notify_waiters();
+    }
+
+    /// Claims under this id from now on. What is in hand under the one before stays good while that is renewed.
+    pub(crate) fn succeed(&self, worker: WorkerId) {
+        let before = std::mem::replace(&mut *lock(&self.session), Session::new(worker));
+        lock(&self.earlier).push(before);
+        self.renewed.notify_waiters();
+    }
+
+    /// Those from before a failover.
+    pub(crate) fn earlier(&self) -> Vec<Arc<Session>> {
+        lock(&self.earlier).clone()
+    }
+
+    /// One of them is over.
+    pub(crate) fn drop_earlier(&self, worker: WorkerId) {
+        lock(&self.earlier).retain(|session| session.worker != worker);
+    }
+
+    /// Every session that may have jobs in hand.
+    pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {
+        let mut sessions = self.earlier();
+        sessions.push(self.session());
+        sessions
     }
 
     /// The last acknowledged beat was sent then.

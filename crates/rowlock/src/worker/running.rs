@@ -40,7 +40,9 @@ impl Drop for Running {
     fn drop(&mut self) {
         // Dropped without `stop`: nothing may go on claiming or beating for handlers that are gone.
         self.shared.stopping.cancel();
-        self.shared.session().end(Cut::Stopped);
+        for session in self.shared.sessions() {
+            session.end(Cut::Stopped);
+        }
         self.shared.gone.cancel();
         self.watch_stop.cancel();
         if let Some(listener) = &self.listener {
@@ -149,8 +151,11 @@ impl Running {
         }
         // The watch would take the goodbye for a death and register anew.
         self.watch_stop.cancel();
-        let worker = self.shared.session().worker;
-        if let Err(error) = self.shared.store.leave(worker).await {
+        let mut left = Ok(());
+        for session in self.shared.sessions() {
+            left = left.and(self.shared.store.leave(session.worker).await);
+        }
+        if let Err(error) = left {
             tracing::debug!(%error, "leaving failed; the worker's row ends with its lease");
         } else if let Err(error) = self.shared.store.forget_dead().await {
             tracing::debug!(%error, "the worker's row stays until somebody's recovery removes it");

@@ -10,11 +10,12 @@ use std::{
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    hand::{Cut, InHand, Shared},
+    hand::{Cut, InHand, Session, Shared},
     run::COMMITTED,
     settler,
 };
 use crate::{
+    error::Result,
     event::Event,
     fault::mutant,
     handle::Fail,
@@ -62,11 +63,16 @@ async fn beat(shared: &Arc<Shared>, store: &dyn Store) {
     loop {
         tokio::select! {
             () = tokio::time::sleep_until(next.into()) => {}
-            () = shared.dead_heard.notified() => {}
+            () = shared.beat_now.notified() => {}
         }
         let session = shared.session();
         let sent = Instant::now();
-        match store.beat(session.worker).await {
+        match beat_each(shared, store, &session).await {
+            Ok(true) if store.moved(session.worker) => {
+                move_on(shared, store, &session).await;
+                // The server before may have been the one that answered.
+                next = Instant::now();
+            }
             Ok(true) => {
                 shared.acked(sent);
                 if session.cut.is_cancelled() {
@@ -91,16 +97,46 @@ async fn beat(shared: &Arc<Shared>, store: &dyn Store) {
     }
 }
 
+/// Whether the session's worker is alive; those from before a failover are renewed beside it.
+async fn beat_each(shared: &Shared, store: &dyn Store, session: &Session) -> Result<bool> {
+    let alive = store.beat(session.worker).await?;
+    for earlier in shared.earlier() {
+        if !store.beat(earlier.worker).await? {
+            earlier.end(Cut::DeclaredDead);
+            shared.drop_earlier(earlier.worker);
+        }
+    }
+    Ok(alive)
+}
+
+/// The database has failed over and may have lost its last commits; ids and epochs of jobs in hand can be given out again.
+/// Under another id no new token is like an old one. Jobs in hand go on, except those whose transaction was on the server
+/// before.
+async fn move_on(shared: &Arc<Shared>, store: &dyn Store, before: &Session) {
+    let (worker, _) = registered(shared, store).await;
+    shared.succeed(worker);
+    tracing::warn!(worker = %worker, before = %before.worker, "the database has failed over; claiming under a new id");
+    for job in shared.in_hand() {
+        let holder = job.holder.load(std::sync::atomic::Ordering::Relaxed);
+        if holder != 0 && store.left(holder) {
+            job.end(Cut::FailedOver);
+        }
+    }
+}
+
 async fn register_anew(shared: &Arc<Shared>, store: &dyn Store) {
+    let (worker, sent) = registered(shared, store).await;
+    shared.acked(sent);
+    shared.renew(worker);
+}
+
+/// A new id, and when it was asked for.
+async fn registered(shared: &Shared, store: &dyn Store) -> (WorkerId, Instant) {
     loop {
         let worker = WorkerId::random();
         let sent = Instant::now();
         match store.register(worker, &shared.name, shared.timing.lease).await {
-            Ok(()) => {
-                shared.acked(sent);
-                shared.renew(worker);
-                return;
-            }
+            Ok(()) => return (worker, sent),
             Err(error) => {
                 tracing::warn!(%error, "registering failed; trying again");
                 tokio::time::sleep(Duration::from_millis(200)).await;
@@ -117,7 +153,9 @@ async fn look(shared: &Arc<Shared>, store: &Arc<dyn Store>) {
         let now = Instant::now();
         let session = shared.session();
         if shared.lease_ending(now) && !session.cut.is_cancelled() {
-            session.end(Cut::LeaseEnding);
+            for session in shared.sessions() {
+                session.end(Cut::LeaseEnding);
+            }
             tracing::warn!(worker = %session.worker, "the lease could not be renewed in time; handlers were stopped");
             shared.emit(Event::CutOff);
         }

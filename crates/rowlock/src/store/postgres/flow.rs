@@ -172,6 +172,10 @@ pub fn new_queues(drafts: &[Draft], put: &[Enqueued]) -> Vec<i64> {
 
 pub async fn claim(inner: &Inner, ask: &ClaimAsk) -> Result<ClaimReply> {
     let mut lent = inner.engine.acquire().await.doing("claim")?;
+    if !inner.hosts.is_home(ask.worker, lent.timeline()) {
+        lent.give_back();
+        return Ok(ClaimReply::Moved);
+    }
     let asked: i32 = ask.queues.iter().map(|(_, places)| places).sum();
     let (probes, ends) = by_queue(ask);
     let column = |f: fn(&Probe) -> i64| probes.iter().map(|p| f(p)).collect::<Vec<_>>();

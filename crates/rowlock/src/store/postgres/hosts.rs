@@ -1,10 +1,12 @@
 //! The servers that a URL names, and which of them to write on.
 //!
 //! Every new connection is asked whether its server takes writes; if not, the next host is tried, from the last good one
-//! on. Connections remember on whose timeline they are: when one is on another than before, there was a failover, and
-//! those made earlier are not used again.
+//! on. A failover may have lost the last commits, and the server that took over then gives out the same ids and epochs a
+//! second time. So connections remember on whose timeline they are, and a worker's id is good for claims on the timeline
+//! that it was registered on, and on no other: no old token fits a new lease.
 
 use std::{
+    collections::HashMap,
     io::{Error as IoError, ErrorKind},
     str::FromStr,
     sync::{
@@ -18,7 +20,10 @@ use sqlx::{ConnectOptions, PgConnection, Row, postgres::PgConnectOptions};
 use tokio::sync::watch;
 
 use super::conns::{Conns, timed_out};
-use crate::error::{Error, Result, sqlstate};
+use crate::{
+    error::{Error, Result, sqlstate},
+    lease::WorkerId,
+};
 
 /// How long a connection attempt may take.
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -41,6 +46,8 @@ pub struct Hosts {
     generation: watch::Sender<u64>,
     /// What keeps connections.
     sets: Mutex<Vec<Weak<Conns>>>,
+    /// On which timeline each worker was registered.
+    homes: Mutex<HashMap<WorkerId, u32>>,
 }
 
 #[derive(Default)]
@@ -72,6 +79,7 @@ impl Hosts {
             met: Mutex::default(),
             generation: watch::Sender::new(0),
             sets: Mutex::default(),
+            homes: Mutex::default(),
         })
     }
 
@@ -173,6 +181,32 @@ impl Hosts {
     pub async fn left(&self, generation: u64) {
         // It cannot fail while this is here to send.
         let _ = self.generation.subscribe().wait_for(|now| *now != generation).await;
+    }
+
+    /// Whether the latest connection is on another timeline.
+    pub fn has_left(&self, timeline: u32) -> bool {
+        lock(&self.met).current.is_some_and(|current| current != timeline)
+    }
+
+    /// A worker was registered there.
+    pub fn registered(&self, worker: WorkerId, timeline: u32) {
+        lock(&self.homes).insert(worker, timeline);
+    }
+
+    /// Whether a worker may claim there: not where ids may be given out that it has met before.
+    pub fn is_home(&self, worker: WorkerId, timeline: u32) -> bool {
+        lock(&self.homes).get(&worker).is_none_or(|home| *home == timeline)
+    }
+
+    /// Whether the latest connection is on another timeline than the one a worker was registered on.
+    pub fn has_moved(&self, worker: WorkerId) -> bool {
+        let home = lock(&self.homes).get(&worker).copied();
+        home.is_some_and(|home| self.has_left(home))
+    }
+
+    /// A worker is over.
+    pub fn forget(&self, worker: WorkerId) {
+        lock(&self.homes).remove(&worker);
     }
 }
 

@@ -29,6 +29,7 @@ pub async fn register(inner: &Inner, worker: WorkerId, name: &str, lease: Durati
         .execute(lent.pg())
         .await
         .doing("register")?;
+    inner.hosts.registered(worker, lent.timeline());
     lent.give_back();
     Ok(())
 }
@@ -42,6 +43,9 @@ pub async fn beat(inner: &Inner, worker: WorkerId) -> Result<bool> {
         .await
         .doing("beat")?;
     lent.give_back();
+    if alive.is_none() {
+        inner.hosts.forget(worker);
+    }
     Ok(alive.is_some())
 }
 
@@ -110,6 +114,7 @@ pub async fn leave(inner: &Inner, worker: WorkerId) -> Result<()> {
         .execute(lent.pg())
         .await
         .doing("leave")?;
+    inner.hosts.forget(worker);
     lent.give_back();
     Ok(())
 }

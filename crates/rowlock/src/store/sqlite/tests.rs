@@ -154,7 +154,7 @@ fn ask(worker: WorkerId, places: i32) -> ClaimAsk {
 async fn claim_by(store: &SqliteStore, ask: &ClaimAsk) -> Vec<Claimed> {
     match store.claim(ask).await.unwrap() {
         ClaimReply::Jobs(jobs) => jobs,
-        ClaimReply::Dead => panic!("declared dead"),
+        other => panic!("{other:?}"),
     }
 }
 

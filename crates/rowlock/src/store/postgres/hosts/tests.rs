@@ -148,10 +148,17 @@ async fn a_silent_host_costs_no_more_than_its_own_limit() {
 }
 
 #[test]
-fn another_timeline_ends_the_connections_before_it() {
+fn another_timeline_ends_the_connections_before_it_and_claims_under_their_ids() {
     let hosts = Hosts::parse("postgres://a,b/db").unwrap();
     let (one, first) = hosts.meet("system 1".into());
+    hosts.registered(WorkerId(7), one);
     assert_eq!(hosts.meet("system 1".into()), (one, first), "nothing has happened");
+    assert!(hosts.is_home(WorkerId(7), one) && !hosts.has_moved(WorkerId(7)) && !hosts.has_left(one));
     let (two, second) = hosts.meet("system 2".into());
-    assert!(one != two && first != second);
+    assert_ne!(first, second);
+    assert!(!hosts.is_home(WorkerId(7), two) && hosts.has_moved(WorkerId(7)) && hosts.has_left(one));
+    hosts.registered(WorkerId(8), two);
+    assert!(hosts.is_home(WorkerId(8), two) && !hosts.has_moved(WorkerId(8)));
+    hosts.forget(WorkerId(7));
+    assert!(hosts.is_home(WorkerId(7), two), "nothing is known of it");
 }
