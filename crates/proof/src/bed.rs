@@ -108,6 +108,21 @@ impl Database {
         Ok(())
     }
 
+    /// The copy of this database on another server.
+    ///
+    /// # Errors
+    /// It is a SQLite file.
+    pub fn copy_on(&self, server: &Server) -> Result<Database> {
+        let name = self.url.strip_prefix(self.server_url.trim_end_matches("postgres"));
+        let base = server.url.trim_end_matches("postgres");
+        Ok(Database {
+            url: format!("{base}{}", name.context("a postgresql url ends with a database")?),
+            label: server.label.clone(),
+            server_url: server.url.clone(),
+            _folder: None,
+        })
+    }
+
     /// The server's label.
     pub fn label(&self) -> &str {
         &self.label

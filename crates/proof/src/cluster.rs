@@ -3,11 +3,13 @@
 //! The shared servers of a run must stay up for the other suites. This one listens on a free port of 127.0.0.1, keeps
 //! fsync on, and ends with the test, however that ends: a shell between the two waits for its stdin to close.
 
+mod pair;
+
 use std::{
     fs::{File, Permissions},
     net::TcpListener,
     os::unix::{
-        fs::{PermissionsExt, chown},
+        fs::{DirBuilderExt, PermissionsExt, chown},
         process::CommandExt,
     },
     path::{Path, PathBuf},
@@ -18,9 +20,13 @@ use std::{
 use anyhow::{Context, Result, bail, ensure};
 use sqlx::{Connection, PgConnection};
 
+pub use self::pair::{Pair, Replication};
 use crate::bed::Server;
 
 const START_LIMIT: Duration = Duration::from_secs(60);
+
+/// Unless its user says otherwise.
+const SETTINGS: [&str; 1] = ["max_connections=100"];
 
 /// Runs its arguments until stdin closes, then ends them with SIGQUIT: an immediate shutdown, as in a crash.
 const KEEPER: &str = r#""$0" "$@" & pid=$!; read -r _; kill -QUIT "$pid"; wait "$pid""#;
@@ -42,7 +48,7 @@ impl Cluster {
     /// # Errors
     /// No server was found, or it does not start.
     pub async fn start() -> Result<Cluster> {
-        Cluster::start_in(&std::env::temp_dir(), &["max_connections=100"]).await
+        Cluster::start_in(&std::env::temp_dir(), &SETTINGS).await
     }
 
     /// The same in a new folder under this one, with these settings.
@@ -50,12 +56,24 @@ impl Cluster {
     /// # Errors
     /// As [`Cluster::start`].
     pub async fn start_in(parent: &Path, settings: &[&str]) -> Result<Cluster> {
+        let mut cluster = Cluster::new_in(parent, settings)?;
+        cluster.initdb()?;
+        cluster.resume().await?;
+        Ok(cluster)
+    }
+
+    /// A place for one, with nothing in it.
+    fn new() -> Result<Cluster> {
+        Cluster::new_in(&std::env::temp_dir(), &SETTINGS)
+    }
+
+    fn new_in(parent: &Path, settings: &[&str]) -> Result<Cluster> {
         let (bin_dir, major) = find()?;
         // PostgreSQL does not run as root, and who it runs as must reach its folder.
         let folder = tempfile::Builder::new()
             .permissions(Permissions::from_mode(0o755))
             .tempdir_in(parent)?;
-        let mut cluster = Cluster {
+        Ok(Cluster {
             bin_dir,
             major,
             owner: owner()?,
@@ -63,10 +81,7 @@ impl Cluster {
             keeper: None,
             settings: settings.iter().map(|setting| (*setting).to_owned()).collect(),
             folder,
-        };
-        cluster.initdb()?;
-        cluster.resume().await?;
-        Ok(cluster)
+        })
     }
 
     /// How beds name it.
@@ -194,11 +209,16 @@ impl Cluster {
         Ok(())
     }
 
-    fn initdb(&self) -> Result<()> {
-        std::fs::create_dir(self.data())?;
+    fn make_data(&self) -> Result<()> {
+        std::fs::DirBuilder::new().mode(0o700).create(self.data())?;
         if let Some((uid, gid)) = self.owner {
             chown(self.data(), Some(uid), Some(gid))?;
         }
+        Ok(())
+    }
+
+    fn initdb(&self) -> Result<()> {
+        self.make_data()?;
         let mut command = self.command(&self.bin_dir.join("initdb"));
         command.arg("-D").arg(self.data());
         command.args([

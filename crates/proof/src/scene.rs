@@ -84,15 +84,8 @@ impl Scene {
     /// # Errors
     /// The server could not be reached.
     pub async fn on(database: Database, exe: &'static str) -> Result<Scene> {
-        let admin = Admin::open(&database.url, "rowlock")?;
-        admin.migrate().await?;
-        let scene = Scene {
-            database,
-            provider: Provider::start().await?,
-            admin,
-            exe,
-            folder: tempfile::tempdir()?,
-        };
+        let scene = Scene::found(database, exe).await?;
+        scene.admin.migrate().await?;
         scene
             .run("create table ledger (job bigint not null, note text not null)")
             .await?;
@@ -101,6 +94,20 @@ impl Scene {
             .await?;
         scene.run("insert into account (id, balance) values (1, 0)").await?;
         Ok(scene)
+    }
+
+    /// A scene on a database that another one was made on, such as its copy on a standby.
+    ///
+    /// # Errors
+    /// The provider does not start.
+    pub async fn found(database: Database, exe: &'static str) -> Result<Scene> {
+        Ok(Scene {
+            admin: Admin::open(&database.url, "rowlock")?,
+            database,
+            provider: Provider::start().await?,
+            exe,
+            folder: tempfile::tempdir()?,
+        })
     }
 
     /// Orders for a victim on this scene.

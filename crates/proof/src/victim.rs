@@ -21,7 +21,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::jobs::{
-    Abort, Atomic, Batched, Charge, Failing, Follow, Hold, Hooked, Parked, Plain, Quick, Slow, Staged, Together,
+    Abort, Atomic, Batched, Behind, Charge, Failing, Follow, Gated, Hold, Hooked, Numbered, Parked, Plain, Quick, Slow,
+    Staged, Together,
 };
 use crate::bed::until;
 

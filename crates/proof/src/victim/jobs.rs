@@ -1,5 +1,7 @@
 //! The jobs that victims run. Each exists for what can go wrong in the middle of it.
 
+use std::path::PathBuf;
+
 use rowlock::Job;
 use serde::{Deserialize, Serialize};
 
@@ -91,3 +93,29 @@ pub struct Hold {}
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(kind = "hooked", attempts = 25)]
 pub struct Hooked {}
+
+/// Atomic: writes its number to the ledger, so that it is told from another job under the same id.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "numbered", attempts = 25)]
+pub struct Numbered {
+    /// The number.
+    pub no: i64,
+}
+
+/// Staged: waits until there is a file, and writes its number to the ledger.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "gated", attempts = 25)]
+pub struct Gated {
+    /// The number.
+    pub no: i64,
+    /// The file.
+    pub gate: PathBuf,
+}
+
+/// Atomic, on PostgreSQL: waits for the advisory lock of its number, and writes the number to the ledger.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "behind", attempts = 25)]
+pub struct Behind {
+    /// The number.
+    pub no: i64,
+}

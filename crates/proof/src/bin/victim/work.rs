@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use anyhow::Result;
 use proof::victim::{
-    Abort, Atomic, Batched, Charge, Failing, Follow, Hold, Hooked, Orders, Parked, Plain, Quick, Slow,
-    Staged as StagedJob, Together,
+    Abort, Atomic, Batched, Behind, Charge, Failing, Follow, Gated, Hold, Hooked, Numbered, Orders, Parked, Plain,
+    Quick, Slow, Staged as StagedJob, Together,
 };
 use rowlock::{Backoff, Batch, Effect, Fail};
 use tokio::task::JoinSet;
@@ -45,6 +45,11 @@ fn worker(orders: &Orders) -> Result<Worker<Tools>> {
         .atomic(hooked)
         .atomic(plain)
         .backoff(quickly)
+        .atomic(numbered)
+        .backoff(quickly)
+        .atomic(behind)
+        .backoff(quickly)
+        .staged(gated)
         .staged(staged)
         .staged(batched)
         .staged(pay)
@@ -114,6 +119,27 @@ async fn hooked(cx: Ctx<Tools>, _job: Hooked, mut tx: Tx) -> Outcome {
 async fn plain(cx: Ctx<Tools>, _job: Plain, mut tx: Tx) -> Outcome {
     cx.state().started(&cx)?;
     ledger(&mut tx, cx.id(), "plain").await?;
+    tx.done().ok()
+}
+
+async fn numbered(cx: Ctx<Tools>, job: Numbered, mut tx: Tx) -> Outcome {
+    ledger(&mut tx, cx.id(), &job.no.to_string()).await?;
+    tx.done().ok()
+}
+
+async fn behind(cx: Ctx<Tools>, job: Behind, mut tx: Tx) -> Outcome {
+    let lock = sqlx::query("select pg_advisory_xact_lock($1)");
+    lock.bind(job.no).execute(&mut *tx).await?;
+    ledger(&mut tx, cx.id(), &job.no.to_string()).await?;
+    tx.done().ok()
+}
+
+async fn gated(cx: Staged<Tools>, job: Gated) -> Outcome {
+    while !job.gate.exists() {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let (id, mut tx) = (cx.id(), cx.settle().await?);
+    ledger(&mut tx, id, &job.no.to_string()).await?;
     tx.done().ok()
 }
 
