@@ -13,6 +13,7 @@ pub mod log;
 pub mod mutants;
 pub mod orders;
 pub mod report;
+mod rest;
 pub mod run;
 pub mod volume;
 
