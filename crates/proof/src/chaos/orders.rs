@@ -71,6 +71,8 @@ pub enum Role {
         concurrency: usize,
         /// Connections for handlers.
         connections: usize,
+        /// Jobs claimed ahead; as many as it likes if not said.
+        prefetch: Option<usize>,
         /// The name it gives itself; another may have the same.
         name: String,
         /// Its memory is limited: a glutton may go on.

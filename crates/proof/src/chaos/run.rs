@@ -239,6 +239,8 @@ fn seats(plan: &Plan, bare: &Bare, tills: &[Till; 2]) -> Result<Vec<Seat>> {
         grace_ms,
         concurrency,
         connections,
+        // The dead leave fewer behind, which then run alone; the others show that many can be left.
+        prefetch: ["twin", "skewed"].contains(&name).then_some(concurrency),
         name: name.into(),
         limited: false,
         poll_only: false,

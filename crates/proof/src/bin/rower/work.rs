@@ -25,6 +25,7 @@ pub(crate) async fn work(orders: &RowerOrders, stop: CancellationToken) -> Resul
         grace_ms,
         concurrency,
         connections,
+        prefetch,
         ref name,
         limited,
         poll_only,
@@ -66,6 +67,9 @@ pub(crate) async fn work(orders: &RowerOrders, stop: CancellationToken) -> Resul
         .backoff(quickly);
     if poll_only {
         worker = worker.poll_only();
+    }
+    if let Some(jobs) = prefetch {
+        worker = worker.prefetch(jobs);
     }
     Ok(worker.run_until(async move { stop.cancelled().await }).await?)
 }
