@@ -50,6 +50,7 @@ usage: cargo xtask <command>
       --json      print one object on standard output beside the table
       --keep      keep the logs also of a run in which nothing was broken
       --out       where logs go (target/proof)
+      --record    a folder for the tables and the object of this run
       --mutants   put known bugs into the workers one by one; each must be caught
       --mutant    only those whose name has this in it
       The exit code is 3 when a check was broken.

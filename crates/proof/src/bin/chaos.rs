@@ -24,6 +24,7 @@ struct Options {
     json: bool,
     out: PathBuf,
     keep: bool,
+    record: Option<PathBuf>,
     mutants: bool,
     only: Option<String>,
 }
@@ -79,6 +80,7 @@ fn parse(args: Vec<String>) -> Result<Options> {
         json: false,
         out: PathBuf::from("target/proof"),
         keep: false,
+        record: None,
         mutants: false,
         only: None,
     };
@@ -108,6 +110,7 @@ fn parse(args: Vec<String>) -> Result<Options> {
             "--mutant" => (options.mutants, options.only) = (true, Some(value()?)),
             "--json" => options.json = true,
             "--keep" => options.keep = true,
+            "--record" => options.record = Some(value()?.into()),
             "--out" => options.out = value()?.into(),
             other => bail!("proof does not take `{other}`"),
         }
@@ -142,6 +145,9 @@ async fn all(options: &Options) -> Result<bool> {
     if options.json {
         println!("{object}");
     }
+    if let Some(folder) = &options.record {
+        record(folder, &parts, &object)?;
+    }
     let clean = parts.iter().all(|part| part.violations().next().is_none());
     if clean && !options.keep {
         std::fs::remove_dir_all(&folder)?;
@@ -150,6 +156,15 @@ async fn all(options: &Options) -> Result<bool> {
         eprintln!("logs in {}", folder.display());
     }
     Ok(clean)
+}
+
+/// Leaves the tables and the object where they can be kept.
+fn record(folder: &std::path::Path, parts: &[Part], object: &serde_json::Value) -> Result<()> {
+    std::fs::create_dir_all(folder)?;
+    for part in parts {
+        std::fs::write(folder.join(format!("{}.txt", part.database)), part.table())?;
+    }
+    Ok(std::fs::write(folder.join("summary.json"), format!("{object:#}\n"))?)
 }
 
 fn plan(options: &Options, database: Kind, folder: &std::path::Path) -> Result<Plan> {

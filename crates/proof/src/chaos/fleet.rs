@@ -270,7 +270,16 @@ impl Fleet {
         if workers.len() < 2 {
             return Ok(None);
         }
-        let rower = &mut self.rowers[workers[0]];
+        // The one that has just done something has more in hand.
+        let busy = |at: &usize| {
+            std::fs::metadata(&self.rowers[*at].log)
+                .and_then(|log| log.modified())
+                .ok()
+        };
+        let Some(busiest) = workers.into_iter().max_by_key(busy) else {
+            return Ok(None);
+        };
+        let rower = &mut self.rowers[busiest];
         rower.noted = true;
         Ok(Some((rower.name.clone(), rower.kill()?)))
     }

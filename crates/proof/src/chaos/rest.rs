@@ -11,6 +11,7 @@ use super::{
     ground::{Ground, Site},
     history::Rest,
     jobs::NOBODYS,
+    log::now_ms,
     orders::{Role, RowerOrders},
     run::Plan,
 };
@@ -21,16 +22,28 @@ pub(super) async fn come_to_rest(plan: &Plan, ground: &Ground) -> Result<Rest> {
     for proxy in ground.proxies() {
         proxy.calm();
     }
+    // One more dies while nothing else is wrong, and nobody takes its seat: the others must see to what it held.
+    let well_from = ground
+        .record()
+        .outages
+        .iter()
+        .map(|(_, to)| *to)
+        .max()
+        .unwrap_or_default();
+    // A second more, for everybody to have something in hand again.
+    while now_ms() <= well_from + 1_000 {
+        ground.fleet.lock().await.mind()?;
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
     let mut fleet = ground.fleet.lock().await;
     fleet.mind()?;
+    if let Some((name, at)) = fleet.vacate()? {
+        ground.record().deaths.push((name, at));
+    }
     fleet
         .stop(|seat| matches!(seat.orders.role, Role::Produce { .. }))
         .await?;
     fleet.closing = false;
-    // One more dies, and nobody takes its seat: the others must see to what it held.
-    if let Some((name, at)) = fleet.vacate()? {
-        ground.record().deaths.push((name, at));
-    }
     let started = Instant::now();
     loop {
         fleet.mind()?;

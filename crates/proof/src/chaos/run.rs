@@ -306,7 +306,9 @@ async fn disturb(plan: &Plan, ground: &Ground) -> Result<()> {
     };
     let freezes = async {
         if lanes.process {
-            let one = process::freezes(ground, seed(4), plan.gap, longest);
+            // On one file everybody waits for who stands still.
+            let gap = plan.gap.mul_f64(if postgres { 1.0 } else { 4.0 });
+            let one = process::freezes(ground, seed(4), gap, longest);
             let another = async {
                 match plan.slow {
                     true => process::freezes(ground, seed(5), plan.gap, longest).await,

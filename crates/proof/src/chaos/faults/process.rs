@@ -5,7 +5,11 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::Deck;
-use crate::chaos::{fleet, ground::Ground, log::now_ms};
+use crate::chaos::{
+    fleet,
+    ground::{Ground, Site},
+    log::now_ms,
+};
 
 /// Every named point that a rower passes.
 pub const POINTS: [&str; 15] = [
@@ -149,6 +153,10 @@ async fn freeze(ground: &Ground, random: &mut fastrand::Rng, longest: f64) -> Re
     let mut fleet = ground.fleet.lock().await;
     if !fleet.rower(at).is_gone() {
         fleet.rower(at).thaw(since)?;
+    }
+    if matches!(ground.site, Site::Sqlite) {
+        // It may have stood there with the write lock, which nobody can take from it.
+        ground.disturbed(since);
     }
     Ok(())
 }
