@@ -4,8 +4,10 @@
 //! was given. Cases run unchanged on every bed; each run of a case is noted, so that the last line of the test run can
 //! say how many ran where.
 
+pub mod base;
 pub mod bed;
 pub mod chaos;
+pub mod child;
 pub mod cluster;
 pub mod provider;
 pub mod proxy;

@@ -10,12 +10,13 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use rowlock::{Admin, AttemptView, Ended, Job, NamedJob, Observe, Operate, State};
-use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::{
+    base::Base,
     bed::{Database, Server, postgres_servers, sqlite_server, until},
     provider::Provider,
+    rows,
     victim::{Orders, PATIENCE, Victim},
 };
 
@@ -203,17 +204,9 @@ impl Scene {
     /// # Errors
     /// The database's.
     pub async fn run(&self, sql: &str) -> Result<()> {
-        let sql = AssertSqlSafe(self.dialect(sql));
-        if self.database.is_sqlite() {
-            let mut conn = SqliteConnection::connect(&self.database.url).await?;
-            sqlx::raw_sql(sql).execute(&mut conn).await?;
-            conn.close().await?;
-        } else {
-            let mut conn = PgConnection::connect(&self.database.url).await?;
-            sqlx::raw_sql(sql).execute(&mut conn).await?;
-            conn.close().await?;
-        }
-        Ok(())
+        let mut base = Base::connect(&self.database.url).await?;
+        base.run(sql).await?;
+        base.close().await
     }
 
     /// The one number that a query gives. Tables of the library are written as on PostgreSQL.
@@ -221,18 +214,10 @@ impl Scene {
     /// # Errors
     /// The database's.
     pub async fn number(&self, sql: &str) -> Result<i64> {
-        let sql = AssertSqlSafe(self.dialect(sql));
-        Ok(if self.database.is_sqlite() {
-            let mut conn = SqliteConnection::connect(&self.database.url).await?;
-            let number = sqlx::query_scalar(sql).fetch_one(&mut conn).await?;
-            conn.close().await?;
-            number
-        } else {
-            let mut conn = PgConnection::connect(&self.database.url).await?;
-            let number = sqlx::query_scalar(sql).fetch_one(&mut conn).await?;
-            conn.close().await?;
-            number
-        })
+        let mut base = Base::connect(&self.database.url).await?;
+        let number = base.number(sql).await?;
+        base.close().await?;
+        Ok(number)
     }
 
     /// Every row of the ledger: the job, and its note.
@@ -240,26 +225,10 @@ impl Scene {
     /// # Errors
     /// The database's.
     pub async fn ledger(&self) -> Result<Vec<(i64, String)>> {
-        let sql = "select job, note from ledger";
-        Ok(if self.database.is_sqlite() {
-            let mut conn = SqliteConnection::connect(&self.database.url).await?;
-            let rows = sqlx::query_as(sql).fetch_all(&mut conn).await?;
-            conn.close().await?;
-            rows
-        } else {
-            let mut conn = PgConnection::connect(&self.database.url).await?;
-            let rows = sqlx::query_as(sql).fetch_all(&mut conn).await?;
-            conn.close().await?;
-            rows
-        })
-    }
-
-    fn dialect(&self, sql: &str) -> String {
-        if self.database.is_sqlite() {
-            sql.replace("rowlock.", "rowlock_")
-        } else {
-            sql.to_owned()
-        }
+        let mut base = Base::connect(&self.database.url).await?;
+        let rows = rows!(&mut base, "select job, note from ledger", (i64, String))?;
+        base.close().await?;
+        Ok(rows)
     }
 
     /// Waits until this query gives this number.

@@ -6,12 +6,11 @@
 mod jobs;
 
 use std::{
-    io::{BufRead, BufReader, Read, Write},
+    io::Write,
     net::SocketAddr,
     os::unix::process::ExitStatusExt,
     path::PathBuf,
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
-    sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
@@ -24,7 +23,7 @@ pub use self::jobs::{
     Abort, Atomic, Batched, Behind, Charge, Failing, Follow, Gated, Hold, Hooked, Numbered, Parked, Plain, Quick, Slow,
     Staged, Together,
 };
-use crate::bed::until;
+use crate::{bed::until, child::Lines};
 
 /// The lease of a victim unless its orders say otherwise.
 pub const LEASE: Duration = Duration::from_secs(2);
@@ -99,8 +98,6 @@ pub struct Victim {
     ended: Option<ExitStatus>,
 }
 
-type Lines = Arc<Mutex<Vec<String>>>;
-
 impl Victim {
     /// Starts the program `exe`, which is to stop at `point` if there is one.
     ///
@@ -117,8 +114,8 @@ impl Victim {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         let mut child = command.spawn().with_context(|| format!("could not start {exe}"))?;
-        let out = gather(child.stdout.take().context("a victim has a stdout")?);
-        let err = gather(child.stderr.take().context("a victim has a stderr")?);
+        let out = Lines::of(child.stdout.take().context("a victim has a stdout")?);
+        let err = Lines::of(child.stderr.take().context("a victim has a stderr")?);
         Ok(Victim {
             stdin: child.stdin.take(),
             child,
@@ -144,7 +141,7 @@ impl Victim {
         let line = format!("at {point}");
         let out = self.out.clone();
         let there = until(&format!("a victim to stand {line}"), PATIENCE, || {
-            let there = lock(&out).contains(&line);
+            let there = out.have(&line);
             std::future::ready((there || self.has_ended()).then_some(there))
         })
         .await;
@@ -245,7 +242,7 @@ impl Victim {
 
     /// The events of this name that it has printed.
     pub fn events(&self, name: &str) -> Vec<Value> {
-        let lines = lock(&self.out);
+        let lines = self.out.all();
         let events = lines.iter().filter_map(|line| serde_json::from_str::<Value>(line).ok());
         events.filter(|event| event["event"] == name).collect()
     }
@@ -259,6 +256,11 @@ impl Victim {
             self.events(name).into_iter().next()
         })
         .await
+    }
+
+    /// How many lines of its log have this in them.
+    pub fn logged(&self, text: &str) -> usize {
+        self.err.all().iter().filter(|line| line.contains(text)).count()
     }
 
     /// Processor time used so far.
@@ -281,7 +283,7 @@ impl Victim {
     /// The end of what it printed and logged.
     pub fn tail(&self) -> String {
         let end = |lines: &Lines| {
-            let lines = lock(lines);
+            let lines = lines.all();
             lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n")
         };
         format!(
@@ -319,20 +321,4 @@ impl Drop for Victim {
             let _ = self.kill();
         }
     }
-}
-
-/// Reads to the end on a thread of its own, so that a victim never waits for its reader.
-fn gather(from: impl Read + Send + 'static) -> Lines {
-    let lines = Lines::default();
-    let kept = lines.clone();
-    std::thread::spawn(move || {
-        for line in BufReader::new(from).lines().map_while(|line| line.ok()) {
-            lock(&kept).push(line);
-        }
-    });
-    lines
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

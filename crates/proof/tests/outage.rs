@@ -139,6 +139,31 @@ async fn workers_survive_a_server_stopped_for_twenty_seconds() -> Result<()> {
     each_once(&scene, &acknowledged).await
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_worker_that_starts_before_its_server_waits_for_it() -> Result<()> {
+    if postgres_servers().is_empty() {
+        return Ok(());
+    }
+    let mut cluster = Cluster::start().await?;
+    let case = "outage::a_worker_that_starts_before_its_server_waits_for_it";
+    let scene = Scene::on(Database::fresh(&cluster.server(), case).await?, VICTIM).await?;
+    let ids = scene.enqueue_all(vec![Plain {}; 5]).await?;
+    cluster.crash()?;
+    let mut victim = scene.victim(&scene.orders(), None)?;
+    until("a worker to have asked in vain for a while", PATIENCE, || {
+        let asked = victim.logged("failed at the start; trying again");
+        std::future::ready((asked >= 8 || victim.has_ended()).then_some(()))
+    })
+    .await;
+    ensure!(!victim.has_ended(), "it gave up:\n{}", victim.tail());
+    cluster.resume().await?;
+    for id in &ids {
+        scene.until_finished(*id).await;
+    }
+    victim.stop().await?;
+    each_once(&scene, &ids).await
+}
+
 /// Ends one of the workers' backends, whichever, ten times a second until so many jobs are done.
 async fn cut_until_done(scene: &Scene, jobs: i64) -> Result<(i64, Duration)> {
     let cut = "select count(pg_terminate_backend(pid)) from (select pid from pg_stat_activity \

@@ -2,12 +2,12 @@
 
 use std::{
     fs::File,
-    io::{BufRead, BufReader, Write},
+    io::Write,
     os::unix::process::ExitStatusExt,
     path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc,
         atomic::{AtomicBool, Ordering},
     },
     time::{Duration, Instant},
@@ -22,7 +22,7 @@ use super::{
     log::now_ms,
     orders::{Role, RowerOrders},
 };
-use crate::victim::POINT_VAR;
+use crate::{child::Lines, victim::POINT_VAR};
 
 /// How long a process may take to be up.
 const UP_LIMIT: Duration = Duration::from_secs(20);
@@ -74,7 +74,7 @@ pub struct Rower {
     pub seat: Option<usize>,
     child: Child,
     stdin: Option<ChildStdin>,
-    lines: Arc<Mutex<Vec<String>>>,
+    lines: Lines,
     log: PathBuf,
     errors: PathBuf,
     skew: i64,
@@ -169,13 +169,7 @@ impl Fleet {
         let mut child = command
             .spawn()
             .with_context(|| format!("could not start {}", self.exe.display()))?;
-        let lines = Arc::new(Mutex::new(Vec::new()));
-        let (kept, out) = (lines.clone(), child.stdout.take().context("a rower has a stdout")?);
-        std::thread::spawn(move || {
-            for line in BufReader::new(out).lines().map_while(|line| line.ok()) {
-                kept.lock().unwrap_or_else(PoisonError::into_inner).push(line);
-            }
-        });
+        let lines = Lines::of(child.stdout.take().context("a rower has a stdout")?);
         self.rowers.push(Rower {
             name,
             seat,
@@ -329,8 +323,7 @@ impl Rower {
 
     /// Whether it has printed this line.
     pub fn says(&self, line: &str) -> bool {
-        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.iter().any(|said| said == line)
+        self.lines.have(line)
     }
 
     /// Whether it is gone, and since when.

@@ -6,11 +6,10 @@ use anyhow::{Context, Result};
 use rowlock::Ended;
 
 use super::{
-    base::Base,
     history::{EffectRow, History, JobRow, LedgerRow, OutcomeRow, Place, RowerLog, Run},
     log::Line,
 };
-use crate::rows;
+use crate::{base::Base, rows};
 
 /// What the database says.
 ///

@@ -6,7 +6,6 @@ use anyhow::{Context, Result};
 use rowlock::{Admin, CheckState, VerifyLimits};
 
 use super::{
-    base::Base,
     faults::file,
     ground::{Ground, Site},
     history::Rest,
@@ -15,6 +14,7 @@ use super::{
     orders::{Role, RowerOrders},
     run::Plan,
 };
+use crate::base::Base;
 
 /// No new orders, no more faults: what is there must end by itself.
 pub(super) async fn come_to_rest(plan: &Plan, ground: &Ground) -> Result<Rest> {

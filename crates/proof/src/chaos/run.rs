@@ -8,7 +8,7 @@ use std::{
 use anyhow::{Context, Result};
 
 use super::{
-    base::{Base, set_up},
+    business::set_up,
     faults::{file, process, server, wire},
     fleet::{Fleet, Seat, faketime},
     gather,
@@ -18,7 +18,10 @@ use super::{
     orders::{Role, RowerOrders, Workload},
     rest,
 };
-use crate::till::{Rules, Till};
+use crate::{
+    base::Base,
+    till::{Rules, Till},
+};
 
 /// Which database a run is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

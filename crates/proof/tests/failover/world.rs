@@ -115,6 +115,14 @@ impl World {
         ensure!(self.new.number(orphans).await? == 0, "an outcome has no job");
         self.new.at_rest().await
     }
+
+    /// The effect of every acknowledged job is on the new primary.
+    pub(crate) async fn none_lost(&self, acknowledged: Vec<i64>) -> Result<()> {
+        let there = effects(&self.new).await?;
+        let lost: Vec<i64> = acknowledged.into_iter().filter(|no| !there.contains(no)).collect();
+        ensure!(lost.is_empty(), "acknowledged and lost: {lost:?}");
+        Ok(())
+    }
 }
 
 /// A URL with these hosts instead of its own.

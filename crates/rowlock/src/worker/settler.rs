@@ -17,6 +17,7 @@ use crate::{
     event::{Event, Skipped},
     fault::point,
     handle::Fail,
+    lease::Token,
     state::Ended,
     store::{Resolved, Settlement, Store},
 };
@@ -137,17 +138,14 @@ async fn write(shared: &Arc<Shared>, batch: Vec<ToSettle>, give_up: &Cancellatio
 }
 
 /// The worker stopped before it knew what became of a commit, and now its failure finds no lease: the commit had happened,
-/// or somebody else has the job.
+/// or somebody else has the job. Where nobody can say it any more, nothing is said.
 async fn late_news(shared: &Arc<Shared>, job: &InHand, give_up: &CancellationToken) {
-    let ended = loop {
-        match shared.store.resolve(job.token).await {
-            Ok(Resolved::Ended(ended)) if ended != Ended::Lost => break Some(ended),
-            Ok(_) => break None,
-            Err(_) => tokio::select! {
-                () = tokio::time::sleep(Duration::from_millis(100)) => {}
-                () = give_up.cancelled() => break None,
-            },
-        }
+    let Some(resolved) = looked_up(&*shared.store, job.token, give_up).await else {
+        return shared.drop_job(job.token);
+    };
+    let ended = match resolved {
+        Resolved::Ended(ended) if ended != Ended::Lost => Some(ended),
+        _ => None,
     };
     let (id, epoch, committed) = (job.token.id, job.token.epoch, ended.is_some());
     shared.emit(Event::CommitResolved { id, epoch, committed });
@@ -171,13 +169,18 @@ fn apart(shared: &Arc<Shared>, batch: Vec<ToSettle>, give_up: &CancellationToken
 
 /// Whether the first try of a batch that was sent again had committed after all.
 pub(crate) async fn committed_earlier(store: &dyn Store, sent: &Settlement, give_up: &CancellationToken) -> bool {
+    let resolved = looked_up(store, sent.token, give_up).await;
+    matches!(resolved, Some(Resolved::Ended(ended)) if ended == sent.ended)
+}
+
+/// What became of an attempt, asked until there is an answer or it is time to give up.
+async fn looked_up(store: &dyn Store, token: Token, give_up: &CancellationToken) -> Option<Resolved> {
     loop {
-        match store.resolve(sent.token).await {
-            Ok(Resolved::Ended(ended)) => return ended == sent.ended,
-            Ok(Resolved::StillLeased | Resolved::Lost) => return false,
+        match store.resolve(token).await {
+            Ok(resolved) => return Some(resolved),
             Err(_) => tokio::select! {
                 () = tokio::time::sleep(Duration::from_millis(100)) => {}
-                () = give_up.cancelled() => return false,
+                () = give_up.cancelled() => return None,
             },
         }
     }

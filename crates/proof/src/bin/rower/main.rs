@@ -24,7 +24,7 @@ async fn main() -> Result<()> {
         .with_ansi(false)
         .with_writer(std::io::stderr)
         .init();
-    std::thread::spawn(proof::chaos::end_with_parent);
+    std::thread::spawn(proof::child::end_with_parent);
     let stop = CancellationToken::new();
     let mut asked = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     let told = stop.clone();

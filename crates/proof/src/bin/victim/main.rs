@@ -18,7 +18,6 @@ use std::{
 use anyhow::{Context, Result};
 use proof::victim::Orders;
 use rowlock::{Attempt, Event, Fail};
-use rustix::event::{PollFd, PollFlags, poll};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -77,7 +76,7 @@ async fn main() -> Result<()> {
         .with_ansi(false)
         .with_writer(std::io::stderr)
         .init();
-    std::thread::spawn(end_with_parent);
+    std::thread::spawn(proof::child::end_with_parent);
     let stop = CancellationToken::new();
     let mut asked = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     // From here on it can be told to stop.
@@ -91,18 +90,6 @@ async fn main() -> Result<()> {
         on_sqlite::run(&orders, &stop).await
     } else {
         on_postgres::run(&orders, &stop).await
-    }
-}
-
-/// Ends the process when nobody holds the other end of its stdin any more. Only looks: what is written there is for
-/// the point at which this process stands.
-fn end_with_parent() {
-    let stdin = std::io::stdin();
-    loop {
-        let mut ends = [PollFd::new(&stdin, PollFlags::empty())];
-        if poll(&mut ends, None).is_ok() && ends[0].revents().intersects(PollFlags::HUP | PollFlags::ERR) {
-            std::process::exit(3);
-        }
     }
 }
 

@@ -135,9 +135,11 @@ async fn kill_backend(ground: &Ground) -> Result<()> {
         && kill_process(pid, Signal::KILL).is_ok()
     {
         ground.count("kill a backend", 1);
-        drop(conn);
-        // It goes down first.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        // It goes down first, with this connection too.
+        let down = async { while sqlx::raw_sql("select 1").execute(&mut conn).await.is_ok() {} };
+        tokio::time::timeout(PATIENCE, down)
+            .await
+            .context("the server outlived a killed backend")?;
         ground.cluster().await?.revive().await?;
         ground.record().restarts.push(now_ms());
     }

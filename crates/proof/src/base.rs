@@ -1,10 +1,7 @@
-//! A connection of the run's own to the database under test, either kind, and the tables of the business.
+//! A connection of the suites' own to the database under test, either kind.
 
 use anyhow::{Context, Result};
-use rowlock::Admin;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
-
-use super::jobs::{ACCOUNTS, OPENING_BALANCE};
 
 /// A connection to either database. Tables of the library are written as on PostgreSQL.
 pub enum Base {
@@ -18,11 +15,11 @@ pub enum Base {
 #[macro_export]
 macro_rules! rows {
     ($base:expr, $sql:expr, $row:ty) => {{
-        let base: &mut $crate::chaos::base::Base = $base;
+        let base: &mut $crate::base::Base = $base;
         let sql = sqlx::AssertSqlSafe(base.dialect($sql));
         match base {
-            $crate::chaos::base::Base::Postgres(conn) => sqlx::query_as::<_, $row>(sql).fetch_all(conn).await,
-            $crate::chaos::base::Base::Sqlite(conn) => sqlx::query_as::<_, $row>(sql).fetch_all(conn).await,
+            $crate::base::Base::Postgres(conn) => sqlx::query_as::<_, $row>(sql).fetch_all(conn).await,
+            $crate::base::Base::Sqlite(conn) => sqlx::query_as::<_, $row>(sql).fetch_all(conn).await,
         }
     }};
 }
@@ -77,37 +74,16 @@ impl Base {
             .map(|row| row.0)
             .with_context(|| format!("no row from {sql}"))
     }
-}
 
-/// Makes the library's tables and those of the business.
-///
-/// # Errors
-/// The database's.
-pub async fn set_up(url: &str) -> Result<()> {
-    Admin::open(url, "rowlock")?.migrate().await?;
-    let mut base = Base::connect(url).await?;
-    let sqlite = matches!(base, Base::Sqlite(_));
-    // The transaction that writes a row, whatever savepoints it is in.
-    let xid = match sqlite {
-        true => "",
-        false => ", proof_xid bigint not null default (pg_current_xact_id()::text::bigint)",
-    };
-    base.run(&format!(
-        "create table ledger (job bigint not null, epoch bigint not null, purchase bigint not null, note text not null{xid});
-         create table purchase (no bigint not null, job bigint not null);
-         create table decision (entity bigint not null, seen bigint not null, job bigint not null);
-         create table account (id bigint primary key, balance bigint not null)"
-    ))
-    .await?;
-    for account in 1..=ACCOUNTS {
-        base.run(&format!("insert into account values ({account}, {OPENING_BALANCE})"))
-            .await?;
-    }
-    if !sqlite {
-        for table in ["rowlock.outcome", "rowlock.job"] {
-            let column = "add column proof_xid bigint not null default (pg_current_xact_id()::text::bigint)";
-            base.run(&format!("alter table {table} {column}")).await?;
+    /// Says goodbye, and waits until the other side has heard it.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn close(self) -> Result<()> {
+        match self {
+            Base::Postgres(conn) => conn.close().await?,
+            Base::Sqlite(conn) => conn.close().await?,
         }
+        Ok(())
     }
-    Ok(())
 }
