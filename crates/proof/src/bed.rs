@@ -8,6 +8,11 @@ use std::{
 use anyhow::{Context, Result};
 use sqlx::{Connection, PgConnection};
 
+use crate::pooler::Pooler;
+
+/// How many connections a pooler keeps for a case: fewer than the case has, so that they are shared.
+const POOLED: usize = 6;
+
 /// A server or file kind that cases run on: `sqlite`, `pg15`, …
 #[derive(Clone, Debug)]
 pub struct Server {
@@ -15,6 +20,8 @@ pub struct Server {
     pub label: String,
     /// For PostgreSQL, the URL of a database to create others from.
     pub url: String,
+    /// Whether the library reaches it through a pooler.
+    pub pooled: bool,
 }
 
 /// The PostgreSQL servers of this run, from `ROWLOCK_TEST_PG_URLS`. Empty only when the run was told that they may be
@@ -31,6 +38,7 @@ pub fn postgres_servers() -> Vec<Server> {
         .map(|(label, url)| Server {
             label: label.to_owned(),
             url: url.to_owned(),
+            pooled: false,
         })
         .collect()
 }
@@ -40,18 +48,23 @@ pub fn sqlite_server() -> Vec<Server> {
     vec![Server {
         label: "sqlite".into(),
         url: String::new(),
+        pooled: false,
     }]
 }
 
 /// One case's own database.
 pub struct Database {
-    /// What `Rowlock::open` takes.
+    /// What a driver takes.
     pub url: String,
+    /// What `Rowlock::open` takes: the same, unless a pooler stands between.
+    pub queue_url: String,
     label: String,
     // Where a PostgreSQL database was created from; empty for SQLite.
     server_url: String,
     // Keeps the folder of a SQLite file alive.
     _folder: Option<tempfile::TempDir>,
+    /// What stands between.
+    pub pooler: Option<Pooler>,
 }
 
 impl Database {
@@ -63,11 +76,14 @@ impl Database {
         note(&server.label, case)?;
         if server.url.is_empty() {
             let folder = tempfile::tempdir()?;
+            let url = format!("sqlite:{}", folder.path().join("proof.db").display());
             return Ok(Database {
-                url: format!("sqlite:{}", folder.path().join("proof.db").display()),
+                queue_url: url.clone(),
+                url,
                 label: server.label.clone(),
                 server_url: String::new(),
                 _folder: Some(folder),
+                pooler: None,
             });
         }
         // Random, because a process id comes back while the database of a failed case may still be there.
@@ -83,11 +99,18 @@ impl Database {
             .url
             .rsplit_once('/')
             .context("a postgresql url ends with a database")?;
+        let url = format!("{base}/{name}");
+        let pooler = match server.pooled {
+            true => Pooler::before(&url, POOLED).await?,
+            false => None,
+        };
         Ok(Database {
-            url: format!("{base}/{name}"),
+            queue_url: pooler.as_ref().map_or(Ok(url.clone()), |pooler| pooler.url(&url))?,
+            url,
             label: server.label.clone(),
             server_url: server.url.clone(),
             _folder: None,
+            pooler,
         })
     }
 
@@ -115,11 +138,14 @@ impl Database {
     pub fn copy_on(&self, server: &Server) -> Result<Database> {
         let name = self.url.strip_prefix(self.server_url.trim_end_matches("postgres"));
         let base = server.url.trim_end_matches("postgres");
+        let url = format!("{base}{}", name.context("a postgresql url ends with a database")?);
         Ok(Database {
-            url: format!("{base}{}", name.context("a postgresql url ends with a database")?),
+            queue_url: url.clone(),
+            url,
             label: server.label.clone(),
             server_url: server.url.clone(),
             _folder: None,
+            pooler: None,
         })
     }
 

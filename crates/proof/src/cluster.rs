@@ -89,6 +89,7 @@ impl Cluster {
         Server {
             label: format!("pg{}", self.major),
             url: format!("postgres://keeper@127.0.0.1:{}/postgres", self.port),
+            pooled: false,
         }
     }
 

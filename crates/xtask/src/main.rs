@@ -15,8 +15,8 @@ mod bench;
 mod counts;
 mod keeper;
 mod postgres;
+mod program;
 mod proof;
-mod redis;
 mod report;
 mod servers;
 mod step;
@@ -67,9 +67,9 @@ usage: cargo xtask <command>
       The exit code is 3 when a job's effect was lost or doubled.
 
 PostgreSQL is looked for in PG_BIN_DIRS (folders separated by `:`), in PATH and in Debian's folder;
-redis-server in ROWLOCK_TEST_REDIS_SERVER (the program itself), in PATH and in Debian's folder. Root
-on Debian gets both installed, and valgrind. Without redis-server or valgrind what needs them is
-skipped, and the last line says so.
+redis-server in ROWLOCK_TEST_REDIS_SERVER (the program itself), in PATH and in Debian's folder, and
+pgbouncer in ROWLOCK_TEST_PGBOUNCER and there. Root on Debian gets them installed, and valgrind.
+Without redis-server, pgbouncer or valgrind what needs them is skipped, and the last line says so.
 ";
 
 fn main() -> ExitCode {

@@ -9,6 +9,7 @@ use anyhow::{Result, bail};
 use crate::apt;
 use crate::keeper::Keeper;
 use crate::postgres::{self, Server};
+use crate::program::PGBOUNCER;
 use crate::step::Step;
 use crate::test::{FAULTS, HOW_TO_GET_POSTGRES};
 
@@ -48,6 +49,10 @@ pub(crate) fn smoke(keeper: &mut Keeper, found: &[Server], may_install: bool) ->
 /// Cargo with the fail points, told where the newest server is.
 fn chaos(args: &str, found: &[Server]) -> Step {
     let step = Step::cargo(args).flags("RUSTFLAGS", FAULTS);
+    let step = match PGBOUNCER.find_or_install(false) {
+        Ok(path) => step.env(PGBOUNCER.var, &path.to_string_lossy()),
+        Err(_) => step,
+    };
     match found.last() {
         Some(server) => step.env("PG_BIN_DIRS", &server.bin_dir.to_string_lossy()),
         None => step,
@@ -56,6 +61,9 @@ fn chaos(args: &str, found: &[Server]) -> Step {
 
 /// Gets what one fault needs. Without it the run says that it had to do without.
 fn prepare(may_install: bool) {
+    if let Err(error) = PGBOUNCER.find_or_install(may_install) {
+        crate::note(&format!("nobody goes through a pooler: {error:#}"));
+    }
     let installed = || {
         let machines = std::fs::read_dir("/usr/lib").into_iter().flatten().flatten();
         machines

@@ -9,7 +9,7 @@ use anyhow::{Result, bail};
 
 use crate::keeper::Keeper;
 use crate::postgres;
-use crate::redis;
+use crate::program;
 
 /// Starts the servers, prints where they are, and runs until it is stopped.
 pub(crate) fn run() -> Result<ExitCode> {
@@ -22,9 +22,11 @@ pub(crate) fn run() -> Result<ExitCode> {
         println!("{label} {url}");
     }
     println!("export ROWLOCK_TEST_PG_URLS='{}'", keeper.urls());
-    match redis::find_or_install(true) {
-        Ok(program) => println!("export {}='{}'", redis::PROGRAM_VAR, program.display()),
-        Err(error) => crate::note(&format!("the redis suite will not run: {error:#}")),
+    for program in [&program::REDIS, &program::PGBOUNCER] {
+        match program.find_or_install(true) {
+            Ok(path) => println!("export {}='{}'", program.var, path.display()),
+            Err(error) => crate::note(&format!("the {} suite will not run: {error:#}", program.name)),
+        }
     }
     let dir = keeper.dir.display();
     crate::note(&format!(

@@ -14,7 +14,7 @@ use anyhow::{Context, Result, bail};
 
 use crate::keeper::Keeper;
 use crate::postgres;
-use crate::redis;
+use crate::program::{self, Program};
 use crate::report::{Cases, Counts, Runner};
 use crate::step::{Step, has_nextest};
 
@@ -66,26 +66,26 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         }
         skipped.push("postgres (no server found)".to_owned());
     }
-    let redis = match redis::find_or_install(!options.allow_missing) {
-        Ok(program) => program.to_string_lossy().into_owned(),
-        Err(error) => {
-            crate::note(&format!("the redis suite is skipped: {error:#}"));
-            skipped.push("redis (no redis-server)".to_owned());
-            String::new()
-        }
-    };
+    let programs = [&program::REDIS, &program::PGBOUNCER]
+        .map(|program| (program.var, path_of(program, !options.allow_missing, &mut skipped)));
     let countable = !options.only_tests && is_countable(!options.allow_missing, &mut skipped);
     let mut keeper = Keeper::start(&found, postgres::Use::Tests)?;
+    let pooled = programs
+        .iter()
+        .any(|(var, path)| *var == program::PGBOUNCER.var && !path.is_empty());
     let mut databases = vec!["sqlite".to_owned()];
     for (label, url) in &keeper.servers {
         crate::note(&format!("{label} runs at {url}"));
         databases.push(label.clone());
+        if pooled {
+            databases.push(format!("{label} pooled"));
+        }
     }
     let log = keeper.dir.join("cases.log");
     std::fs::write(&log, "").with_context(|| format!("could not make {}", log.display()))?;
 
     let mut counts = Counts::default();
-    let outcome = steps(options, &mut keeper, (&log, &redis), &mut counts);
+    let outcome = steps(options, &mut keeper, (&log, &programs), &mut counts);
     let outcome = match outcome {
         Ok(()) if !options.only_tests && options.filters.is_empty() => {
             crate::proof::smoke(&mut keeper, &found, !options.allow_missing)
@@ -116,6 +116,18 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     })
 }
 
+/// Where a program is that one suite needs; empty, and said, when it is nowhere.
+fn path_of(program: &Program, may_install: bool, skipped: &mut Vec<String>) -> String {
+    match program.find_or_install(may_install) {
+        Ok(path) => path.to_string_lossy().into_owned(),
+        Err(error) => {
+            crate::note(&format!("the {} suite is skipped: {error:#}", program.name));
+            skipped.push(format!("{0} (no {0})", program.name));
+            String::new()
+        }
+    }
+}
+
 /// Whether instructions can be counted on this machine; says so if not.
 fn is_countable(may_install: bool, skipped: &mut Vec<String>) -> bool {
     let found = crate::counts::find_or_install(may_install);
@@ -137,8 +149,8 @@ fn expect_cases(cases: &Cases) -> Result<()> {
     Ok(())
 }
 
-/// `told` is what the tests are told of: where to log cases, and the program redis-server, if there is one.
-fn steps(options: &Options, keeper: &mut Keeper, told: (&Path, &str), counts: &mut Counts) -> Result<()> {
+/// `told` is what the tests are told of: where to log cases, and the programs that one suite each needs, by variable.
+fn steps(options: &Options, keeper: &mut Keeper, told: (&Path, &[(&str, String)]), counts: &mut Counts) -> Result<()> {
     if !options.only_tests {
         Step::cargo("fmt --all --check").run(keeper)?;
         Step::cargo("clippy --workspace --all-targets --locked -- -D warnings")
@@ -146,13 +158,13 @@ fn steps(options: &Options, keeper: &mut Keeper, told: (&Path, &str), counts: &m
             .run(keeper)?;
     }
     for (runner, args) in test_commands(has_nextest(), options.filters.is_empty()) {
-        Step::cargo(args)
+        let step = Step::cargo(args)
             .args(&options.filters)
             .flags("RUSTFLAGS", FAULTS)
             .env("ROWLOCK_TEST_PG_URLS", &keeper.urls())
-            .env("ROWLOCK_CASE_LOG", &told.0.to_string_lossy())
-            .env(redis::PROGRAM_VAR, told.1)
-            .run_counted(runner, keeper, counts)?;
+            .env("ROWLOCK_CASE_LOG", &told.0.to_string_lossy());
+        let step = told.1.iter().fold(step, |step, (var, path)| step.env(var, path));
+        step.run_counted(runner, keeper, counts)?;
     }
     if !options.only_tests {
         Step::cargo("doc --workspace --no-deps --locked")

@@ -78,6 +78,7 @@ pub struct Rower {
     log: PathBuf,
     errors: PathBuf,
     skew: i64,
+    pooled: bool,
     limited: bool,
     /// Somebody ended it, or told it to end.
     ended_by_us: bool,
@@ -179,6 +180,7 @@ impl Fleet {
             log,
             errors,
             skew: plan.skew.unwrap_or_default(),
+            pooled: plan.orders.url.ends_with("pgbouncer=true"),
             limited: plan.memory_kb.is_some(),
             ended_by_us: false,
             noted: false,
@@ -306,6 +308,7 @@ impl Fleet {
         let read = |rower: &Rower| {
             let mut log = gather::rower(&rower.name, &rower.log)?;
             log.skewed = rower.skew != 0;
+            log.pooled = rower.pooled;
             log.set_clock_back(rower.skew * 3_600_000);
             log.gone_ms = rower.gone.map(|(at, _)| at);
             log.frozen.clone_from(&rower.frozen);

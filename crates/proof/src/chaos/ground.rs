@@ -16,7 +16,7 @@ use super::{
     log::now_ms,
     volume::Volume,
 };
-use crate::{cluster::Cluster, proxy::Proxy};
+use crate::{cluster::Cluster, pooler::Pooler, proxy::Proxy};
 
 /// Errors of recovery's own keep it from judging for about as long; what is measured after a fault waits for that.
 const AFTERMATH_MS: i64 = 2_500;
@@ -31,6 +31,9 @@ const SETTINGS: [&str; 6] = [
     "autovacuum_naptime=10s",
 ];
 
+/// How many connections the pooler lends: fewer than those who go through it would like to have.
+const POOLED: usize = 10;
+
 /// The database under test.
 pub enum Site {
     /// A server of the run's own.
@@ -39,6 +42,8 @@ pub enum Site {
         cluster: Box<tokio::sync::Mutex<Cluster>>,
         /// The networks before it.
         proxies: Vec<Proxy>,
+        /// What lends its connections to some, where the machine has one. The first network is behind it.
+        pooler: Option<tokio::sync::Mutex<Pooler>>,
     },
     /// A file.
     Sqlite,
@@ -90,12 +95,34 @@ impl Bare {
             proxies.push(Proxy::before(&url, seed.wrapping_add(no)).await?);
         }
         let cluster = Box::new(tokio::sync::Mutex::new(cluster));
+        let pooler = Pooler::before(&proxies[0].url(&url)?, POOLED).await?;
+        if pooler.is_none() {
+            missing.push("kill the pooler (no pgbouncer)".into());
+        }
+        let pooler = pooler.map(tokio::sync::Mutex::new);
         Ok(Bare {
-            site: Site::Postgres { cluster, proxies },
+            site: Site::Postgres {
+                cluster,
+                proxies,
+                pooler,
+            },
             url,
             volume,
             missing,
         })
+    }
+
+    /// How to reach it through its pooler, if there is one.
+    ///
+    /// # Errors
+    /// Somebody else has the pooler.
+    pub fn pooled_url(&self) -> Result<Option<String>> {
+        match &self.site {
+            Site::Postgres {
+                pooler: Some(pooler), ..
+            } => Ok(Some(pooler.try_lock()?.url(&self.url)?)),
+            _ => Ok(None),
+        }
     }
 
     /// A file, on a small file system if the machine allows one.
@@ -165,6 +192,16 @@ impl Ground {
         match &self.site {
             Site::Postgres { proxies, .. } => proxies,
             Site::Sqlite => &[],
+        }
+    }
+
+    /// What lends its connections, if there is such a thing.
+    pub async fn pooler(&self) -> Option<tokio::sync::MutexGuard<'_, Pooler>> {
+        match &self.site {
+            Site::Postgres {
+                pooler: Some(pooler), ..
+            } => Some(pooler.lock().await),
+            _ => None,
         }
     }
 

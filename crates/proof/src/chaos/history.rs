@@ -135,6 +135,8 @@ pub struct RowerLog {
     pub name: String,
     /// Its clock was wrong; the times here are right.
     pub skewed: bool,
+    /// It reached the database through a pooler.
+    pub pooled: bool,
     /// When it was gone, if it is.
     pub gone_ms: Option<i64>,
     /// When it stood still.

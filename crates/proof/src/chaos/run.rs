@@ -77,6 +77,9 @@ pub struct Plan {
     pub patience: Duration,
 }
 
+/// Counted for each worker that did something that way.
+const THROUGH_A_POOLER: &str = "worker behind a pooler";
+
 /// Which lanes of faults a run has.
 #[derive(Clone, Copy, Debug)]
 pub struct Lanes {
@@ -139,6 +142,10 @@ pub async fn run(plan: &Plan) -> Result<History> {
         let skewed = history.rowers.iter().filter(|rower| rower.skewed).count();
         history.faults.counts.insert("clock skew".into(), skewed);
     }
+    let pooled = history.rowers.iter().filter(|rower| rower.pooled);
+    let working = pooled.filter(|rower| !rower.done.is_empty()).count();
+    history.faults.counts.insert(THROUGH_A_POOLER.into(), working);
+    history.faults.counts.retain(|_, times| *times > 0);
     Ok(history)
 }
 
@@ -216,6 +223,10 @@ fn wanted(plan: &Plan, bare: &Bare) -> Vec<String> {
         wanted.push("clock skew");
     }
     wanted.retain(|kind| bare.volume.is_some() || *kind != "disk full");
+    match bare.site {
+        Site::Postgres { pooler: Some(_), .. } => wanted.push(THROUGH_A_POOLER),
+        _ => wanted.retain(|kind| ![server::KILL_POOLER, server::FREEZE_POOLER].contains(kind)),
+    }
     wanted.into_iter().map(str::to_owned).collect()
 }
 
@@ -277,6 +288,11 @@ fn seats(plan: &Plan, bare: &Bare, tills: &[Till; 2]) -> Result<Vec<Seat>> {
                 skew: Some(skew),
                 ..seat(proxied(1)?, worker("skewed", 2_000, 4, 4))
             });
+        }
+    }
+    if let Some(url) = bare.pooled_url()? {
+        for grace_ms in [2_000, 200] {
+            seats.push(seat(url.clone(), worker("pooled", grace_ms, 6, 6)));
         }
     }
     seats.push(seat(proxied(0)?, producer()));

@@ -58,6 +58,8 @@ async fn never_more_than_the_slots(bed: &Bed, slots: i32, jobs: i64) {
                 .wait(Duration::from_secs(60))
                 .await?;
             inside.enter();
+            // The first ones stay until every slot is taken, however long that takes.
+            until("all slots to be taken", async || inside.most() >= i64::from(slots)).await;
             tokio::time::sleep(Duration::from_millis(3)).await;
             inside.leave();
             if job.n % 2 == 0 {

@@ -294,7 +294,7 @@ impl Job for Explosive {
 }
 
 async fn an_undecodable_payload_becomes_a_case_with_the_fields_path(bed: &Bed) {
-    let admin = Admin::open(&bed.database.url, "rowlock").unwrap();
+    let admin = Admin::open(&bed.database.queue_url, "rowlock").unwrap();
     let named = |payload: &str| NamedJob::new("order", payload);
     let wrong = admin
         .enqueue(named(r#"{"items": [{"count": 1}, {"count": "two"}]}"#))

@@ -345,7 +345,7 @@ async fn a_job_is_found_by_its_key(bed: &Bed) {
 }
 
 async fn a_named_job_has_a_key_too(bed: &Bed) {
-    let admin = Admin::open(&bed.database.url, "rowlock").unwrap();
+    let admin = Admin::open(&bed.database.queue_url, "rowlock").unwrap();
     let named = |payload: &str| NamedJob {
         key: Some("k".into()),
         ..NamedJob::new("note", payload)

@@ -13,7 +13,7 @@ use crate::db::Rowlock;
 async fn eight_that_migrate_at_once_apply_each_migration_once(bed: &Bed) {
     let mut handles = tokio::task::JoinSet::new();
     for _ in 0..8 {
-        let rowlock = Rowlock::open(&bed.database.url).unwrap();
+        let rowlock = Rowlock::open(&bed.database.queue_url).unwrap();
         handles.spawn(async move { rowlock.migrate().await });
     }
     let mut applied = Vec::new();
@@ -49,9 +49,17 @@ async fn a_missing_schema_is_one_sentence_with_the_command_that_helps(bed: &Bed)
         other => panic!("not refused: {other:?}"),
     };
     assert_eq!(said(bed.rowlock.check_schema().await), MISSING);
-    assert_eq!(said(Rowlock::connect(&bed.database.url).await.map(|_| ())), MISSING);
     assert_eq!(
-        said(Admin::open(&bed.database.url, "rowlock").unwrap().check_schema().await),
+        said(Rowlock::connect(&bed.database.queue_url).await.map(|_| ())),
+        MISSING
+    );
+    assert_eq!(
+        said(
+            Admin::open(&bed.database.queue_url, "rowlock")
+                .unwrap()
+                .check_schema()
+                .await
+        ),
         MISSING
     );
     assert_eq!(said(bed.worker().atomic(note).run_until(async {}).await), MISSING);
@@ -113,7 +121,7 @@ async fn a_newer_schema_that_does_not_allow_this_binary_refuses_it(bed: &Bed) {
 }
 
 async fn the_printed_sql_makes_the_same_schema_as_migrate(bed: &Bed) {
-    let admin = Admin::open(&bed.database.url, "rowlock").unwrap();
+    let admin = Admin::open(&bed.database.queue_url, "rowlock").unwrap();
     bed.run_as_it_is(admin.migration_sql()).await;
     admin.check_schema().await.unwrap();
     assert!(bed.rowlock.migrate().await.unwrap().is_empty());

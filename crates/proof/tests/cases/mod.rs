@@ -81,7 +81,7 @@ impl Bed {
             .with_test_writer()
             .try_init();
         let database = Database::fresh(server, case).await.unwrap();
-        let rowlock = Rowlock::open(&database.url).unwrap();
+        let rowlock = Rowlock::open(&database.queue_url).unwrap();
         Bed { database, rowlock }
     }
 

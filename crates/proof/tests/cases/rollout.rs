@@ -26,7 +26,7 @@ async fn inside(rowlock: &Rowlock, name: &str) -> BTreeSet<String> {
 
 /// A handle that has looked at nothing yet.
 fn anew(bed: &Bed) -> Rowlock {
-    Rowlock::open(&bed.database.url).unwrap()
+    Rowlock::open(&bed.database.queue_url).unwrap()
 }
 
 async fn set(bed: &Bed, name: &str, percent: u8) {

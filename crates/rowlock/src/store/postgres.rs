@@ -16,12 +16,14 @@ mod keys;
 mod ledger;
 mod migrate;
 mod pass_on;
+mod pooler;
 mod recover;
 mod rows;
 mod setting;
 mod settle;
 mod sql;
 mod sweep;
+mod url;
 mod verify;
 mod views;
 mod waits;
@@ -33,12 +35,13 @@ use std::{
 };
 
 use jiff_sqlx::ToSqlx;
-use sqlx::{AssertSqlSafe, PgConnection, Postgres, SqlSafeStr};
+use sqlx::{PgConnection, Postgres};
 use sqlx_core::transaction::TransactionManager;
 use tokio::sync::{Semaphore, mpsc::UnboundedSender};
 
 use self::{
-    conns::{Conns, Lent, timed_out},
+    conns::{Conns, Lent, Settings, timed_out},
+    recover::Cut,
     sql::Sql,
 };
 pub use self::{
@@ -93,6 +96,11 @@ impl Inner {
     fn now(&self) -> Option<jiff_sqlx::Timestamp> {
         self.clock.now().map(ToSqlx::to_sqlx)
     }
+
+    /// Whether a connection keeps the statements that it has once parsed.
+    fn named(&self) -> bool {
+        self.hosts.pooler.is_none()
+    }
 }
 
 impl PgStore {
@@ -105,9 +113,9 @@ impl PgStore {
             timing,
             handlers_max,
             clock,
-            engine: Conns::new(&hosts, "rowlock engine", engine_setup(timing), ENGINE_CONNECTIONS),
+            engine: Conns::new(&hosts, "rowlock engine", engine_settings(timing), ENGINE_CONNECTIONS),
             keyed: Semaphore::new(KEYED_CONNECTIONS),
-            handlers: Conns::new(&hosts, HANDLER_NAME, handler_setup(timing), handlers_max.max(1)),
+            handlers: Conns::new(&hosts, HANDLER_NAME, handler_settings(timing), handlers_max.max(1)),
             heard: Arc::default(),
             wakes: OnceLock::new(),
             hosts,
@@ -148,26 +156,27 @@ impl PgStore {
     }
 }
 
-/// A role may default to a stricter level, under which two statements of one transaction would share a snapshot.
-const ISOLATION: &str = "set session characteristics as transaction isolation level read committed";
-
 /// For the settle of a serializable transaction: a walk through all leases would count as having read them, and every two
 /// handlers that settle beside each other as in conflict. What user code had to run has been run.
 const BY_KEY: &str = "set local plan_cache_mode = force_custom_plan; set local enable_seqscan = off; \
                       set local enable_hashjoin = off; set local enable_mergejoin = off";
 
 /// No planner settings here: these connections are the user's to query with.
-fn handler_setup(timing: Timing) -> String {
-    format!("{ISOLATION}; set tcp_user_timeout = {}", timing.lock.as_millis())
+fn handler_settings(timing: Timing) -> Settings {
+    Settings::default().with("tcp_user_timeout", timing.lock.as_millis())
 }
 
-fn engine_setup(timing: Timing) -> String {
+fn engine_settings(timing: Timing) -> Settings {
     let ms = timing.lock.as_millis();
-    format!(
-        "{ISOLATION}; set lock_timeout = {ms}; set idle_in_transaction_session_timeout = {ms}; \
-         set tcp_user_timeout = {ms}; set plan_cache_mode = force_generic_plan; set enable_seqscan = off; \
-         set enable_hashjoin = off; set enable_mergejoin = off; set jit = off"
-    )
+    Settings::default()
+        .with("lock_timeout", ms)
+        .with("idle_in_transaction_session_timeout", ms)
+        .with("tcp_user_timeout", ms)
+        .with("plan_cache_mode", "force_generic_plan")
+        .with("enable_seqscan", "off")
+        .with("enable_hashjoin", "off")
+        .with("enable_mergejoin", "off")
+        .with("jit", "off")
 }
 
 impl Store for PgStore {
@@ -184,9 +193,9 @@ impl Store for PgStore {
             timing: inner.timing,
             handlers_max: inner.handlers_max,
             clock: inner.clock.clone(),
-            engine: Conns::new(&inner.hosts, "rowlock watch", engine_setup(inner.timing), 2),
+            engine: Conns::new(&inner.hosts, "rowlock watch", engine_settings(inner.timing), 2),
             keyed: Semaphore::new(1),
-            handlers: Conns::new(&inner.hosts, "rowlock watch", ISOLATION.to_owned(), 1),
+            handlers: Conns::new(&inner.hosts, "rowlock watch", Settings::default(), 1),
             heard: inner.heard.clone(),
             wakes: OnceLock::new(),
         };
@@ -211,7 +220,7 @@ impl Store for PgStore {
             let mut lent = self.0.engine.acquire().await.doing("enqueue")?;
             let put = flow::enqueue_alone(&self.0, lent.pg(), drafts, false).await;
             if matches!(put, Ok(_) | Err(Error::KeyConflict { .. })) {
-                lent.give_back();
+                lent.end("enqueue").await?;
             }
             let put = put.map_err(Error::answered)?;
             self.wake(&flow::new_queues(drafts, &put));
@@ -286,14 +295,15 @@ impl Store for PgStore {
 
     fn cut(&self, holder: i64) -> Fut<'_, bool> {
         self.bounded("cut", async move {
-            let found = recover::terminate(&self.0, holder).await?;
-            Ok(found.is_some_and(|outside| outside))
+            Ok(matches!(recover::terminate(&self.0, holder).await?, Cut::Outside))
         })
     }
 
     fn ended(&self, holder: i64) -> Fut<'_, bool> {
         self.bounded("end a connection", async move {
-            Ok(recover::terminate(&self.0, holder).await?.is_none())
+            let cut = recover::terminate(&self.0, holder).await?;
+            // Behind a pooler, what is outside a transaction is nobody's.
+            Ok(matches!(cut, Cut::Gone) || (matches!(cut, Cut::Outside) && !self.0.named()))
         })
     }
 
@@ -311,6 +321,9 @@ impl Store for PgStore {
     fn wakes(&self) -> Fut<'_, Box<dyn Wakes>> {
         self.bounded("listen", async {
             let inner = &self.0;
+            if inner.hosts.pooler.is_some() {
+                return Ok(Box::new(wake::Deaf) as Box<dyn Wakes>);
+            }
             let listening = wake::Listening::start(inner.hosts.clone(), &inner.channel, inner.heard.clone()).await?;
             Ok(Box::new(listening) as Box<dyn Wakes>)
         })
@@ -387,7 +400,7 @@ impl Room for Postgres {
     fn begin<'a>(store: &'a PgStore, token: &'a Token, timing: Timing, level: Isolation) -> Fut<'a, Lent> {
         let begin = begin_text(token, timing, level);
         Box::pin(async move {
-            let mut lent = begin_with(&store.0.handlers, begin).await?;
+            let mut lent = store.0.handlers.begin(begin).await?;
             lent.serializable = level == Isolation::Serializable;
             Ok(lent)
         })
@@ -400,7 +413,7 @@ impl Room for Postgres {
             "begin isolation level repeatable read read only; set local lock_timeout = {ms}; \
              set local idle_in_transaction_session_timeout = {ms}"
         );
-        Box::pin(begin_with(&store.0.handlers, begin))
+        Box::pin(async { store.0.handlers.begin(begin).await })
     }
 
     fn end_read(_store: &PgStore, mut held: Lent) -> Fut<'_, ()> {
@@ -424,7 +437,12 @@ impl Room for Postgres {
 
     fn settle_in<'a>(store: &'a PgStore, held: &'a mut Lent, settlement: &'a Settlement) -> Fut<'a, SettledIn> {
         Box::pin(async move {
-            if Pm::get_transaction_depth(held.pg()) != 1 {
+            let mut ours = Pm::get_transaction_depth(held.pg()) == 1;
+            if !store.0.named() {
+                // Outside a transaction each part of a statement may go to another server.
+                ours &= pooler::in_transaction(held.pg()).await.doing("settle")?;
+            }
+            if !ours {
                 return Ok(SettledIn::NotOurs);
             }
             if held.serializable {
@@ -468,20 +486,4 @@ fn opening(marker: &Token, timing: Timing, level: Isolation) -> String {
         "begin isolation level {level}; set local lock_timeout = {ms}; \
          set local idle_in_transaction_session_timeout = {ms}; set local rowlock_tx.marker = '{marker}'"
     )
-}
-
-/// Begins on an idle connection, and on a new one when that turns out to be dead: nothing has happened yet, so trying
-/// again is safe.
-async fn begin_with(conns: &Arc<Conns>, begin: String) -> Result<Lent> {
-    loop {
-        let mut lent = conns.acquire().await.doing("begin")?;
-        let begun = Pm::begin(lent.pg(), Some(AssertSqlSafe(begin.clone()).into_sql_str()));
-        // A peer that vanished without a word must not hold the caller; nothing was begun that a closed socket keeps.
-        let begun = tokio::time::timeout(hosts::CONNECT_LIMIT, begun).await;
-        match begun.unwrap_or_else(|_| Err(timed_out("beginning"))) {
-            Ok(()) => return Ok(lent),
-            Err(_) if !lent.fresh() => lent.home().forget_idle(),
-            Err(error) => return Err(error).doing("begin"),
-        }
-    }
 }

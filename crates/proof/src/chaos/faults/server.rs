@@ -29,12 +29,14 @@ enum Card {
     Cancel,
     Slots,
     DiskFull,
+    KillPooler,
+    FreezePooler,
     /// Nothing: what is measured needs a server that is well.
     Quiet,
 }
 
 /// The kinds that this lane deals.
-pub const KINDS: [&str; 8] = [
+pub const KINDS: [&str; 10] = [
     "restart",
     "kill the server",
     "kill a backend",
@@ -43,7 +45,14 @@ pub const KINDS: [&str; 8] = [
     "no connection free",
     "disk full",
     "old snapshot",
+    KILL_POOLER,
+    FREEZE_POOLER,
 ];
+
+/// What only a run with a pooler has.
+pub const KILL_POOLER: &str = "kill the pooler";
+/// See [`KILL_POOLER`].
+pub const FREEZE_POOLER: &str = "freeze the pooler";
 
 /// One fault after the other until it is enough.
 ///
@@ -51,6 +60,7 @@ pub const KINDS: [&str; 8] = [
 /// The server does not come back.
 pub async fn lane(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
+    let pooled = usize::from(ground.pooler().await.is_some());
     let mut deck = Deck::new(&[
         (Card::Restart, 1),
         (Card::KillServer, 1),
@@ -59,6 +69,8 @@ pub async fn lane(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
         (Card::Cancel, 4),
         (Card::Slots, 1),
         (Card::DiskFull, usize::from(ground.volume.is_some())),
+        (Card::KillPooler, pooled),
+        (Card::FreezePooler, pooled),
         (Card::Quiet, 2),
     ]);
     let mut pinned = None;
@@ -73,6 +85,8 @@ pub async fn lane(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
             Some(Card::Cancel) => end(ground, &mut random, false).await,
             Some(Card::Slots) => slots(ground).await,
             Some(Card::DiskFull) => disk_full(ground).await?,
+            Some(Card::KillPooler) => kill_pooler(ground).await?,
+            Some(Card::FreezePooler) => freeze_pooler(ground, random.f64()).await?,
             Some(Card::Quiet) => {
                 ground.pause(QUIET).await;
                 continue;
@@ -186,4 +200,26 @@ async fn disk_full(ground: &Ground) -> Result<()> {
     tokio::time::sleep(Duration::from_secs(2)).await;
     volume.free()?;
     ground.cluster().await?.revive().await
+}
+
+/// Everybody who goes through it is cut off, on both sides.
+async fn kill_pooler(ground: &Ground) -> Result<()> {
+    let Some(mut pooler) = ground.pooler().await else {
+        return Ok(());
+    };
+    pooler.kill();
+    ground.count(KILL_POOLER, 1);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    pooler.start()
+}
+
+/// For up to twice the lease.
+async fn freeze_pooler(ground: &Ground, share: f64) -> Result<()> {
+    let Some(pooler) = ground.pooler().await else {
+        return Ok(());
+    };
+    pooler.freeze()?;
+    ground.count(FREEZE_POOLER, 1);
+    tokio::time::sleep(ground.lease.mul_f64(2.0 * share)).await;
+    pooler.thaw()
 }

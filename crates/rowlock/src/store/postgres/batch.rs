@@ -3,7 +3,7 @@
 use sqlx::{AssertSqlSafe, Postgres};
 use sqlx_core::transaction::TransactionManager;
 
-use super::{BY_KEY, PgStore, Pm, begin_with, conns::Lent, opening, settle};
+use super::{BY_KEY, PgStore, Pm, conns::Lent, opening, settle};
 use crate::{
     error::{Doing, Result, sqlstate},
     lease::Token,
@@ -29,7 +29,7 @@ impl Batching for Postgres {
             store.0.sql.seal.as_str()
         );
         Box::pin(async move {
-            let mut lent = begin_with(&store.0.handlers, begin).await?;
+            let mut lent = store.0.handlers.begin(begin).await?;
             lent.serializable = level == Isolation::Serializable;
             Ok(lent)
         })

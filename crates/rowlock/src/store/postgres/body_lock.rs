@@ -26,7 +26,7 @@ impl BodyLocks for PgStore {
                 .fetch_one(lent.pg())
                 .await
                 .doing("lock")?;
-            lent.give_back();
+            lent.end("lock").await?;
             let slot: Option<i32> = row.try_get("slot").doing("lock")?;
             let leased: bool = row.try_get("leased").doing("lock")?;
             let tried: bool = row.try_get("tried").doing("lock")?;
@@ -51,7 +51,7 @@ impl BodyLocks for PgStore {
                 .fetch_optional(lent.pg())
                 .await
                 .doing("release lock")?;
-            lent.give_back();
+            lent.end("release lock").await?;
             Ok(freed.is_some())
         })
     }

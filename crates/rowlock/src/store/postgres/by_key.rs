@@ -18,7 +18,7 @@ pub struct ByKey {
 impl ByKey {
     /// From here on the transaction reads by key, if it is serializable.
     pub async fn begin(inner: &Inner, pg: &mut PgConnection, doing: &'static str) -> Result<ByKey> {
-        let set = sqlx::query(inner.sql.plan_by_key.clone());
+        let set = sqlx::query(inner.sql.plan_by_key.clone()).persistent(inner.named());
         let set = set.fetch_all(pg).await.doing(doing)?;
         let texts = |column| set.iter().map(|row| row.try_get(column)).collect::<sqlx::Result<_>>();
         Ok(ByKey {
@@ -32,7 +32,7 @@ impl ByKey {
         if self.names.is_empty() {
             return Ok(());
         }
-        let reset = sqlx::query(inner.sql.plan_as_before.clone());
+        let reset = sqlx::query(inner.sql.plan_as_before.clone()).persistent(inner.named());
         let reset = reset.bind(self.names).bind(self.before);
         reset.execute(pg).await.map(drop).doing(doing)
     }

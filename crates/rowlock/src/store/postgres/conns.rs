@@ -9,22 +9,23 @@ use std::sync::{
     atomic::{AtomicUsize, Ordering},
 };
 
-use sqlx::{
-    AssertSqlSafe, Connection, PgConnection,
-    postgres::{PgConnectOptions, PgTransactionManager},
-};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, SqlSafeStr, postgres::PgConnectOptions};
 use sqlx_core::transaction::TransactionManager;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::hosts::{Hosts, Server};
-use crate::error::Error;
+use super::{
+    HANDLER_NAME, Pm,
+    hosts::{CONNECT_LIMIT, Hosts, Server},
+    pooler::{self, Pooler},
+};
+use crate::error::{Doing, Error, Result};
 
 /// A bounded set of connections with the same settings.
 pub struct Conns {
     hosts: Arc<Hosts>,
     /// What the server's list of connections calls them.
     name: &'static str,
-    setup: String,
+    settings: Settings,
     idle: Mutex<Vec<Conn>>,
     permits: Arc<Semaphore>,
     /// How many wait for a place.
@@ -50,15 +51,40 @@ impl Drop for Waiting<'_> {
 struct Conn {
     pg: PgConnection,
     server: Server,
+    /// Its latest transaction's, behind a pooler.
+    number: Option<i32>,
+}
+
+/// What a set's connections have set, beside what the server gives them.
+#[derive(Clone, Default)]
+pub struct Settings(Vec<(&'static str, String)>);
+
+/// A role may default to a stricter level, under which two statements of one transaction would share a snapshot.
+const ISOLATION: &str = "set session characteristics as transaction isolation level read committed";
+
+impl Settings {
+    pub fn with(mut self, name: &'static str, value: impl ToString) -> Settings {
+        self.0.push((name, value.to_string()));
+        self
+    }
+
+    fn for_session(&self) -> String {
+        let set = |(name, value): &(&str, String)| format!("; set {name} = {value}");
+        ISOLATION.to_owned() + &self.0.iter().map(set).collect::<String>()
+    }
+
+    fn for_transaction(&self) -> String {
+        let set = |(name, value): &(&str, String)| format!("set local {name} = {value}; ");
+        self.0.iter().map(set).collect()
+    }
 }
 
 impl Conns {
-    /// `setup` is run on each new connection.
-    pub fn new(hosts: &Arc<Hosts>, name: &'static str, setup: String, max: usize) -> Arc<Conns> {
+    pub fn new(hosts: &Arc<Hosts>, name: &'static str, settings: Settings, max: usize) -> Arc<Conns> {
         let set = Arc::new(Conns {
             hosts: hosts.clone(),
             name,
-            setup,
+            settings,
             idle: Mutex::new(Vec::new()),
             permits: Arc::new(Semaphore::new(max)),
             waiting: AtomicUsize::new(0),
@@ -67,8 +93,17 @@ impl Conns {
         set
     }
 
-    /// Waits for a free place, then takes an idle connection or opens one. Cancel-safe.
+    /// One for statements that are a commit each, to be given back with [`Lent::end`]. Cancel-safe.
     pub async fn acquire(self: &Arc<Self>) -> sqlx::Result<Lent> {
+        let mut lent = self.take().await?;
+        if self.hosts.pooler.is_some() {
+            lent.begin("begin isolation level read committed;").await?;
+        }
+        Ok(lent)
+    }
+
+    /// Waits for a free place, then takes an idle connection or opens one. Cancel-safe.
+    pub async fn take(self: &Arc<Self>) -> sqlx::Result<Lent> {
         let permit = match self.permits.clone().try_acquire_owned() {
             Ok(permit) => permit,
             Err(_) => {
@@ -88,6 +123,21 @@ impl Conns {
             fresh,
             serializable: false,
         })
+    }
+
+    /// Begins on an idle connection, and on a new one when that turns out to be dead: nothing has happened yet, so trying
+    /// again is safe.
+    pub async fn begin(self: &Arc<Self>, text: String) -> Result<Lent> {
+        loop {
+            let mut lent = self.take().await.doing("begin")?;
+            // A peer that vanished without a word must not hold the caller; nothing was begun that a closed socket keeps.
+            let begun = tokio::time::timeout(CONNECT_LIMIT, lent.begin(&text)).await;
+            match begun.unwrap_or_else(|_| Err(timed_out("beginning"))) {
+                Ok(()) => return Ok(lent),
+                Err(_) if !lent.fresh => self.forget_idle(),
+                Err(error) => return Err(error).doing("begin"),
+            }
+        }
     }
 
     fn take_idle(&self) -> Option<Conn> {
@@ -120,12 +170,18 @@ impl Conns {
     async fn connect(&self) -> sqlx::Result<Conn> {
         let open = |options| async {
             let options = PgConnectOptions::application_name(options, self.name);
-            let mut pg = PgConnection::connect_with(&options).await?;
-            sqlx::raw_sql(AssertSqlSafe(self.setup.clone()))
-                .execute(&mut pg)
-                .await?;
+            let opened = PgConnection::connect_with(&options).await;
+            let mut pg = opened.map_err(pooler::explained)?;
+            if self.hosts.pooler.is_none() {
+                let setup = sqlx::raw_sql(AssertSqlSafe(self.settings.for_session()));
+                setup.execute(&mut pg).await?;
+            }
             let server = self.hosts.check(&mut pg, &options).await?;
-            Ok(Conn { pg, server })
+            Ok(Conn {
+                pg,
+                server,
+                number: None,
+            })
         };
         self.hosts.find(open).await
     }
@@ -139,8 +195,8 @@ pub fn timed_out(doing: &str) -> sqlx::Error {
     ))
 }
 
-fn holder(timeline: u32, pid: i32) -> i64 {
-    i64::from(timeline) << 32 | i64::from(pid)
+fn holder(timeline: u32, number: i32) -> i64 {
+    i64::from(timeline) << 32 | i64::from(number as u32)
 }
 
 /// What [`Lent::holder`] put together.
@@ -153,6 +209,7 @@ pub struct Lent {
     conn: Conn,
     home: Arc<Conns>,
     _permit: OwnedSemaphorePermit,
+    /// Whether it was opened for this use, so that an error cannot come from a server restart in the past.
     fresh: bool,
     /// Whether its transaction is; every row that a statement merely walks past then counts as read.
     pub serializable: bool,
@@ -167,27 +224,53 @@ impl Lent {
         &self.conn.pg
     }
 
-    /// Its backend, and on whose timeline: process ids of two servers say nothing about each other.
+    /// Begins a transaction with this text, which may set it up too.
+    pub async fn begin(&mut self, text: &str) -> sqlx::Result<()> {
+        let home = self.home.clone();
+        let Some(pooler) = &home.hosts.pooler else {
+            return Pm::begin(self.pg(), Some(AssertSqlSafe(text.to_owned()).into_sql_str())).await;
+        };
+        let text = Pooler::begin(text, &home.settings.for_transaction());
+        Pm::begin(self.pg(), Some(AssertSqlSafe(text).into_sql_str())).await?;
+        let name = (home.name == HANDLER_NAME).then(|| pooler.name(HANDLER_NAME));
+        let before = self.conn.server;
+        let (server, number) = home.hosts.check_again(self.pg(), before, name).await?;
+        (self.conn.server, self.conn.number) = (server, Some(number));
+        Ok(())
+    }
+
+    /// Commits what has not been, and gives the connection back.
+    pub async fn end(mut self, doing: &'static str) -> Result<()> {
+        Pm::commit(self.pg()).await.doing(doing)?;
+        self.give_back();
+        Ok(())
+    }
+
+    /// Makes a commit of the statements so far, where they are none by themselves.
+    pub async fn pause(&mut self, doing: &'static str) -> Result<()> {
+        if Pm::get_transaction_depth(self.pg()) > 0 {
+            Pm::commit(self.pg()).await.doing(doing)?;
+            self.begin("begin isolation level read committed;").await.doing(doing)?;
+        }
+        Ok(())
+    }
+
+    /// Its backend, and on whose timeline: process ids of two servers say nothing about each other. Behind a pooler, where
+    /// a backend serves many, its transaction.
     pub fn holder(&self) -> i64 {
-        holder(self.conn.server.timeline, self.conn.server.pid)
+        holder(
+            self.conn.server.timeline,
+            self.conn.number.unwrap_or(self.conn.server.pid),
+        )
     }
 
     pub fn timeline(&self) -> u32 {
         self.conn.server.timeline
     }
 
-    /// Whether it was opened for this use, so that an error cannot come from a server restart in the past.
-    pub fn fresh(&self) -> bool {
-        self.fresh
-    }
-
-    pub fn home(&self) -> &Conns {
-        &self.home
-    }
-
     /// Back to the idle list, if it is outside any transaction and its server has not been left meanwhile.
     pub fn give_back(self) {
-        if PgTransactionManager::get_transaction_depth(&self.conn.pg) > 0 {
+        if Pm::get_transaction_depth(&self.conn.pg) > 0 {
             return;
         }
         let mut idle = self.home.idle.lock().unwrap_or_else(PoisonError::into_inner);

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 
 use jiff_sqlx::ToSqlx;
 use sqlx::{Connection, PgConnection, Postgres, Row, SqlStr, postgres::PgArguments, query::Query};
+use sqlx_core::transaction::TransactionManager;
 
-use super::{Inner, by_key::ByKey, keys, rows};
+use super::{Inner, Pm, by_key::ByKey, keys, rows};
 use crate::{
     error::{Doing, Result, sqlstate},
     job::{Draft, Wait},
@@ -19,7 +20,8 @@ pub const ENQUEUE_CHUNK: usize = 1000;
 
 /// Inserts on the given connection. The hint, if wanted, travels with whatever commit follows.
 pub async fn enqueue(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<Enqueued>> {
-    if fits_one_statement(drafts) {
+    // A pooler would lend another server between two parts of a statement that is in no transaction.
+    if fits_one_statement(drafts) && inner.named() {
         let ids = enqueue_chunk(inner, pg, drafts, None, hint).await?;
         return Ok(ids.into_iter().map(Enqueued::New).collect());
     }
@@ -50,12 +52,16 @@ pub async fn enqueue_alone(
     drafts: &[Draft],
     hint: bool,
 ) -> Result<Vec<Enqueued>> {
-    if fits_one_statement(drafts) {
+    let begun = Pm::get_transaction_depth(pg) > 0;
+    if fits_one_statement(drafts) && (begun || inner.named()) {
         let ids = enqueue_chunk(inner, pg, drafts, None, hint).await?;
         return Ok(ids.into_iter().map(Enqueued::New).collect());
     }
-    let begin = pg.begin_with("begin isolation level read committed");
-    let mut tx = begin.await.doing("enqueue")?;
+    let begin = match begun {
+        true => pg.begin().await,
+        false => pg.begin_with("begin isolation level read committed").await,
+    };
+    let mut tx = begin.doing("enqueue")?;
     let put = keys::put(inner, &mut tx, drafts, hint).await?;
     match put {
         Ok(_) => tx.commit().await.doing("enqueue")?,
@@ -134,7 +140,11 @@ fn bound<'q>(
     channel: Option<&'q str>,
     reserved: Option<&'q [Option<i64>]>,
 ) -> Query<'q, Postgres, PgArguments> {
-    let query = sqlx::query(sql).bind(inner.now()).bind(channel).bind(reserved);
+    let query = sqlx::query(sql)
+        .persistent(inner.named())
+        .bind(inner.now())
+        .bind(channel)
+        .bind(reserved);
     bind_drafts(query, drafts)
 }
 
@@ -173,13 +183,14 @@ pub fn new_queues(drafts: &[Draft], put: &[Enqueued]) -> Vec<i64> {
 pub async fn claim(inner: &Inner, ask: &ClaimAsk) -> Result<ClaimReply> {
     let mut lent = inner.engine.acquire().await.doing("claim")?;
     if !inner.hosts.is_home(ask.worker, lent.timeline()) {
-        lent.give_back();
+        lent.end("claim").await?;
         return Ok(ClaimReply::Moved);
     }
     let asked: i32 = ask.queues.iter().map(|(_, places)| places).sum();
     let (probes, ends) = by_queue(ask);
     let column = |f: fn(&Probe) -> i64| probes.iter().map(|p| f(p)).collect::<Vec<_>>();
     let rows = sqlx::query(inner.sql.claim.clone())
+        .persistent(inner.named())
         .bind(ask.worker.0)
         .bind(ends.iter().map(|(first, _)| *first).collect::<Vec<_>>())
         .bind(ask.queues.iter().map(|(_, places)| *places).collect::<Vec<_>>())
@@ -194,7 +205,7 @@ pub async fn claim(inner: &Inner, ask: &ClaimAsk) -> Result<ClaimReply> {
         .fetch_all(lent.pg())
         .await
         .doing("claim")?;
-    lent.give_back();
+    lent.end("claim").await?;
     if rows.is_empty() {
         return Ok(ClaimReply::Dead);
     }
@@ -239,6 +250,7 @@ pub async fn resolve(inner: &Inner, token: Token) -> Result<Resolved> {
     let mut lent = inner.engine.acquire().await.doing("resolve")?;
     let mut tx = lent.pg().begin().await.doing("resolve")?;
     let leased: Option<i64> = sqlx::query_scalar(inner.sql.resolve_lock.clone())
+        .persistent(inner.named())
         .bind(token.id)
         .bind(token.epoch)
         .bind(token.worker.0)
@@ -246,6 +258,7 @@ pub async fn resolve(inner: &Inner, token: Token) -> Result<Resolved> {
         .await
         .doing("resolve")?;
     let outcome: Option<String> = sqlx::query_scalar(inner.sql.resolve_outcome.clone())
+        .persistent(inner.named())
         .bind(token.id)
         .bind(token.epoch)
         .bind(token.worker.0)
@@ -253,7 +266,7 @@ pub async fn resolve(inner: &Inner, token: Token) -> Result<Resolved> {
         .await
         .doing("resolve")?;
     tx.commit().await.doing("resolve")?;
-    lent.give_back();
+    lent.end("resolve").await?;
     Ok(match (outcome, leased) {
         (Some(word), _) => Resolved::Ended(rows::ended(&word).doing("resolve")?),
         (None, Some(_)) => Resolved::StillLeased,

@@ -50,6 +50,7 @@ async fn version(inner: &Inner, conn: &mut PgConnection, key: &str) -> Result<i6
     const DOING: &str = "read version";
     let by_key = ByKey::begin(inner, conn, DOING).await?;
     let found: Option<i64> = sqlx::query_scalar(inner.sql.guard_version.clone())
+        .persistent(inner.named())
         .bind(key)
         .fetch_optional(&mut *conn)
         .await
@@ -61,6 +62,7 @@ async fn version(inner: &Inner, conn: &mut PgConnection, key: &str) -> Result<i6
 async fn raise(inner: &Inner, conn: &mut PgConnection, key: &str, seen: Option<i64>) -> Result<Option<i64>> {
     const DOING: &str = "raise version";
     let raised: Option<i64> = sqlx::query_scalar(inner.sql.guard_raise.clone())
+        .persistent(inner.named())
         .bind(key)
         .bind(lock_number(key))
         .bind(seen)
@@ -72,7 +74,9 @@ async fn raise(inner: &Inner, conn: &mut PgConnection, key: &str, seen: Option<i
     // ask for it, because a serializable transaction would be in conflict with every other counter's then.
     if raised == Some(1) && seen.is_some_and(|seen| seen != 0) {
         let by_key = ByKey::begin(inner, conn, DOING).await?;
-        let back = sqlx::query(inner.sql.guard_take_back.clone()).bind(key);
+        let back = sqlx::query(inner.sql.guard_take_back.clone())
+            .persistent(inner.named())
+            .bind(key);
         back.execute(&mut *conn).await.doing(DOING)?;
         by_key.end(inner, conn, DOING).await?;
         return Ok(None);
@@ -85,6 +89,7 @@ async fn lock(inner: &Inner, conn: &mut PgConnection, keys: &[&str]) -> Result<(
     numbers.sort_unstable();
     numbers.dedup();
     let rows = sqlx::query(inner.sql.guard_lock.clone())
+        .persistent(inner.named())
         .bind(numbers)
         .fetch_all(conn)
         .await

@@ -16,10 +16,17 @@ use std::{
     time::Duration,
 };
 
-use sqlx::{ConnectOptions, PgConnection, Row, postgres::PgConnectOptions};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, PgConnection, Row,
+    postgres::{PgConnectOptions, PgRow},
+};
 use tokio::sync::watch;
 
-use super::conns::{Conns, timed_out};
+use super::{
+    conns::{Conns, timed_out},
+    pooler::Pooler,
+    url::Url,
+};
 use crate::{
     error::{Error, Result, sqlstate},
     lease::WorkerId,
@@ -31,14 +38,18 @@ pub const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// The same for each of several hosts: one that does not answer must not keep a worker from those that do.
 const HOST_LIMIT: Duration = Duration::from_secs(2);
 
-const HOSTS_MAX: usize = 16;
+/// Asks a server who it is, and whether it takes writes.
+const WRITABLE: &str = "select pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'";
 
-/// The form of a list, for those who got it wrong.
-const FORM: &str = "write postgres://host1:5432,host2:5432/name";
+/// Whose history a server continues.
+const TIMELINE: &str = "(select system_identifier from pg_control_system()) || ' ' || \
+                        left(pg_walfile_name(pg_current_wal_lsn()), 8)";
 
 /// The hosts of one URL. Shared by all connections of a handle and of its workers.
 pub struct Hosts {
     all: Vec<PgConnectOptions>,
+    /// Where connections are shared with others, transaction by transaction.
+    pub pooler: Option<Pooler>,
     /// The last good one, or the one after a bad one.
     first: AtomicUsize,
     met: Mutex<Met>,
@@ -63,6 +74,8 @@ pub struct Server {
     pub pid: i32,
     pub timeline: u32,
     pub generation: u64,
+    /// Whether it says on which timeline it is.
+    tells: bool,
 }
 
 impl Hosts {
@@ -72,9 +85,16 @@ impl Hosts {
         // The driver's message may quote the url too, so it is not passed on.
         let unreadable = |_| Error::Config("the postgresql url cannot be read; check its form and port".into());
         let options = |url: String| PgConnectOptions::from_str(&url).map_err(unreadable);
-        let all: Vec<PgConnectOptions> = one_by_one(url)?.into_iter().map(options).collect::<Result<_>>()?;
+        let url = Url::parse(url)?;
+        let all: Vec<PgConnectOptions> = url.each.into_iter().map(options).collect::<Result<_>>()?;
+        let pooler = url.pooled.then(Pooler::new);
+        let quiet = all.into_iter().map(ConnectOptions::disable_statement_logging);
         Ok(Hosts {
-            all: all.into_iter().map(ConnectOptions::disable_statement_logging).collect(),
+            all: match pooler {
+                Some(_) => quiet.map(Pooler::fit).collect(),
+                None => quiet.collect(),
+            },
+            pooler,
             first: AtomicUsize::new(0),
             met: Mutex::default(),
             generation: watch::Sender::new(0),
@@ -115,24 +135,65 @@ impl Hosts {
 
     /// Refuses a server that takes no writes; `options` are those it was reached with.
     pub async fn check(&self, pg: &mut PgConnection, options: &PgConnectOptions) -> sqlx::Result<Server> {
-        let asked = "select pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'";
-        let row = sqlx::raw_sql(asked).fetch_one(&mut *pg).await?;
+        let row = sqlx::raw_sql(WRITABLE).fetch_one(&mut *pg).await?;
+        let pid = self.writable(&row)?;
+        let told = timeline(pg).await?;
+        let tells = told.is_some();
+        let (timeline, generation) = self.meet(told.unwrap_or_else(|| name(options)));
+        Ok(Server {
+            pid,
+            timeline,
+            generation,
+            tells,
+        })
+    }
+
+    /// [`Hosts::check`] of the server that a pooler gave a transaction: it may be another one than for the last. With a
+    /// name, the transaction is known by that and its number from here on.
+    pub async fn check_again(
+        &self,
+        pg: &mut PgConnection,
+        before: Server,
+        name: Option<String>,
+    ) -> sqlx::Result<(Server, i32)> {
+        // Where it does not tell everybody, asking would end the transaction.
+        let timeline = if before.tells { TIMELINE } else { "null" };
+        let number = name.map(|name| {
+            format!(
+                "pg_current_xact_id()::text, set_config('application_name', '{name}' || pg_current_xact_id()::text, true)"
+            )
+        });
+        let asked = format!("{WRITABLE}, {timeline}, {}", number.as_deref().unwrap_or("null"));
+        let row = sqlx::raw_sql(AssertSqlSafe(asked)).fetch_one(pg).await?;
+        let pid = self.writable(&row)?;
+        let (timeline, generation) = match row.try_get(3)? {
+            Some(told) => self.meet(told),
+            None => (before.timeline, self.generation()),
+        };
+        // Numbers come back after four thousand million others.
+        let number: Option<&str> = row.try_get(4)?;
+        let number = number.and_then(|number| number.parse::<u64>().ok());
+        let server = Server {
+            pid,
+            timeline,
+            generation,
+            tells: before.tells,
+        };
+        Ok((server, number.map_or(pid, |number| number as u32 as i32)))
+    }
+
+    /// The process at the other end, if it takes writes.
+    fn writable(&self, row: &PgRow) -> sqlx::Result<i32> {
         let refusal = match (row.try_get(1)?, row.try_get(2)?) {
             (true, _) => Some(Refusal::Standby),
             // A role that may only read can look at the one server there is.
             (false, true) if self.all.len() > 1 => Some(Refusal::ReadOnly),
             _ => None,
         };
-        if let Some(refusal) = refusal {
-            return Err(sqlx::Error::Configuration(refusal.into()));
+        match refusal {
+            Some(refusal) => Err(sqlx::Error::Configuration(refusal.into())),
+            None => row.try_get(0),
         }
-        let timeline = timeline(pg).await?.unwrap_or_else(|| name(options));
-        let (timeline, generation) = self.meet(timeline);
-        Ok(Server {
-            pid: row.try_get(0)?,
-            timeline,
-            generation,
-        })
     }
 
     /// The timeline's number. Where it is another than before, connections to the server before are not used again.
@@ -240,9 +301,8 @@ enum Refusal {
 /// Whose history the server continues: another system, or another timeline of the same one, may lack commits that this
 /// process has seen. `None` where the server does not tell everybody.
 async fn timeline(pg: &mut PgConnection) -> sqlx::Result<Option<String>> {
-    let asked = "select (select system_identifier from pg_control_system()) || ' ' || \
-                 left(pg_walfile_name(pg_current_wal_lsn()), 8)";
-    match sqlx::raw_sql(asked).fetch_one(pg).await {
+    let asked = format!("select {TIMELINE}");
+    match sqlx::raw_sql(AssertSqlSafe(asked)).fetch_one(pg).await {
         Err(sqlx::Error::Database(_)) => Ok(None),
         row => row?.try_get(0),
     }
@@ -270,76 +330,6 @@ fn reason(error: &sqlx::Error) -> String {
         sqlx::Error::Database(said) => said.message().to_owned(),
         other => other.to_string(),
     }
-}
-
-/// One URL for each host of a URL, as libpq reads a list of them: the driver knows of one.
-fn one_by_one(url: &str) -> Result<Vec<String>> {
-    let wrong = |problem: String| Err(Error::Config(problem));
-    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
-    let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    let (user, list) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
-    let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let mut kept = Vec::new();
-    for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
-        let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
-        let listed = value.contains(',') || value.contains("%2C") || value.contains("%2c");
-        match key {
-            "host" | "hostaddr" | "port" if list.contains(',') => {
-                return wrong(format!(
-                    "the postgresql url lists its hosts and has the parameter {key} too; leave one out"
-                ));
-            }
-            "host" | "hostaddr" | "port" if listed => {
-                return wrong(format!(
-                    "the postgresql url lists its hosts in the parameter {key}; {FORM}"
-                ));
-            }
-            "target_session_attrs" if list.contains(',') => {
-                if !["read-write", "primary"].contains(&value) {
-                    return wrong(
-                        "the postgresql url has target_session_attrs; give read-write or primary, or leave it out"
-                            .into(),
-                    );
-                }
-            }
-            _ => kept.push(parameter),
-        }
-    }
-    if !list.contains(',') {
-        return Ok(vec![url.to_owned()]);
-    }
-    let hosts: Vec<&str> = list.split(',').collect();
-    let count = hosts.len();
-    if count > HOSTS_MAX {
-        return wrong(format!("the postgresql url names {count} hosts, at most {HOSTS_MAX}"));
-    }
-    if path.contains('@') {
-        return wrong("the postgresql url cannot be read; write / in a password as %2F".into());
-    }
-    for (number, host) in (1..).zip(&hosts) {
-        // An address in brackets has colons of its own.
-        let (host, port) = match host.rsplit_once(':') {
-            Some((host, port)) if !port.contains(']') => (host, Some(port)),
-            _ => (*host, None),
-        };
-        if host.is_empty() {
-            return wrong(format!(
-                "the postgresql url has no name for host {number} of {count}; {FORM}"
-            ));
-        }
-        if port.is_some_and(|port| !port.parse().is_ok_and(|port: u16| port > 0)) {
-            return wrong(format!(
-                "the postgresql url has a port of host {number} of {count} that is not 1 to 65535"
-            ));
-        }
-    }
-    let kept = if kept.is_empty() {
-        String::new()
-    } else {
-        format!("?{}", kept.join("&"))
-    };
-    let alone = |host: &&str| format!("{scheme}://{user}{host}{path}{kept}");
-    Ok(hosts.iter().map(alone).collect())
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ async fn begin(inner: &Inner, intent: &Intent) -> Result<Begun> {
         Some(row) => go(&row).doing(DOING)?,
         None => known(inner, lent.pg(), intent.token, &intent.name, DOING).await?,
     };
-    lent.give_back();
+    lent.end(DOING).await?;
     Ok(begun)
 }
 
@@ -119,7 +119,7 @@ async fn finish(inner: &Inner, end: &CallEnd) -> Result<Noted> {
             Noted::instead(known, end.state)
         }
     };
-    lent.give_back();
+    lent.end(DOING).await?;
     Ok(noted)
 }
 
@@ -130,7 +130,7 @@ async fn one(inner: &Inner, no: i64) -> Result<Option<EffectView>> {
         .fetch_optional(lent.pg())
         .await
         .doing("read effect")?;
-    lent.give_back();
+    lent.end("read effect").await?;
     row.as_ref().map(view).transpose().doing("read effect")
 }
 
@@ -146,7 +146,7 @@ async fn list(inner: &Inner, filter: &EffectFilter) -> Result<Vec<EffectView>> {
         .fetch_all(lent.pg())
         .await
         .doing("list effects")?;
-    lent.give_back();
+    lent.end("list effects").await?;
     found
         .iter()
         .map(view)
@@ -199,6 +199,6 @@ async fn resolve(inner: &Inner, no: i64, resolution: &Resolution, actor: &str) -
         .await
         .doing(DOING)?;
     tx.commit().await.doing(DOING)?;
-    lent.give_back();
+    lent.end(DOING).await?;
     Ok(job)
 }

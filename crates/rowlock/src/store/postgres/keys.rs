@@ -57,6 +57,7 @@ async fn answer(inner: &Inner, pg: &mut PgConnection, asking: &mut Asking<'_>) -
     for _ in 0..ROUNDS_MAX {
         let keys: Vec<&str> = asking.open().iter().map(|k| k.key.as_str()).collect();
         let found = sqlx::query(inner.sql.job_key_read.clone())
+            .persistent(inner.named())
             .bind(keys)
             .bind(inner.now())
             .fetch_all(&mut *pg)
@@ -87,6 +88,7 @@ async fn answer(inner: &Inner, pg: &mut PgConnection, asking: &mut Asking<'_>) -
 async fn take_free(inner: &Inner, pg: &mut PgConnection, asking: &mut Asking<'_>) -> Result<()> {
     let (open, ranks): (Vec<&Keyed>, Vec<i32>) = asking.open_as_given().into_iter().unzip();
     let taken = sqlx::query(inner.sql.job_key_put.clone())
+        .persistent(inner.named())
         .bind(column(&open, |k| k.key.as_str()))
         .bind(column(&open, |k| k.fingerprint.as_bytes()))
         .bind(column(&open, |k| k.hold.as_str()))
@@ -108,6 +110,7 @@ async fn take_over(
 ) -> Result<()> {
     let keyed: Vec<&Keyed> = over.iter().map(|(keyed, _)| *keyed).collect();
     let taken = sqlx::query(inner.sql.job_key_take.clone())
+        .persistent(inner.named())
         .bind(column(&keyed, |k| k.key.as_str()))
         .bind(column(&keyed, |k| k.fingerprint.as_bytes()))
         .bind(column(&keyed, |k| k.hold.as_str()))

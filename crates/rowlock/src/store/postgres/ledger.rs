@@ -73,7 +73,9 @@ async fn take(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> Result<Taken> 
 
 /// Sets the transaction's lock time-out and says what it was.
 async fn wait_at_most(inner: &Inner, pg: &mut PgConnection, limit: &str) -> Result<String> {
-    let set = sqlx::query_scalar(inner.sql.lock_wait.clone()).bind(limit);
+    let set = sqlx::query_scalar(inner.sql.lock_wait.clone())
+        .persistent(inner.named())
+        .bind(limit);
     set.fetch_one(pg).await.doing("once")
 }
 
@@ -117,6 +119,7 @@ async fn write(
     instead_of: Option<Timestamp>,
 ) -> Result<Option<Mine>> {
     let mut query = sqlx::query(statement.clone())
+        .persistent(inner.named())
         .bind(&ask.key)
         .bind(ask.print())
         .bind(ask.hold.as_str())
@@ -141,6 +144,7 @@ async fn store(inner: &Inner, pg: &mut PgConnection, key: &str, mine: Mine, answ
         false => None,
     };
     let stored = sqlx::query(inner.sql.once_store.clone())
+        .persistent(inner.named())
         .bind(key)
         .bind(answer)
         .bind(mine.made_at.to_sqlx())
@@ -155,6 +159,7 @@ async fn store(inner: &Inner, pg: &mut PgConnection, key: &str, mine: Mine, answ
 
 async fn read(inner: &Inner, pg: &mut PgConnection, key: &str) -> Result<Option<Entry>> {
     let row = sqlx::query(inner.sql.once_read.clone())
+        .persistent(inner.named())
         .bind(key)
         .bind(inner.now())
         .fetch_optional(pg)

@@ -51,7 +51,7 @@ pub fn migration_sql(schema: &str) -> String {
 pub async fn found(inner: &Inner) -> Result<SchemaFound> {
     let mut lent = inner.engine.acquire().await.doing("schema check")?;
     let found = found_on(inner, lent.pg()).await?;
-    lent.give_back();
+    lent.end("schema check").await?;
     Ok(found)
 }
 
@@ -117,7 +117,7 @@ pub async fn run(inner: &Inner) -> Result<Vec<String>> {
             applied.push(format!("{version:04} {name}"));
         }
         tx.commit().await.doing("migrate")?;
-        lent.give_back();
+        lent.end("migrate").await?;
     }
     let mut lent = inner.engine.acquire().await.doing("migrate")?;
     if mutant!("older binary rewrites newer schema") {
@@ -126,6 +126,6 @@ pub async fn run(inner: &Inner) -> Result<Vec<String>> {
         rewritten.doing("migrate")?;
     }
     super::recover::make_partitions(inner, lent.pg()).await?;
-    lent.give_back();
+    lent.end("migrate").await?;
     Ok(applied)
 }

@@ -40,6 +40,8 @@ pub fn passes_on(inner: &Inner, held: &Lent, settlement: &Settlement) -> bool {
         .flatten()
         .any(|at| at < Timestamp::UNIX_EPOCH);
     settle::is_done(settlement)
+        // The next transaction may be on another server.
+        && inner.hosts.pooler.is_none()
         && length <= TEXT_MAX
         && !early
         && inner.now().is_none()

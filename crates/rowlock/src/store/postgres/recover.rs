@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::{Connection, PgConnection, Row};
 
-use super::{Inner, conns::backend, flow, rows, settle};
+use super::{HANDLER_NAME, Inner, conns::backend, flow, rows, settle};
 use crate::{
     error::{Doing, Result},
     lease::{Token, WorkerId},
@@ -30,7 +30,7 @@ pub async fn register(inner: &Inner, worker: WorkerId, name: &str, lease: Durati
         .await
         .doing("register")?;
     inner.hosts.registered(worker, lent.timeline());
-    lent.give_back();
+    lent.end("register").await?;
     Ok(())
 }
 
@@ -42,7 +42,7 @@ pub async fn beat(inner: &Inner, worker: WorkerId) -> Result<bool> {
         .fetch_optional(lent.pg())
         .await
         .doing("beat")?;
-    lent.give_back();
+    lent.end("beat").await?;
     if alive.is_none() {
         inner.hosts.forget(worker);
     }
@@ -56,7 +56,7 @@ pub async fn mark_dead(inner: &Inner) -> Result<(Vec<WorkerId>, bool)> {
         .fetch_all(lent.pg())
         .await
         .doing("mark dead")?;
-    lent.give_back();
+    lent.end("mark dead").await?;
     let any = marked.iter().any(|(_, any)| *any);
     let ids = marked.into_iter().filter_map(|(id, _)| id.map(WorkerId));
     Ok((ids.collect(), any))
@@ -83,7 +83,7 @@ pub async fn expire(inner: &Inner, max: i32) -> Result<(Vec<Expired>, Vec<i64>)>
         woken.extend(settle::compensate(inner, &mut tx, &retired).await?);
     }
     tx.commit().await.doing("expire")?;
-    lent.give_back();
+    lent.end("expire").await?;
     Ok((expired, woken))
 }
 
@@ -103,7 +103,7 @@ pub async fn forget_dead(inner: &Inner) -> Result<i64> {
             .doing("forget dead")?;
     }
     tx.commit().await.doing("forget dead")?;
-    lent.give_back();
+    lent.end("forget dead").await?;
     Ok(holding)
 }
 
@@ -115,7 +115,7 @@ pub async fn leave(inner: &Inner, worker: WorkerId) -> Result<()> {
         .await
         .doing("leave")?;
     inner.hosts.forget(worker);
-    lent.give_back();
+    lent.end("leave").await?;
     Ok(())
 }
 
@@ -136,7 +136,7 @@ pub async fn own_leases(inner: &Inner, worker: WorkerId, in_flight: bool) -> Res
             found
         }
     };
-    lent.give_back();
+    lent.end("own leases").await?;
     let token = |row: &sqlx::postgres::PgRow| {
         Ok(Token {
             id: row.try_get("id")?,
@@ -159,29 +159,70 @@ pub async fn alone_due(inner: &Inner, probes: &[Probe], longer_than: Duration) -
         .fetch_one(lent.pg())
         .await
         .doing("claim")?;
-    lent.give_back();
+    lent.end("claim").await?;
     Ok(due)
 }
 
-/// Whether the connection was outside any transaction; `None` when there is none such any more. What was sent to a
-/// server that has been left is nothing to the one that took over.
-pub async fn terminate(inner: &Inner, holder: i64) -> Result<Option<bool>> {
+/// What became of a handler's connection.
+pub enum Cut {
+    /// It was in its transaction, which is over now.
+    Inside,
+    /// It was outside any: somebody has ended it by hand.
+    Outside,
+    /// There is none such any more.
+    Gone,
+}
+
+/// Ends it. What was sent to a server that has been left is nothing to the one that took over.
+pub async fn terminate(inner: &Inner, holder: i64) -> Result<Cut> {
     let mut lent = inner.engine.acquire().await.doing("cut")?;
-    let (timeline, pid) = backend(holder);
-    if timeline != lent.timeline() {
-        lent.give_back();
-        return Ok(None);
+    let (timeline, number) = backend(holder);
+    let mut cut = Cut::Gone;
+    if timeline == lent.timeline() {
+        cut = match &inner.hosts.pooler {
+            None => end(inner, lent.pg(), Some(number), HANDLER_NAME).await?,
+            // While it lasts; then its connection is somebody else's.
+            Some(pooler) => match transaction(inner, lent.pg(), number).await? {
+                None => Cut::Gone,
+                Some((no, _)) => {
+                    let name = format!("{}{no}", pooler.name(HANDLER_NAME));
+                    let cut = end(inner, lent.pg(), None, &name).await?;
+                    // Asked when it is over: before, it may have been about to commit.
+                    match (&cut, transaction(inner, lent.pg(), number).await?) {
+                        (Cut::Gone, Some((_, true))) => Cut::Outside,
+                        _ => cut,
+                    }
+                }
+            },
+        };
     }
+    lent.end("cut").await?;
+    Ok(cut)
+}
+
+/// The number in full of a transaction behind a pooler, and whether it has been committed.
+async fn transaction(inner: &Inner, pg: &mut PgConnection, number: i32) -> Result<Option<(i64, bool)>> {
+    sqlx::query_as(inner.sql.transaction.clone())
+        .bind(i64::from(number as u32))
+        .fetch_optional(pg)
+        .await
+        .doing("cut")
+}
+
+async fn end(inner: &Inner, pg: &mut PgConnection, pid: Option<i32>, name: &str) -> Result<Cut> {
     let found = sqlx::query(inner.sql.terminate.clone())
         .bind(pid)
-        .bind(super::HANDLER_NAME)
-        .fetch_optional(lent.pg())
+        .bind(name)
+        .fetch_optional(pg)
         .await
         .doing("cut")?;
-    lent.give_back();
-    let Some(row) = found else { return Ok(None) };
+    let Some(row) = found else { return Ok(Cut::Gone) };
     let outside: Option<bool> = row.try_get("outside").doing("cut")?;
-    Ok(Some(outside.unwrap_or(false)))
+    Ok(if outside == Some(true) {
+        Cut::Outside
+    } else {
+        Cut::Inside
+    })
 }
 
 pub async fn make_partitions(inner: &Inner, pg: &mut PgConnection) -> Result<()> {

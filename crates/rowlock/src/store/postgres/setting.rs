@@ -20,7 +20,7 @@ impl Settings for PgStore {
                 .fetch_all(lent.pg())
                 .await
                 .doing("read rollouts")?;
-            lent.give_back();
+            lent.end("read rollouts").await?;
             found.iter().map(rollout).collect::<Result<_>>()
         })
     }
@@ -36,7 +36,7 @@ impl Settings for PgStore {
                 .execute(lent.pg())
                 .await
                 .doing("set rollout")?;
-            lent.give_back();
+            lent.end("set rollout").await?;
             Ok(())
         })
     }

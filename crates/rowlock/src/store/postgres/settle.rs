@@ -32,7 +32,7 @@ pub async fn settle(inner: &Inner, batch: &[Settlement]) -> Result<(Vec<bool>, V
             true => write_done(inner, lent.pg(), batch).await?,
             false => write_outcomes(inner, lent.pg(), batch, None).await?.stand,
         };
-        lent.give_back();
+        lent.end("settle").await?;
         return Ok((applied(batch, &stand), Vec::new()));
     }
     let mut tx = lent.pg().begin().await.doing("settle")?;
@@ -53,7 +53,7 @@ pub async fn settle(inner: &Inner, batch: &[Settlement]) -> Result<(Vec<bool>, V
         .map(|(s, _)| s);
     let woken = write_what_follows(inner, &mut tx, stand).await?;
     tx.commit().await.doing("settle")?;
-    lent.give_back();
+    lent.end("settle").await?;
     Ok((applied, woken))
 }
 

@@ -109,6 +109,7 @@ statements!(
     sweep_keys,
     sweep_ledger,
     terminate,
+    transaction,
     transition,
     verify_attempts,
     verify_bodies,

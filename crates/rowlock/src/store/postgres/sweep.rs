@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use jiff_sqlx::ToSqlx;
 use sqlx::{PgConnection, Row, postgres::PgRow};
 
-use super::{Inner, recover, rows};
+use super::{Inner, conns::Lent, recover, rows};
 use crate::{
     error::{Doing, Result},
     retention::Retention,
@@ -21,12 +21,11 @@ const PAGE: i64 = 1000;
 
 pub async fn maintain(inner: &Inner, retention: &Retention) -> Result<Swept> {
     let mut lent = inner.engine.acquire().await.doing("maintain")?;
-    let pg = lent.pg();
     let now = match inner.clock.now() {
         Some(now) => now,
         None => {
             let now: jiff_sqlx::Timestamp = sqlx::query_scalar("select clock_timestamp()")
-                .fetch_one(&mut *pg)
+                .fetch_one(lent.pg())
                 .await
                 .doing("maintain")?;
             now.to_jiff()
@@ -37,36 +36,39 @@ pub async fn maintain(inner: &Inner, retention: &Retention) -> Result<Swept> {
         now.checked_sub(time)
             .map_or(Timestamp::UNIX_EPOCH, |at| at.max(Timestamp::UNIX_EPOCH))
     };
-    recover::make_partitions(inner, pg).await?;
-    history(inner, pg, ago(retention.history)).await?;
+    recover::make_partitions(inner, lent.pg()).await?;
+    lent.pause("make partitions").await?;
+    history(inner, &mut lent, ago(retention.history)).await?;
     let mut swept = Swept::default();
     if let Some(kept) = retention.cases {
-        swept.cases = cases(inner, pg, ago(kept)).await?;
+        swept.cases = cases(inner, &mut lent, ago(kept)).await?;
     }
     let keys_before = retention.keys.map(ago);
-    swept.keys = keys(inner, pg, now, keys_before).await?;
-    swept.ledger = ledger(inner, pg, now, keys_before).await?;
+    swept.keys = keys(inner, &mut lent, now, keys_before).await?;
+    swept.ledger = ledger(inner, &mut lent, now, keys_before).await?;
     if let Some(before) = keys_before {
-        completions(inner, pg, before).await?;
+        completions(inner, &mut lent, before).await?;
     }
-    body_locks(inner, pg).await?;
-    lent.give_back();
+    body_locks(inner, &mut lent).await?;
+    lent.end("maintain").await?;
     Ok(swept)
 }
 
-async fn history(inner: &Inner, pg: &mut PgConnection, before: Timestamp) -> Result<()> {
+async fn history(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Result<()> {
     sqlx::query(inner.sql.drop_history.clone())
         .bind(before.to_sqlx())
-        .execute(&mut *pg)
+        .execute(lent.pg())
         .await
         .doing("drop history")?;
+    lent.pause("drop history").await?;
     for _ in 0..PRUNE_ROUNDS {
         let pruned: i64 = sqlx::query_scalar(inner.sql.prune.clone())
             .bind(before.to_sqlx())
             .bind(PRUNE_MAX)
-            .fetch_one(&mut *pg)
+            .fetch_one(lent.pg())
             .await
             .doing("prune")?;
+        lent.pause("prune").await?;
         if pruned < PRUNE_MAX {
             break;
         }
@@ -74,15 +76,16 @@ async fn history(inner: &Inner, pg: &mut PgConnection, before: Timestamp) -> Res
     Ok(())
 }
 
-async fn cases(inner: &Inner, pg: &mut PgConnection, before: Timestamp) -> Result<u64> {
+async fn cases(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Result<u64> {
     let mut removed = 0;
     for _ in 0..PRUNE_ROUNDS {
         let round: i64 = sqlx::query_scalar(inner.sql.sweep_cases.clone())
             .bind(before.to_sqlx())
             .bind(PAGE)
-            .fetch_one(&mut *pg)
+            .fetch_one(lent.pg())
             .await
             .doing("sweep cases")?;
+        lent.pause("sweep cases").await?;
         removed += round.unsigned_abs();
         if round < PAGE {
             break;
@@ -91,14 +94,15 @@ async fn cases(inner: &Inner, pg: &mut PgConnection, before: Timestamp) -> Resul
     Ok(removed)
 }
 
-async fn completions(inner: &Inner, pg: &mut PgConnection, before: Timestamp) -> Result<()> {
+async fn completions(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Result<()> {
     for _ in 0..PRUNE_ROUNDS {
         let swept = sqlx::query(inner.sql.sweep_completions.clone())
             .bind(before.to_sqlx())
             .bind(PRUNE_MAX)
-            .execute(&mut *pg)
+            .execute(lent.pg())
             .await
             .doing("sweep completions")?;
+        lent.pause("sweep completions").await?;
         if swept.rows_affected() < PRUNE_MAX.unsigned_abs() {
             break;
         }
@@ -106,13 +110,14 @@ async fn completions(inner: &Inner, pg: &mut PgConnection, before: Timestamp) ->
     Ok(())
 }
 
-async fn body_locks(inner: &Inner, pg: &mut PgConnection) -> Result<()> {
+async fn body_locks(inner: &Inner, lent: &mut Lent) -> Result<()> {
     for _ in 0..PRUNE_ROUNDS {
         let swept = sqlx::query(inner.sql.sweep_body_locks.clone())
             .bind(PRUNE_MAX)
-            .execute(&mut *pg)
+            .execute(lent.pg())
             .await
             .doing("sweep body locks")?;
+        lent.pause("sweep body locks").await?;
         if swept.rows_affected() < PRUNE_MAX.unsigned_abs() {
             break;
         }
@@ -121,12 +126,12 @@ async fn body_locks(inner: &Inner, pg: &mut PgConnection) -> Result<()> {
 }
 
 /// Walks the enqueue keys page by page, so that no statement looks at more than one page of keys that must stay.
-async fn keys(inner: &Inner, pg: &mut PgConnection, now: Timestamp, policy: Option<Timestamp>) -> Result<u64> {
+async fn keys(inner: &Inner, lent: &mut Lent, now: Timestamp, policy: Option<Timestamp>) -> Result<u64> {
     let mut removed = 0;
     for (hold, before) in [("open", Some(now)), ("period", Some(now)), ("policy", policy)] {
         let Some(before) = before else { continue };
         let mut page = Page::start();
-        while page.next(pg, inner.sql.keys_page.clone(), hold, before).await? {
+        while page.next(lent.pg(), inner.sql.keys_page.clone(), hold, before).await? {
             let ids: Vec<i64> = page
                 .rows
                 .iter()
@@ -138,28 +143,33 @@ async fn keys(inner: &Inner, pg: &mut PgConnection, now: Timestamp, policy: Opti
                 .bind(ids)
                 .bind(now.to_sqlx())
                 .bind(policy.map(ToSqlx::to_sqlx))
-                .execute(&mut *pg)
+                .execute(lent.pg())
                 .await
                 .doing("sweep keys")?;
+            lent.pause("sweep keys").await?;
             removed += swept.rows_affected();
         }
     }
     Ok(removed)
 }
 
-async fn ledger(inner: &Inner, pg: &mut PgConnection, now: Timestamp, policy: Option<Timestamp>) -> Result<u64> {
+async fn ledger(inner: &Inner, lent: &mut Lent, now: Timestamp, policy: Option<Timestamp>) -> Result<u64> {
     let mut removed = 0;
     for (hold, before) in [("period", Some(now)), ("policy", policy)] {
         let Some(before) = before else { continue };
         let mut page = Page::start();
-        while page.next(pg, inner.sql.ledger_page.clone(), hold, before).await? {
+        while page
+            .next(lent.pg(), inner.sql.ledger_page.clone(), hold, before)
+            .await?
+        {
             let swept = sqlx::query(inner.sql.sweep_ledger.clone())
                 .bind(&page.keys)
                 .bind(now.to_sqlx())
                 .bind(policy.map(ToSqlx::to_sqlx))
-                .execute(&mut *pg)
+                .execute(lent.pg())
                 .await
                 .doing("sweep ledger")?;
+            lent.pause("sweep ledger").await?;
             removed += swept.rows_affected();
         }
     }

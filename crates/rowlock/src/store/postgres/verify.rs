@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-use sqlx::{AssertSqlSafe, Row, SqlStr};
+use sqlx::{Row, SqlStr};
 use sqlx_core::transaction::TransactionManager;
 use tokio::time::Instant;
 
-use super::{Inner, PgStore, Pm, begin_with, conns::Lent, sql::Sql};
+use super::{Inner, PgStore, Pm, conns::Lent, sql::Sql};
 use crate::{
     error::{Doing, Result, sqlstate},
     observe::{CheckView, Invariant, Seen, VerifyLimits},
@@ -29,21 +29,15 @@ impl verify::Verify for PgStore {
 }
 
 async fn all(inner: &Inner, limits: VerifyLimits) -> Result<Vec<CheckView>> {
+    // The lock comes before the snapshot, which the first query takes: a partition that upkeep dropped between the two
+    // would be missing though its jobs are seen. Any reader takes this lock.
     let begin = format!(
-        "begin isolation level repeatable read read only; set local statement_timeout = {}",
-        limits.time.as_millis()
-    );
-    let mut lent = begin_with(&inner.engine, begin).await?;
-    // Before the snapshot, which the first query takes: a partition that upkeep dropped between the two would be missing
-    // though its jobs are seen. Any reader takes this lock.
-    let lock = format!(
-        "lock table {}.outcome in access share mode; savepoint rowlock",
+        "begin isolation level repeatable read read only; set local statement_timeout = {}; \
+         lock table {}.outcome in access share mode; savepoint rowlock",
+        limits.time.as_millis(),
         inner.sql.schema
     );
-    sqlx::raw_sql(AssertSqlSafe(lock))
-        .execute(lent.pg())
-        .await
-        .doing(DOING)?;
+    let mut lent = inner.engine.begin(begin).await?;
     let mut checks = Vec::with_capacity(Invariant::ALL.len());
     for invariant in Invariant::ALL {
         let start = Instant::now();

@@ -27,7 +27,7 @@ pub async fn status(inner: &Inner) -> Result<Status> {
         .fetch_all(lent.pg())
         .await
         .doing("status")?;
-    lent.give_back();
+    lent.end("status").await?;
     Ok(Status {
         lanes: each(&lanes, rows::lane, "status")?,
         workers: each(&workers, rows::worker, "status")?,
@@ -47,7 +47,7 @@ pub async fn jobs(inner: &Inner, filter: &JobFilter) -> Result<Vec<JobView>> {
         .fetch_all(lent.pg())
         .await
         .doing("list jobs")?;
-    lent.give_back();
+    lent.end("list jobs").await?;
     each(&found, rows::job, "list jobs")
 }
 
@@ -58,7 +58,7 @@ pub async fn job(inner: &Inner, id: i64) -> Result<Option<JobView>> {
         .fetch_all(lent.pg())
         .await
         .doing("read job")?;
-    lent.give_back();
+    lent.end("read job").await?;
     Ok(each(&found, rows::job, "read job")?.pop())
 }
 
@@ -69,7 +69,7 @@ pub async fn chain(inner: &Inner, id: i64) -> Result<Vec<JobView>> {
         .fetch_all(lent.pg())
         .await
         .doing("read chain")?;
-    lent.give_back();
+    lent.end("read chain").await?;
     each(&found, rows::job, "read chain")
 }
 
@@ -80,7 +80,7 @@ pub async fn attempts(inner: &Inner, id: i64) -> Result<Vec<AttemptView>> {
         .fetch_all(lent.pg())
         .await
         .doing("read attempts")?;
-    lent.give_back();
+    lent.end("read attempts").await?;
     each(&found, rows::attempt, "read attempts")
 }
 
@@ -92,7 +92,7 @@ pub async fn cases(inner: &Inner, id: Option<i64>, max: i64) -> Result<Vec<CaseV
         .fetch_all(lent.pg())
         .await
         .doing("list cases")?;
-    lent.give_back();
+    lent.end("list cases").await?;
     each(&found, rows::case, "list cases")
 }
 
@@ -106,7 +106,7 @@ pub async fn reopen(inner: &Inner, id: i64, actor: &str) -> Result<Option<i64>> 
         .fetch_optional(lent.pg())
         .await
         .doing("reopen")?;
-    lent.give_back();
+    lent.end("reopen").await?;
     let Some(row) = row else { return Ok(None) };
     let queue: Option<String> = row.try_get("queue").doing("reopen")?;
     Ok(Some(queue_no(&queue.unwrap_or_default())))

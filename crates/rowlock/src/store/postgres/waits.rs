@@ -2,7 +2,7 @@
 
 use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
 
-use super::{Inner, PgStore, by_key::ByKey, rows, settle};
+use super::{Inner, PgStore, by_key::ByKey, pooler::Whole, rows, settle};
 use crate::{
     error::{Doing, Error, Result},
     state::{State, after_wait},
@@ -17,7 +17,7 @@ impl Waits for PgStore {
         self.bounded("complete", async move {
             let mut lent = self.0.engine.acquire().await.doing("complete")?;
             let moved = complete(&self.0, lent.pg(), name, answer).await?;
-            lent.give_back();
+            lent.end("complete").await?;
             Ok(moved)
         })
     }
@@ -36,11 +36,12 @@ impl Waits for PgStore {
             let sql = &self.0.sql;
             let statement = if chain { &sql.stand_chain } else { &sql.stand };
             let found = sqlx::query(statement.clone())
+                .persistent(self.0.named())
                 .bind(id)
                 .fetch_all(lent.pg())
                 .await
                 .doing("wait")?;
-            lent.give_back();
+            lent.end("wait").await?;
             found.iter().map(stand).collect::<sqlx::Result<_>>().doing("wait")
         })
     }
@@ -54,13 +55,15 @@ impl Completing<PgConnection> for PgStore {
         answer: Option<&'a str>,
     ) -> Fut<'a, Option<i64>> {
         Box::pin(async move {
+            let whole = Whole::begin(&self.0, conn, "complete").await?;
             let completed = async {
                 let by_key = ByKey::begin(&self.0, conn, "complete").await?;
                 let moved = complete(&self.0, conn, name, answer).await?;
                 by_key.end(&self.0, conn, "complete").await?;
                 Ok(moved)
             };
-            completed.await.map_err(Error::answered)
+            let completed = completed.await;
+            whole.end(conn, completed, "complete").await.map_err(Error::answered)
         })
     }
 
@@ -68,6 +71,7 @@ impl Completing<PgConnection> for PgStore {
         Box::pin(async move {
             let by_key = ByKey::begin(&self.0, conn, "read answer").await?;
             let found: Option<Option<String>> = sqlx::query_scalar(self.0.sql.answer.clone())
+                .persistent(self.0.named())
                 .bind(id)
                 .fetch_optional(&mut *conn)
                 .await
@@ -81,6 +85,7 @@ impl Completing<PgConnection> for PgStore {
 /// One statement, so that it is whole on a connection outside any transaction too.
 async fn complete(inner: &Inner, pg: &mut PgConnection, name: &str, answer: Option<&str>) -> Result<Option<i64>> {
     let row = sqlx::query(inner.sql.complete.clone())
+        .persistent(inner.named())
         .bind(name)
         .bind(answer)
         .bind(inner.now())
@@ -95,19 +100,21 @@ async fn sweep(inner: &Inner, max: i32, names: bool) -> Result<(Swept, Vec<i64>)
     const DOING: &str = "sweep waits";
     let mut lent = inner.engine.acquire().await.doing(DOING)?;
     let due: bool = sqlx::query_scalar(inner.sql.waits_due.clone())
+        .persistent(inner.named())
         .bind(inner.now())
         .bind(names)
         .fetch_one(lent.pg())
         .await
         .doing(DOING)?;
     if !due {
-        lent.give_back();
+        lent.end(DOING).await?;
         return Ok(Default::default());
     }
     let mut tx = lent.pg().begin().await.doing(DOING)?;
     let mut woken: Vec<i64> = Vec::new();
     if names {
         woken = sqlx::query_scalar(inner.sql.waits_completed.clone())
+            .persistent(inner.named())
             .bind(max)
             .bind(inner.now())
             .fetch_all(&mut *tx)
@@ -116,6 +123,7 @@ async fn sweep(inner: &Inner, max: i32, names: bool) -> Result<(Swept, Vec<i64>)
     }
     let moved = woken.len();
     let found = sqlx::query(inner.sql.waits_over.clone())
+        .persistent(inner.named())
         .bind(max)
         .bind(inner.now())
         .bind(NOT_COMPLETED)
@@ -130,7 +138,7 @@ async fn sweep(inner: &Inner, max: i32, names: bool) -> Result<(Swept, Vec<i64>)
         woken.extend(settle::compensate(inner, &mut tx, &cases).await?);
     }
     tx.commit().await.doing(DOING)?;
-    lent.give_back();
+    lent.end(DOING).await?;
     woken.sort_unstable();
     woken.dedup();
     Ok((Swept { moved, over }, woken))

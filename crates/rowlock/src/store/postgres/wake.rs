@@ -85,7 +85,7 @@ async fn notify(inner: &Arc<Inner>, queues: &[i64]) -> Result<()> {
         .await
         .unwrap_or_else(|_| Err(timed_out("sending a wake")))
         .doing("wake")?;
-    lent.give_back();
+    lent.end("wake").await?;
     Ok(())
 }
 
@@ -149,5 +149,14 @@ impl Wakes for Listening {
 impl Drop for Listening {
     fn drop(&mut self) {
         self.task.abort();
+    }
+}
+
+/// What listens behind a pooler is not whom the server wakes: jobs are found by polling.
+pub struct Deaf;
+
+impl Wakes for Deaf {
+    fn next(&mut self) -> Fut<'_, Option<i64>> {
+        Box::pin(std::future::pending())
     }
 }

@@ -42,8 +42,13 @@ fn a_list_is_one_url_for_each_host() {
             vec!["postgres://[::1]:5/db", "postgres://[::2]/db"],
         ),
         ("postgres://u@a,b", vec!["postgres://u@a", "postgres://u@b"]),
+        ("postgres://u@a/db?pgbouncer=true", vec!["postgres://u@a/db"]),
+        (
+            "postgres://a,b/db?pgbouncer=true&sslmode=disable",
+            vec!["postgres://a/db?sslmode=disable", "postgres://b/db?sslmode=disable"],
+        ),
     ] {
-        assert_eq!(one_by_one(url).unwrap(), wanted, "{url}");
+        assert_eq!(Url::parse(url).unwrap().each, wanted, "{url}");
     }
     assert_eq!(names("postgres://u@a:7,b:8/db"), ["a:7", "b:8"]);
     assert_eq!(names("postgres://u@%2Frun%2Fpg,b:8/db"), ["/run/pg", "b:8"]);
@@ -72,6 +77,7 @@ fn a_list_that_cannot_be_right_is_refused_in_words() {
             "postgres://a,b/db?target_session_attrs=standby",
             "give read-write or primary",
         ),
+        ("postgres://a/db?pgbouncer=1", "give true or false, or leave it out"),
         ("postgres://a b,c/db", "cannot be read"),
         ("postgres://a:x/db", "cannot be read; check its form and port"),
     ] {
@@ -161,4 +167,16 @@ fn another_timeline_ends_the_connections_before_it_and_claims_under_their_ids() 
     assert!(hosts.is_home(WorkerId(8), two) && !hosts.has_moved(WorkerId(8)));
     hosts.forget(WorkerId(7));
     assert!(hosts.is_home(WorkerId(7), two), "nothing is known of it");
+}
+
+#[test]
+fn a_pooler_is_there_where_the_url_says_so() {
+    for (url, wanted) in [
+        ("postgres://a/db", false),
+        ("postgres://a/db?pgbouncer=false", false),
+        ("postgres://a/db?sslmode=disable&pgbouncer=true", true),
+        ("postgres://a,b/db?pgbouncer=true", true),
+    ] {
+        assert_eq!(Hosts::parse(url).unwrap().pooler.is_some(), wanted, "{url}");
+    }
 }

@@ -1,0 +1,126 @@
+//! What a URL says: its hosts, one by one, and whether a pooler stands before them.
+
+use crate::error::{Error, Result};
+
+const HOSTS_MAX: usize = 16;
+
+/// The form of a list, for those who got it wrong.
+const FORM: &str = "write postgres://host1:5432,host2:5432/name";
+
+/// A URL as it was read.
+pub struct Url {
+    /// One for each host, as libpq reads a list of them: the driver knows of one.
+    pub each: Vec<String>,
+    /// Whether connections go through a pooler that lends servers for one transaction at a time.
+    pub pooled: bool,
+}
+
+impl Url {
+    /// # Errors
+    /// [`Error::Config`], which quotes nothing.
+    pub fn parse(url: &str) -> Result<Url> {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+        let (authority, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+        let (user, list) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+        let (path, query) = rest.split_once('?').unwrap_or((rest, ""));
+        let listed = list.contains(',');
+        let Query { kept, pooled } = Query::parse(query, listed)?;
+        if !listed && pooled.is_none() {
+            return Ok(Url {
+                each: vec![url.to_owned()],
+                pooled: false,
+            });
+        }
+        let hosts: Vec<&str> = list.split(',').collect();
+        if listed {
+            check_list(&hosts, path)?;
+        }
+        let kept = if kept.is_empty() {
+            String::new()
+        } else {
+            format!("?{}", kept.join("&"))
+        };
+        let alone = |host: &&str| format!("{scheme}://{user}{host}{path}{kept}");
+        Ok(Url {
+            each: hosts.iter().map(alone).collect(),
+            pooled: pooled.unwrap_or(false),
+        })
+    }
+}
+
+/// What stands behind the question mark.
+struct Query<'a> {
+    /// What the driver is told.
+    kept: Vec<&'a str>,
+    /// What is said about a pooler, if anything.
+    pooled: Option<bool>,
+}
+
+impl<'a> Query<'a> {
+    fn parse(query: &'a str, listed: bool) -> Result<Query<'a>> {
+        let mut kept = Vec::new();
+        let mut pooled = None;
+        for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
+            let (key, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+            let many = value.contains(',') || value.contains("%2C") || value.contains("%2c");
+            match (key, value) {
+                ("host" | "hostaddr" | "port", _) if listed => {
+                    return wrong(format!(
+                        "the postgresql url lists its hosts and has the parameter {key} too; leave one out"
+                    ));
+                }
+                ("host" | "hostaddr" | "port", _) if many => {
+                    return wrong(format!(
+                        "the postgresql url lists its hosts in the parameter {key}; {FORM}"
+                    ));
+                }
+                ("target_session_attrs", "read-write" | "primary") if listed => {}
+                ("target_session_attrs", _) if listed => {
+                    return wrong(
+                        "the postgresql url has target_session_attrs; give read-write or primary, or leave it out"
+                            .into(),
+                    );
+                }
+                ("pgbouncer", "true") => pooled = Some(true),
+                ("pgbouncer", "false") => pooled = Some(false),
+                ("pgbouncer", _) => {
+                    return wrong("the postgresql url has pgbouncer; give true or false, or leave it out".into());
+                }
+                _ => kept.push(parameter),
+            }
+        }
+        Ok(Query { kept, pooled })
+    }
+}
+
+fn check_list(hosts: &[&str], path: &str) -> Result<()> {
+    let count = hosts.len();
+    if count > HOSTS_MAX {
+        return wrong(format!("the postgresql url names {count} hosts, at most {HOSTS_MAX}"));
+    }
+    if path.contains('@') {
+        return wrong("the postgresql url cannot be read; write / in a password as %2F".into());
+    }
+    for (number, host) in (1..).zip(hosts) {
+        // An address in brackets has colons of its own.
+        let (host, port) = match host.rsplit_once(':') {
+            Some((host, port)) if !port.contains(']') => (host, Some(port)),
+            _ => (*host, None),
+        };
+        if host.is_empty() {
+            return wrong(format!(
+                "the postgresql url has no name for host {number} of {count}; {FORM}"
+            ));
+        }
+        if port.is_some_and(|port| !port.parse().is_ok_and(|port: u16| port > 0)) {
+            return wrong(format!(
+                "the postgresql url has a port of host {number} of {count} that is not 1 to 65535"
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn wrong<T>(problem: String) -> Result<T> {
+    Err(Error::Config(problem))
+}
