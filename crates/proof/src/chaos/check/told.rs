@@ -51,8 +51,10 @@ fn resolved(look: &Look<'_>) -> Finding {
     for rower in &look.history.rowers {
         for (id, epoch, committed) in &rower.resolved {
             let ended = look.outcome(*id, *epoch).map(|outcome| outcome.ended);
-            // What was undone in a batch is run again under the same lease.
-            let again = look.jobs.get(id).is_some_and(|job| job.kind == "tally");
+            let kind = look.jobs.get(id).map_or("", |job| job.kind.as_str());
+            // What was undone in a batch is run again under the same lease. Where a guard found its thing changed, nothing
+            // but that is written, and written once more.
+            let again = kind == "tally" || (kind == "guarded" && look.ledger(*id).is_empty());
             let right = match committed {
                 true => ended.is_some_and(|ended| ended != Ended::Lost),
                 false => again || ended != Some(Ended::Done),
@@ -96,6 +98,31 @@ mod tests {
             let epoch = if committed { 9 } else { 1 };
             history.rowers[0].resolved.push((id, epoch, committed));
             assert_eq!(broken(&history), ["a commit without a reply is looked up rightly"]);
+        }
+    }
+
+    #[test]
+    fn what_a_changed_guard_ended_may_be_written_once_more_and_its_effect_may_not() {
+        for effects in [0, 1] {
+            let mut history = sound();
+            let guarded: Vec<i64> = history
+                .jobs
+                .iter()
+                .filter(|job| job.kind == "guarded")
+                .map(|job| job.id)
+                .collect();
+            let count = |id: i64| history.ledger.iter().filter(|row| row.job == id).count();
+            let id = guarded
+                .into_iter()
+                .find(|id| count(*id) == effects)
+                .expect("one of each");
+            history.rowers[0].resolved.push((id, 1, false));
+            let wrong: &[&str] = if effects == 0 {
+                &[]
+            } else {
+                &["a commit without a reply is looked up rightly"]
+            };
+            assert_eq!(broken(&history), wrong);
         }
     }
 }
