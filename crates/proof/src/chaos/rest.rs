@@ -7,6 +7,7 @@ use rowlock::{Admin, CheckState, VerifyLimits};
 
 use super::{
     faults::file,
+    fleet::Fleet,
     ground::{Ground, Site},
     history::Rest,
     jobs::NOBODYS,
@@ -15,6 +16,9 @@ use super::{
     run::Plan,
 };
 use crate::base::Base;
+
+/// How many may die in the end, until one leaves something behind.
+const DEATHS_MAX: usize = 3;
 
 /// No new orders, no more faults: what is there must end by itself.
 pub(super) async fn come_to_rest(plan: &Plan, ground: &Ground) -> Result<Rest> {
@@ -37,8 +41,13 @@ pub(super) async fn come_to_rest(plan: &Plan, ground: &Ground) -> Result<Rest> {
     }
     let mut fleet = ground.fleet.lock().await;
     fleet.mind()?;
-    if let Some((name, at)) = fleet.vacate()? {
+    for _ in 0..DEATHS_MAX {
+        let before = lost(&ground.url).await?;
+        let Some((name, at)) = fleet.vacate()? else { break };
         ground.record().deaths.push((name, at));
+        if leaves_something(plan, ground, &mut fleet, before).await? {
+            break;
+        }
     }
     fleet
         .stop(|seat| matches!(seat.orders.role, Role::Produce { .. }))
@@ -69,6 +78,26 @@ pub(super) async fn come_to_rest(plan: &Plan, ground: &Ground) -> Result<Rest> {
     audit(&ground.url, &mut rest).await?;
     rest.newer_schema_left_alone = Some(older_binary(plan, ground).await?);
     Ok(rest)
+}
+
+/// Leases that recovery has ended so far.
+async fn lost(url: &str) -> Result<i64> {
+    let mut base = Base::connect(url).await?;
+    base.number("select count(*) from rowlock.outcome where outcome = 'lost'")
+        .await
+}
+
+/// Whether the one that has just died had something in hand. It may have had nothing at that moment.
+async fn leaves_something(plan: &Plan, ground: &Ground, fleet: &mut Fleet, before: i64) -> Result<bool> {
+    let started = Instant::now();
+    while started.elapsed() < plan.lease * 3 {
+        fleet.mind()?;
+        if lost(&ground.url).await? > before {
+            return Ok(true);
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    Ok(false)
 }
 
 /// What users can ask, asked of every row: `rowlock verify`.
