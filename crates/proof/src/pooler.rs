@@ -92,7 +92,7 @@ impl Pooler {
             "[databases]\n* = host={} port={} user={}\n\
              [pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {port}\nunix_socket_dir =\nauth_type = any\n\
              pool_mode = transaction\ndefault_pool_size = {servers}\nmax_client_conn = 500\n\
-             server_login_retry = 0.2\nserver_check_delay = 0\nlog_connections = 0\nlog_disconnections = 0\n",
+             server_login_retry = 0.2\nserver_connect_timeout = 2\nserver_check_delay = 0\nlog_connections = 0\nlog_disconnections = 0\n",
             to.get_host(),
             to.get_port(),
             to.get_username(),
