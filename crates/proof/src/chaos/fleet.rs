@@ -98,8 +98,6 @@ pub struct Fleet {
     serial: usize,
     /// Processes that ended although nobody had ended them.
     pub unexplained: Vec<String>,
-    /// Dead seats are not filled again.
-    pub closing: bool,
 }
 
 impl Fleet {
@@ -112,7 +110,6 @@ impl Fleet {
             rowers: Vec::new(),
             serial: 0,
             unexplained: Vec::new(),
-            closing: false,
         }
     }
 
@@ -249,35 +246,36 @@ impl Fleet {
             }
             empty.extend(rower.seat);
         }
-        if !self.closing {
-            for seat in empty {
-                self.sit(seat)?;
-            }
-        }
-        Ok(())
+        empty.into_iter().try_for_each(|seat| self.sit(seat))
     }
 
-    /// Kills a worker for good, if there are others. Which one, and when.
+    /// Which worker of this name lives, if there are others beside it.
+    pub fn named(&mut self, name: &str) -> Option<usize> {
+        let all = self.living(|seat| matches!(seat.orders.role, Role::Work { .. }));
+        let same = |seat: &Seat| matches!(&seat.orders.role, Role::Work { name: of, .. } if of == name);
+        self.living(same).first().copied().filter(|_| all.len() > 1)
+    }
+
+    /// Kills one for good: nobody takes its seat. Its name in the logs, and when.
     ///
     /// # Errors
     /// The system refused.
-    pub fn vacate(&mut self) -> Result<Option<(String, i64)>> {
-        let workers = self.living(|seat| matches!(seat.orders.role, Role::Work { .. }));
-        if workers.len() < 2 {
-            return Ok(None);
-        }
-        // The one that has just done something has more in hand.
-        let busy = |at: &usize| {
-            std::fs::metadata(&self.rowers[*at].log)
-                .and_then(|log| log.modified())
-                .ok()
-        };
-        let Some(busiest) = workers.into_iter().max_by_key(busy) else {
-            return Ok(None);
-        };
-        let rower = &mut self.rowers[busiest];
+    pub fn vacate(&mut self, at: usize) -> Result<(String, i64)> {
+        let rower = &mut self.rowers[at];
         rower.noted = true;
-        Ok(Some((rower.name.clone(), rower.kill()?)))
+        Ok((rower.name.clone(), rower.kill()?))
+    }
+
+    /// Stops one in its tracks, or lets it go on.
+    ///
+    /// # Errors
+    /// The system refused.
+    pub fn hold(&mut self, at: usize, still: bool) -> Result<()> {
+        let rower = &mut self.rowers[at];
+        match still {
+            true => rower.freeze().map(drop),
+            false => rower.thaw(now_ms()),
+        }
     }
 
     /// Waits until nobody is left of those whom this picks, after telling them to stop.
@@ -285,7 +283,6 @@ impl Fleet {
     /// # Errors
     /// One did not end.
     pub async fn stop(&mut self, fits: impl Fn(&Seat) -> bool) -> Result<()> {
-        self.closing = true;
         let leaving = self.living(fits);
         for at in &leaving {
             self.rowers[*at].terminate()?;
@@ -297,7 +294,12 @@ impl Fleet {
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        self.mind()
+        // Nobody takes their seats; somebody takes those of others who have died meanwhile.
+        for at in leaving {
+            self.rowers[at].noted = true;
+            self.unexplained.extend(self.rowers[at].unexplained());
+        }
+        Ok(())
     }
 
     /// What all of them wrote down.

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 /// Attempts of jobs that must end well whatever happens to their workers.
 const MANY: i32 = 100;
 
+/// The queue of jobs that ask for more memory than there is.
+pub const MEMORY: &str = "memory";
+
 /// Accounts that money is moved between.
 pub const ACCOUNTS: i64 = 50;
 

@@ -17,8 +17,8 @@ use super::{
 };
 use crate::base::Base;
 
-/// How many may die in the end, until one leaves something behind.
-const DEATHS_MAX: usize = 3;
+/// Who dies in the end: the only one of its name.
+const LAST_TO_DIE: &str = "direct";
 
 /// No new orders, no more faults: what is there must end by itself.
 pub(super) async fn come_to_rest(plan: &Plan, ground: &Ground) -> Result<Rest> {
@@ -34,25 +34,17 @@ pub(super) async fn come_to_rest(plan: &Plan, ground: &Ground) -> Result<Rest> {
         .map(|(_, to)| *to)
         .max()
         .unwrap_or_default();
-    // A second more, for everybody to have something in hand again.
+    // Those who died before are not mistaken for it, and everybody has something in hand again.
+    let well_from = well_from.max(now_ms() + 2 * plan.lease.as_millis() as i64);
     while now_ms() <= well_from + 1_000 {
         ground.fleet.lock().await.mind()?;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let mut fleet = ground.fleet.lock().await;
-    fleet.mind()?;
-    for _ in 0..DEATHS_MAX {
-        let before = lost(&ground.url).await?;
-        let Some((name, at)) = fleet.vacate()? else { break };
-        ground.record().deaths.push((name, at));
-        if leaves_something(plan, ground, &mut fleet, before).await? {
-            break;
-        }
-    }
+    one_dies(ground, &mut fleet).await?;
     fleet
         .stop(|seat| matches!(seat.orders.role, Role::Produce { .. }))
         .await?;
-    fleet.closing = false;
     let started = Instant::now();
     loop {
         fleet.mind()?;
@@ -80,24 +72,29 @@ pub(super) async fn come_to_rest(plan: &Plan, ground: &Ground) -> Result<Rest> {
     Ok(rest)
 }
 
-/// Leases that recovery has ended so far.
-async fn lost(url: &str) -> Result<i64> {
-    let mut base = Base::connect(url).await?;
-    base.number("select count(*) from rowlock.outcome where outcome = 'lost'")
-        .await
-}
-
-/// Whether the one that has just died had something in hand. It may have had nothing at that moment.
-async fn leaves_something(plan: &Plan, ground: &Ground, fleet: &mut Fleet, before: i64) -> Result<bool> {
+/// Kills a worker at a moment when it has something in hand, if such a moment comes.
+async fn one_dies(ground: &Ground, fleet: &mut Fleet) -> Result<()> {
+    let holds = format!(
+        "select count(*) from rowlock.lease l join rowlock.worker w on w.id = l.worker where w.name = '{LAST_TO_DIE}'"
+    );
+    let mut base = Base::connect(&ground.url).await?;
     let started = Instant::now();
-    while started.elapsed() < plan.lease * 3 {
+    while started.elapsed() < Duration::from_secs(20) {
         fleet.mind()?;
-        if lost(&ground.url).await? > before {
-            return Ok(true);
+        let Some(at) = fleet.named(LAST_TO_DIE) else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        fleet.hold(at, true)?;
+        if base.number(&holds).await? > 0 {
+            let (name, at) = fleet.vacate(at)?;
+            ground.record().deaths.push((name, at));
+            return Ok(());
         }
-        tokio::time::sleep(Duration::from_millis(100)).await;
+        fleet.hold(at, false)?;
+        tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    Ok(false)
+    Ok(())
 }
 
 /// What users can ask, asked of every row: `rowlock verify`.

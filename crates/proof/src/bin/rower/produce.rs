@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use proof::chaos::{
-    jobs::{ACCOUNTS, Charge, Doomed, Guarded, Keyed, Link, Mishap, Nobodys, Poison, Tally, Transfer, Trip},
+    jobs::{ACCOUNTS, Charge, Doomed, Guarded, Keyed, Link, MEMORY, Mishap, Nobodys, Poison, Tally, Transfer, Trip},
     log::{Line, Log, now_ms},
     orders::{Role, RowerOrders, Workload},
 };
@@ -185,8 +185,7 @@ impl Producer<'_> {
         self.harmful += 1;
         // The first ones, so that no run is without.
         if self.harmful == 2 {
-            let mishap = Mishap::Glut;
-            return put(&rowlock, conn, Trip { order, mishap }).await;
+            return glut(&rowlock, conn, order).await;
         }
         if self.harmful == 3 || self.random.f64() < deadly {
             return put(&rowlock, conn, Poison { order }).await;
@@ -195,7 +194,7 @@ impl Producer<'_> {
             0..4 => return put(&rowlock, conn, Doomed { order }).await,
             4..7 => Mishap::Panic,
             7..9 => Mishap::Hang,
-            _ => Mishap::Glut,
+            _ => return glut(&rowlock, conn, order).await,
         };
         put(&rowlock, conn, Trip { order, mishap }).await
     }
@@ -237,6 +236,13 @@ impl Producer<'_> {
             count => others[self.random.usize(..count)],
         }
     }
+}
+
+/// One that asks for more memory than there is, for those who have little.
+async fn glut(rowlock: &Rowlock, conn: &mut Connection, order: i64) -> Result<i64> {
+    let mishap = Mishap::Glut;
+    let enqueue = rowlock.enqueue(conn, Trip { order, mishap }).queue(MEMORY);
+    Ok(enqueue.await?.id())
 }
 
 async fn put<J: Job>(rowlock: &Rowlock, conn: &mut Connection, job: J) -> Result<i64> {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use proof::chaos::{
-    jobs::{Charge, Doomed, Guarded, Keyed, Link, Poison, Tally, Transfer, Trip},
+    jobs::{Charge, Doomed, Guarded, Keyed, Link, MEMORY, Poison, Tally, Transfer, Trip},
     orders::{Role, RowerOrders},
 };
 use rowlock::{Attempt, Backoff, Batch, Fail, Guard};
@@ -65,6 +65,9 @@ pub(crate) async fn work(orders: &RowerOrders, stop: CancellationToken) -> Resul
         .backoff(quickly)
         .atomic(trip)
         .backoff(quickly);
+    if limited {
+        worker = worker.queue(MEMORY, 1);
+    }
     if poll_only {
         worker = worker.poll_only();
     }
