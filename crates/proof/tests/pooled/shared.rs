@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use crate::{
     cases::{AT_ONCE, Bed, Note, Running, cases, until, write},
-    db::{Ctx, Rowlock, Tx, Worker},
+    db::{Ctx, Rowlock, Staged, Tx, Worker},
 };
 
 /// The bed's pooler lends so few that everybody meets everybody's leftovers.
@@ -133,6 +133,25 @@ async fn a_url_that_does_not_name_its_pooler_is_told_what_to_add(bed: &Bed) {
     assert!(text.contains("add pgbouncer=true to the url"), "{text}");
 }
 
+/// A transaction that only reads is no server that takes no writes.
+async fn a_list_of_hosts_and_transactions_that_read_go_together(bed: &Bed) {
+    let url = &bed.database.queue_url;
+    let (user, rest) = url.split_once('@').unwrap();
+    let (host, rest) = rest.split_once('/').unwrap();
+    let rowlock = Rowlock::open(&format!("{user}@{host},{host}/{rest}")).unwrap();
+    let handler = |mut cx: Staged, _: Note| async move {
+        let mut prepare = cx.prepare().await?;
+        let one: i64 = sqlx::query_scalar("select 1::bigint").fetch_one(&mut *prepare).await?;
+        assert_eq!(one, 1);
+        prepare.commit().await?;
+        cx.done().ok()
+    };
+    let id = bed.note("x").await;
+    bed.work(Worker::new(&rowlock).queue("default", 2).staged(handler), &[id])
+        .await;
+    assert_eq!(bed.ends(id).await, [Ended::Done]);
+}
+
 /// Its clients are cut off, and so are the servers; nobody has to start the worker again.
 async fn a_worker_outlives_its_pooler(mut database: Database) {
     let rowlock = Rowlock::open(&database.queue_url).unwrap();
@@ -212,5 +231,6 @@ mod tests {
         a_callers_connection_may_be_in_a_transaction_or_in_none,
         cutting_a_handler_off_ends_nobody_elses_transaction,
         a_url_that_does_not_name_its_pooler_is_told_what_to_add,
+        a_list_of_hosts_and_transactions_that_read_go_together,
     );
 }

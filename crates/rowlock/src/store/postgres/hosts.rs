@@ -38,8 +38,9 @@ pub const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// The same for each of several hosts: one that does not answer must not keep a worker from those that do.
 const HOST_LIMIT: Duration = Duration::from_secs(2);
 
-/// Asks a server who it is, and whether it takes writes.
-const WRITABLE: &str = "select pg_backend_pid(), pg_is_in_recovery(), current_setting('transaction_read_only') = 'on'";
+/// Asks a server who it is, and whether it takes writes. By its default: the transaction that asks may be one that reads.
+const WRITABLE: &str =
+    "select pg_backend_pid(), pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'";
 
 /// Whose history a server continues.
 const TIMELINE: &str = "(select system_identifier from pg_control_system()) || ' ' || \

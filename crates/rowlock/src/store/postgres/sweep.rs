@@ -37,7 +37,7 @@ pub async fn maintain(inner: &Inner, retention: &Retention) -> Result<Swept> {
             .map_or(Timestamp::UNIX_EPOCH, |at| at.max(Timestamp::UNIX_EPOCH))
     };
     recover::make_partitions(inner, lent.pg()).await?;
-    lent.pause("make partitions").await?;
+    lent.commit_so_far("make partitions").await?;
     history(inner, &mut lent, ago(retention.history)).await?;
     let mut swept = Swept::default();
     if let Some(kept) = retention.cases {
@@ -60,7 +60,7 @@ async fn history(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Result<()
         .execute(lent.pg())
         .await
         .doing("drop history")?;
-    lent.pause("drop history").await?;
+    lent.commit_so_far("drop history").await?;
     for _ in 0..PRUNE_ROUNDS {
         let pruned: i64 = sqlx::query_scalar(inner.sql.prune.clone())
             .bind(before.to_sqlx())
@@ -68,7 +68,7 @@ async fn history(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Result<()
             .fetch_one(lent.pg())
             .await
             .doing("prune")?;
-        lent.pause("prune").await?;
+        lent.commit_so_far("prune").await?;
         if pruned < PRUNE_MAX {
             break;
         }
@@ -85,7 +85,7 @@ async fn cases(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Result<u64>
             .fetch_one(lent.pg())
             .await
             .doing("sweep cases")?;
-        lent.pause("sweep cases").await?;
+        lent.commit_so_far("sweep cases").await?;
         removed += round.unsigned_abs();
         if round < PAGE {
             break;
@@ -102,7 +102,7 @@ async fn completions(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Resul
             .execute(lent.pg())
             .await
             .doing("sweep completions")?;
-        lent.pause("sweep completions").await?;
+        lent.commit_so_far("sweep completions").await?;
         if swept.rows_affected() < PRUNE_MAX.unsigned_abs() {
             break;
         }
@@ -117,7 +117,7 @@ async fn body_locks(inner: &Inner, lent: &mut Lent) -> Result<()> {
             .execute(lent.pg())
             .await
             .doing("sweep body locks")?;
-        lent.pause("sweep body locks").await?;
+        lent.commit_so_far("sweep body locks").await?;
         if swept.rows_affected() < PRUNE_MAX.unsigned_abs() {
             break;
         }
@@ -146,7 +146,7 @@ async fn keys(inner: &Inner, lent: &mut Lent, now: Timestamp, policy: Option<Tim
                 .execute(lent.pg())
                 .await
                 .doing("sweep keys")?;
-            lent.pause("sweep keys").await?;
+            lent.commit_so_far("sweep keys").await?;
             removed += swept.rows_affected();
         }
     }
@@ -169,7 +169,7 @@ async fn ledger(inner: &Inner, lent: &mut Lent, now: Timestamp, policy: Option<T
                 .execute(lent.pg())
                 .await
                 .doing("sweep ledger")?;
-            lent.pause("sweep ledger").await?;
+            lent.commit_so_far("sweep ledger").await?;
             removed += swept.rows_affected();
         }
     }
