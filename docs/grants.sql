@@ -67,7 +67,8 @@ grant update (state, doubt, reply, ended_at, resolved_by) on rowlock.effect to r
 grant delete on rowlock.case_file, rowlock.waiting to rowlock_operator;
 grant insert on rowlock.ready, rowlock.audit, rowlock.waiting, rowlock.completion to rowlock_operator;
 
--- Guards with a version counter and rollout gates, in application code and in handlers; only operators turn a gate.
+-- Guards with a version counter and rollout gates, in application code and in handlers; only operators turn a gate, and
+-- pause and resume.
 grant select, insert, update (version, changed_at) on rowlock.guard_version to rowlock_producer, rowlock_worker;
 grant select on rowlock.setting to rowlock_producer, rowlock_worker, rowlock_operator;
-grant insert, update (value, changed_at, changed_by) on rowlock.setting to rowlock_operator;
+grant insert, delete, update (value, changed_at, changed_by) on rowlock.setting to rowlock_operator;

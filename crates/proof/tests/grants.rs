@@ -14,7 +14,7 @@ use std::{sync::Arc, time::Duration};
 
 use proof::bed::{postgres_servers, until};
 use rowlock::{
-    Counters, EffectFilter, Ended, Error, Fail, Hold, Job, JobFilter, Once, Resolution, State, VerifyLimits,
+    Counters, EffectFilter, Ended, Error, Fail, Hold, Job, JobFilter, Once, Resolution, State, Target, VerifyLimits,
     postgres::{Ctx, Outcome, Rowlock, Staged, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -176,6 +176,10 @@ async fn every_role_can_do_its_part() {
         let (operator, _own) = granted.member(OPERATOR).await;
         the_operators(&operator, &mut granted.root, lost, retired).await;
         operator.operate().set_rollout("gate", 100, "tester").await.unwrap();
+        let queue = Target::queue("default");
+        assert!(operator.operate().pause(&queue, "tester").await.unwrap());
+        assert_eq!(worker.observe().pauses().await.unwrap().len(), 1);
+        assert!(operator.operate().resume(&queue, "tester").await.unwrap());
         assert!(worker.rollout("gate", "x").await.unwrap() && producer.rollout("gate", "x").await.unwrap());
         assert_eq!(
             operator.observe().job(retired).await.unwrap().unwrap().state,

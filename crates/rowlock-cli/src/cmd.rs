@@ -10,6 +10,7 @@ pub(crate) mod inspect;
 pub(crate) mod jobs;
 pub(crate) mod migrate;
 mod own;
+pub(crate) mod pause;
 pub(crate) mod reopen;
 pub(crate) mod rollout;
 pub(crate) mod status;
@@ -81,6 +82,10 @@ pub(crate) enum Command {
     Effect(effect::Args),
     /// Shows and sets how many of a hundred keys take a new way
     Rollout(rollout::Args),
+    /// Stops claims of a queue or a kind in the whole fleet; without either it lists what is paused
+    Pause(pause::Args),
+    /// Lets a paused queue or kind go on
+    Resume(pause::Args),
     /// Completes a name that jobs wait for, such as an approval
     Complete(complete::Args),
     /// Enqueues a job by its kind and JSON payload

@@ -377,3 +377,60 @@ fn rollout_sets_shows_and_lists_with_who_set_it() {
         assert_ne!(refused.code, Some(0), "{bad:?}: {}", refused.out);
     }
 }
+
+#[test]
+fn pause_and_resume_say_what_changed_and_list_what_is_paused() {
+    let file = File::migrated();
+    assert_eq!(file.ok(&["pause"]), "nothing is paused\n");
+    let paused = file.run(&["pause", "--queue", "orders"]);
+    assert_eq!(
+        paused.err,
+        "queue orders paused; every worker follows within a second\n"
+    );
+    let lines: Vec<&str> = paused.out.lines().collect();
+    assert!(
+        lines[0].contains("paused") && lines[0].contains("since") && lines[0].contains("by"),
+        "{lines:?}"
+    );
+    assert!(
+        lines[1].contains("queue orders") && lines[1].contains("tess"),
+        "{lines:?}"
+    );
+    let again = file.run(&["pause", "--queue", "orders", "--actor", "joe"]);
+    assert_eq!(
+        (again.err.as_str(), again.code),
+        ("queue orders was paused before\n", Some(0))
+    );
+    assert_eq!(file.run(&["pause", "--kind", "charge", "--actor", "joe"]).code, Some(0));
+    let all: serde_json::Value = serde_json::from_str(&file.ok(&["pause", "--json"])).unwrap();
+    let listed: Vec<_> = all.as_array().unwrap().iter().collect();
+    let listed: Vec<_> = listed
+        .iter()
+        .map(|p| (p["what"].as_str(), p["name"].as_str(), p["by"].as_str()))
+        .collect();
+    assert_eq!(
+        listed,
+        [
+            (Some("kind"), Some("charge"), Some("joe")),
+            (Some("queue"), Some("orders"), Some("tess"))
+        ]
+    );
+    let resumed = file.run(&["resume", "--kind", "charge"]);
+    assert_eq!(
+        resumed.err,
+        "kind charge resumed; every worker follows within a second\n"
+    );
+    assert_eq!(
+        file.run(&["resume", "--kind", "charge"]).err,
+        "kind charge was not paused\n"
+    );
+    assert_eq!(file.run(&["resume", "--queue", "orders"]).code, Some(0));
+    assert_eq!(file.ok(&["resume"]), "nothing is paused\n");
+    for bad in [
+        &["pause", "--queue", "no spaces"][..],
+        &["pause", "--queue", "a", "--kind", "b"],
+    ] {
+        let refused = file.run(bad);
+        assert_ne!(refused.code, Some(0), "{bad:?}: {}", refused.out);
+    }
+}

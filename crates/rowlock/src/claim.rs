@@ -9,12 +9,14 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use crate::{
     job::{kind_no, queue_no},
     lease::{Claimed, WorkerId},
+    pause::Pauses,
     store::{ClaimAsk, Cursor, Probe},
 };
 
@@ -38,6 +40,7 @@ pub(crate) enum Reach {
 
 struct Lane {
     queue_no: i64,
+    kind: String,
     kind_no: i64,
     priority: i16,
     cursor: Cursor,
@@ -55,6 +58,8 @@ pub(crate) struct Planner {
     full_cost: Duration,
     /// Smoothed payload size.
     bytes: f64,
+    /// What is left alone meanwhile.
+    pauses: Arc<Pauses>,
 }
 
 impl Planner {
@@ -67,6 +72,7 @@ impl Planner {
                     for priority in 1..=5 {
                         lanes.push(Lane {
                             queue_no: queue_no(queue),
+                            kind: (*kind).to_owned(),
                             kind_no: kind_no(kind, version),
                             priority,
                             cursor: Cursor::START,
@@ -89,7 +95,13 @@ impl Planner {
             full_at: None,
             full_cost: Duration::ZERO,
             bytes: 0.0,
+            pauses: Arc::default(),
         }
+    }
+
+    /// From here on the planner asks for nothing that these stop.
+    pub(crate) fn heed(&mut self, pauses: Arc<Pauses>) {
+        self.pauses = pauses;
     }
 
     /// How far back the next claim should look.
@@ -139,7 +151,8 @@ impl Planner {
     /// lately had work come before the others, which cost a probe and likely bring nothing; with each sweep every lane
     /// gets its turn, or a long backlog of one kind would keep another from ever being looked at.
     fn probes(&self, wanted: &HashSet<i64>, reach: Reach) -> Vec<Probe> {
-        let mut lanes: Vec<&Lane> = self.lanes.iter().filter(|l| wanted.contains(&l.queue_no)).collect();
+        let open = |lane: &&Lane| wanted.contains(&lane.queue_no) && !self.pauses.stop(lane.queue_no, &lane.kind);
+        let mut lanes: Vec<&Lane> = self.lanes.iter().filter(open).collect();
         let recent = self.claims.saturating_sub(100);
         lanes.sort_by_key(|l| (l.priority, reach == Reach::Cursor && l.found <= recent, l.found));
         let from = |lane: &Lane| match reach {

@@ -32,6 +32,7 @@ mod key;
 mod lease;
 mod observe;
 mod operate;
+mod pause;
 mod recover;
 mod retention;
 pub mod rig;
@@ -77,6 +78,7 @@ pub use crate::{
         RolloutView, Status, Verification, VerifyLimits, Wait, WorkerStatus,
     },
     operate::Operate,
+    pause::{PauseView, Target},
     retention::Retention,
     root::{Backend, InTransaction, Rowlock},
     state::{Ended, State},

@@ -18,6 +18,7 @@ use crate::{
     case::CaseView,
     effect::{EffectFilter, EffectView},
     error::Result,
+    pause::PauseView,
     state::{Ended, State},
     store::Store,
 };
@@ -285,5 +286,13 @@ impl Observe {
     /// The database could not be read. Cancel-safe.
     pub async fn rollouts(&self) -> Result<Vec<RolloutView>> {
         self.store.rollouts().await
+    }
+
+    /// Every queue and kind that is paused.
+    ///
+    /// # Errors
+    /// The database could not be read. Cancel-safe.
+    pub async fn pauses(&self) -> Result<Vec<PauseView>> {
+        self.store.pauses().await
     }
 }

@@ -6,6 +6,7 @@ use crate::{
     effect::{EffectState, Resolution},
     error::{Error, Result},
     job::{Limits, check_name, check_payload},
+    pause::Target,
     store::Store,
 };
 
@@ -63,6 +64,26 @@ impl Operate {
                 state.as_str()
             ),
         }))
+    }
+
+    /// Nobody claims jobs of this queue or kind any more, in any process, within a second; those that were claimed and not
+    /// started are handed back with their attempt. Running handlers go on. Jobs can be enqueued, and wait. `false` when it
+    /// was paused before.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad name. Cancel safety: dropped half-way, it may or may not be paused; pause it again.
+    pub async fn pause(&self, target: &Target, actor: &str) -> Result<bool> {
+        target.check()?;
+        self.store.set_pause(target, true, actor).await
+    }
+
+    /// Lets it go on, within a second. `false` when it was not paused.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a bad name. Cancel safety: dropped half-way, it may or may not be resumed; resume it again.
+    pub async fn resume(&self, target: &Target, actor: &str) -> Result<bool> {
+        target.check()?;
+        self.store.set_pause(target, false, actor).await
     }
 
     /// Sets how many of a hundred keys take the new way of this rollout; it counts within a second in every process,

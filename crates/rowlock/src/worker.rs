@@ -30,9 +30,10 @@ use crate::{
     handle::{Batch, Ctx, Outcome, Staged, Tx, atomic::Handler},
     job::{Job, check_name},
     lease::WorkerId,
+    pause::{Known, Pauses},
     retention::{Horizon, Retention},
     root::{Backend, Rowlock},
-    store::{Isolation, Store, Timing},
+    store::{Isolation, Store, Timing, setting::Settings},
 };
 
 /// Connections for handlers unless told otherwise.
@@ -271,7 +272,14 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
             rowlock.store().register(worker, &self.name, self.lease)
         })
         .await?;
-        let running = Running::start(self, rowlock, timing, worker)?;
+        // Before the first claim: what was paused while nobody ran is left alone.
+        let pauses = Known::default();
+        patiently(|| async {
+            pauses.set(Pauses::of(rowlock.store().pauses().await?));
+            Ok(())
+        })
+        .await?;
+        let running = Running::start(self, rowlock, timing, worker, pauses)?;
         stop.await;
         running.stop().await;
         Ok(())

@@ -25,6 +25,7 @@ mod migrate;
 mod observe;
 mod once;
 mod operate;
+mod pause;
 mod recover;
 pub(crate) mod relay;
 mod retention;

@@ -24,7 +24,7 @@ const NOBODYS: [&str; 12] = [
 ];
 
 /// What is another role's part.
-const FORBIDDEN: [(&str, &str, &str); 45] = [
+const FORBIDDEN: [(&str, &str, &str); 48] = [
     (PRODUCER, "claim", sql!("claim")),
     (PRODUCER, "settle", sql!("settle")),
     (PRODUCER, "settle_one", sql!("settle_one")),
@@ -45,6 +45,9 @@ const FORBIDDEN: [(&str, &str, &str); 45] = [
     (OPERATOR, "effect_end", sql!("effect_end")),
     (PRODUCER, "turn a gate", sql!("set_rollout")),
     (WORKER, "turn a gate", sql!("set_rollout")),
+    (PRODUCER, "pause", sql!("pause")),
+    (WORKER, "pause", sql!("pause")),
+    (WORKER, "resume", sql!("resume")),
     (WORKER, "the case", "update rowlock.case_file set reason = 'mine'"),
     (PRODUCER, "a payload", "select payload from rowlock.job"),
     (PRODUCER, "an error", "select error from rowlock.outcome"),

@@ -87,6 +87,7 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("guard_version"),
             sql!("guard_raise"),
             sql!("rollouts"),
+            sql!("pauses"),
         ],
     ),
     (
@@ -112,6 +113,9 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("stand_chain"),
             sql!("rollouts"),
             sql!("set_rollout"),
+            sql!("pauses"),
+            sql!("pause"),
+            sql!("resume"),
             "select at, actor, verb, id from rowlock.audit",
             sql!("once_read"),
         ],

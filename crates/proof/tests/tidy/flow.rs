@@ -4,7 +4,7 @@ use crate::{assert_none, read, tree};
 
 const SRC: &str = "crates/rowlock/src/";
 
-const NOUNS: [&str; 11] = [
+const NOUNS: [&str; 12] = [
     "backoff",
     "case",
     "effect",
@@ -14,6 +14,7 @@ const NOUNS: [&str; 11] = [
     "job",
     "key",
     "lease",
+    "pause",
     "retention",
     "state",
 ];

@@ -1,7 +1,10 @@
 //! What people set at run time.
 
 use super::Fut;
-use crate::observe::RolloutView;
+use crate::{
+    observe::RolloutView,
+    pause::{PauseView, Target},
+};
 
 /// One room's settings.
 pub trait Settings: Send + Sync {
@@ -9,6 +12,10 @@ pub trait Settings: Send + Sync {
     fn rollouts(&self) -> Fut<'_, Vec<RolloutView>>;
     /// Sets one, and notes who did it.
     fn set_rollout<'a>(&'a self, name: &'a str, percent: u8, actor: &'a str) -> Fut<'a, ()>;
+    /// Every pause.
+    fn pauses(&self) -> Fut<'_, Vec<PauseView>>;
+    /// Pauses it, or lets it go on, and notes who did it; `false` when it was so before.
+    fn set_pause<'a>(&'a self, target: &'a Target, paused: bool, actor: &'a str) -> Fut<'a, bool>;
 }
 
 /// The percentage that a stored value means; what cannot be read is 0, which is the path that was there before.

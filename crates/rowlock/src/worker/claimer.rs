@@ -98,6 +98,7 @@ impl Claimer {
                 self.pause(Duration::from_millis(50), shared.renewed.notified()).await;
                 continue;
             }
+            self.planner.heed(self.shared.pauses.now());
             if self.state.suspect || self.state.checked_at.elapsed() >= self.check_every() {
                 self.check_own_leases(&session).await;
             }
@@ -195,7 +196,8 @@ impl Claimer {
             return Vec::new();
         }
         let rooms = self.queues.iter().map(|queue| (queue.queue_no, queue.room()));
-        let rooms = rooms.filter(|(_, room)| *room > 0);
+        let pauses = self.shared.pauses.now();
+        let rooms = rooms.filter(|(queue_no, room)| *room > 0 && !pauses.stop_queue(*queue_no));
         rooms
             .map(|(queue_no, room)| (queue_no, i32::try_from(room).unwrap_or(i32::MAX)))
             .collect()

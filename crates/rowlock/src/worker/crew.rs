@@ -27,6 +27,7 @@ use crate::{
     },
     job::kind_no,
     lease::Claimed,
+    pause::Known,
     root::{Backend, Rowlock},
     settle::Ending,
 };
@@ -77,7 +78,7 @@ impl<DB: Backend> Crew<DB> {
             handlers: by_kind,
             lines: queues
                 .iter()
-                .map(|queue| (queue.queue_no, Line::new(queue.clone())))
+                .map(|queue| (queue.queue_no, Line::new(queue.clone(), shared.pauses.clone())))
                 .collect(),
             settle,
             tasks,
@@ -148,6 +149,7 @@ pub(super) struct Line<DB: Backend> {
     queue: Arc<Turnover>,
     slots: Arc<Semaphore>,
     waiting: Mutex<InLine<DB>>,
+    pauses: Known,
 }
 
 struct InLine<DB: Backend> {
@@ -177,7 +179,7 @@ impl<DB: Backend> InLine<DB> {
 }
 
 impl<DB: Backend> Line<DB> {
-    fn new(queue: Arc<Turnover>) -> Arc<Line<DB>> {
+    fn new(queue: Arc<Turnover>, pauses: Known) -> Arc<Line<DB>> {
         Arc::new(Line {
             slots: Arc::new(Semaphore::new(queue.concurrency)),
             queue,
@@ -185,7 +187,13 @@ impl<DB: Backend> Line<DB> {
                 jobs: BTreeMap::new(),
                 spare: 0,
             }),
+            pauses,
         })
+    }
+
+    /// Whether jobs of this kind are not to be started any more.
+    fn is_paused(&self, handler: &Handler<DB>) -> bool {
+        self.pauses.now().stop(self.queue.queue_no, handler.kind)
     }
 
     fn waiting(&self) -> MutexGuard<'_, InLine<DB>> {
@@ -223,6 +231,7 @@ impl<DB: Backend> Line<DB> {
         let Waiting { claimed, handler, job } = first.get();
         let fits = matches!(handler.shape, Shape::Atomic(_))
             && handler.batch.jobs_max <= 1
+            && !self.is_paused(handler)
             && !(claimed.alone || claimed.expired || claimed.body.is_none() || job.cut.is_cancelled());
         let waiting = fits.then(|| first.remove())?;
         line.spare += 1;
@@ -242,6 +251,9 @@ impl<DB: Backend> Line<DB> {
 
     /// The next job of this kind, for a batch under way; a job of another kind is passed over by none of less priority.
     pub(super) fn another(&self, handler: &Arc<Handler<DB>>) -> Option<Waiting<DB>> {
+        if self.is_paused(handler) {
+            return None;
+        }
         let mut line = self.waiting();
         let mut passed = i16::MAX;
         let mut found = None;
@@ -294,6 +306,10 @@ async fn attempt<DB: Backend>(
     if slot.is_none() && !waiting.job.cut.is_cancelled() && too_long && !shared.stopping.is_cancelled() {
         line.queue.set_slow(true);
         let settlement = waiting.job.ending.released("no slot became free in time");
+        return tell(run::settle(settlement), waiting.job);
+    }
+    if slot.is_some() && !waiting.job.cut.is_cancelled() && line.is_paused(&waiting.handler) {
+        let settlement = waiting.job.ending.released("paused before it started");
         return tell(run::settle(settlement), waiting.job);
     }
     let may_run = slot.is_some();

@@ -22,6 +22,7 @@ use crate::{
     fault::mutant,
     handle::Hook,
     lease::{Claimed, Token, WorkerId},
+    pause::Known,
     retention::Retention,
     settle::Ending,
     store::{Store, Timing},
@@ -237,6 +238,8 @@ pub(crate) struct Shared {
     pub(crate) hooks: TaskTracker,
     /// For how many more jobs they may be.
     pub(crate) hooks_left: Arc<Semaphore>,
+    /// What people have stopped.
+    pub(crate) pauses: Known,
     /// For what outlives the call that starts it.
     pub(crate) me: Weak<Shared>,
     session: Mutex<Arc<Session>>,
@@ -259,6 +262,7 @@ impl Shared {
         counters: Arc<Counters>,
         listeners: Vec<Listener>,
         worker: WorkerId,
+        pauses: Known,
     ) -> Arc<Shared> {
         Arc::new_cyclic(|me| Shared {
             store,
@@ -275,6 +279,7 @@ impl Shared {
             renewed: Notify::new(),
             hooks: TaskTracker::new(),
             hooks_left: Arc::new(Semaphore::new(HOOKS_MAX)),
+            pauses,
             me: me.clone(),
             session: Mutex::new(Session::new(worker)),
             earlier: Mutex::default(),

@@ -20,6 +20,7 @@ use crate::{
     handle::atomic::Handler,
     job::queue_no,
     lease::WorkerId,
+    pause::Known,
     root::{Backend, Rowlock},
     store::{Store, Timing},
 };
@@ -57,6 +58,7 @@ impl Running {
         rowlock: Rowlock<DB>,
         timing: Timing,
         id: WorkerId,
+        pauses: Known,
     ) -> Result<Running> {
         let store: Arc<dyn Store> = Arc::new(rowlock.store().clone());
         let shared = Shared::new(
@@ -68,9 +70,11 @@ impl Running {
             worker.counters,
             worker.listeners,
             id,
+            pauses,
         );
         let watch_stop = CancellationToken::new();
-        watch::start(shared.clone(), watch_stop.clone())
+        let woken = Arc::new(Notify::new());
+        watch::start(shared.clone(), woken.clone(), watch_stop.clone())
             .map_err(|e| Error::Config(format!("the watch thread could not start: {e}")))?;
         let (settle, rx) = mpsc::unbounded_channel();
         let settler = tokio::spawn(settler::run(shared.clone(), rx, shared.gone.clone()));
@@ -90,7 +94,6 @@ impl Running {
             settle.clone(),
             tasks.clone(),
         );
-        let woken = Arc::new(Notify::new());
         let listener = worker
             .listen
             .then(|| tokio::spawn(listen(shared.clone(), woken.clone())));

@@ -7,6 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -20,6 +21,7 @@ use crate::{
     fault::mutant,
     handle::Fail,
     lease::WorkerId,
+    pause::Pauses,
     recover,
     store::{Store, Timing},
 };
@@ -34,10 +36,16 @@ const SWEEP_MAX: i32 = 500;
 const NAMES_COST_SHARE: u32 = 20;
 /// A look-up that failed says little about its cost; it is not put off for longer than this.
 const NAMES_FAILED_MAX: Duration = Duration::from_secs(30);
+/// How often what people have paused is looked at; it counts within a second.
+const PAUSES_EVERY: Duration = Duration::from_millis(400);
 const UPKEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// Runs the watch until `stop`; the thread ends by itself then.
-pub(crate) fn start(shared: Arc<Shared>, stop: CancellationToken) -> std::io::Result<std::thread::JoinHandle<()>> {
+pub(crate) fn start(
+    shared: Arc<Shared>,
+    woken: Arc<Notify>,
+    stop: CancellationToken,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("rowlock-watch".into()).spawn(move || {
         runtime.block_on(async {
@@ -48,6 +56,7 @@ pub(crate) fn start(shared: Arc<Shared>, stop: CancellationToken) -> std::io::Re
                 () = look(&shared, &rest) => {}
                 () = recover_always(&shared, &*rest) => {}
                 () = sweep_waits(&shared, &*rest) => {}
+                () = heed_pauses(&shared, &*rest, &woken) => {}
                 () = upkeep(&shared, &*rest) => {}
                 () = stop.cancelled() => {}
             }
@@ -93,6 +102,28 @@ async fn beat(shared: &Arc<Shared>, store: &dyn Store) {
                 tracing::warn!(%error, "beat failed; trying again");
                 next = Instant::now() + (every / 5).min(Duration::from_millis(500));
             }
+        }
+    }
+}
+
+/// Reads what is paused and, after a change, has the claimer look at once.
+async fn heed_pauses(shared: &Shared, store: &dyn Store, woken: &Notify) {
+    let mut failing = false;
+    loop {
+        tokio::time::sleep(PAUSES_EVERY).await;
+        match store.pauses().await {
+            Ok(pauses) => {
+                failing = false;
+                if shared.pauses.set(Pauses::of(pauses)) {
+                    woken.notify_one();
+                }
+            }
+            // What was known before goes on counting.
+            Err(error) if !failing => {
+                failing = true;
+                tracing::warn!(%error, "pauses cannot be read; going on with the last known ones");
+            }
+            Err(_) => {}
         }
     }
 }

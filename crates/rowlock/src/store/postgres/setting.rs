@@ -6,6 +6,7 @@ use super::PgStore;
 use crate::{
     error::{Doing, Result},
     observe::RolloutView,
+    pause::{PauseView, Target},
     store::{
         Fut,
         setting::{Settings, percent},
@@ -40,6 +41,48 @@ impl Settings for PgStore {
             Ok(())
         })
     }
+
+    fn pauses(&self) -> Fut<'_, Vec<PauseView>> {
+        self.bounded("read pauses", async {
+            let mut lent = self.0.engine.acquire().await.doing("read pauses")?;
+            let found = sqlx::query(self.0.sql.pauses.clone())
+                .fetch_all(lent.pg())
+                .await
+                .doing("read pauses")?;
+            lent.end("read pauses").await?;
+            let found = found.iter().filter_map(|row| pause(row).transpose());
+            found.collect::<sqlx::Result<_>>().doing("read pauses")
+        })
+    }
+
+    fn set_pause<'a>(&'a self, target: &'a Target, paused: bool, actor: &'a str) -> Fut<'a, bool> {
+        let (doing, text) = match paused {
+            true => ("pause", &self.0.sql.pause),
+            false => ("resume", &self.0.sql.resume),
+        };
+        self.bounded(doing, async move {
+            let mut lent = self.0.engine.acquire().await.doing(doing)?;
+            let mut set = sqlx::query(text.clone()).bind(target.key()).bind(actor);
+            if paused {
+                set = set.bind(self.0.now());
+            }
+            let set = set.execute(lent.pg()).await.doing(doing)?;
+            lent.end(doing).await?;
+            Ok(set.rows_affected() > 0)
+        })
+    }
+}
+
+/// Nothing of what a newer version has paused.
+fn pause(row: &PgRow) -> sqlx::Result<Option<PauseView>> {
+    let Some(target) = Target::parse(row.try_get("name")?) else {
+        return Ok(None);
+    };
+    Ok(Some(PauseView {
+        target,
+        since: row.try_get::<jiff_sqlx::Timestamp, _>("changed_at")?.to_jiff(),
+        by: row.try_get("changed_by")?,
+    }))
 }
 
 fn rollout(row: &PgRow) -> Result<RolloutView> {

@@ -1,0 +1,173 @@
+//! Pausing a queue or a kind: nobody claims there within a second, what was claimed and not started comes back with its
+//! attempt, and everything goes on when it is resumed.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rowlock::{Ended, Error, State, Target};
+use tokio::sync::{Notify, Semaphore};
+
+use super::{Bed, Note, Other, Running, until};
+use crate::db::{Ctx, Staged, Tx, Worker};
+
+/// What is promised, from the operator's commit to the last worker's last claim.
+const WITHIN: Duration = Duration::from_secs(1);
+
+fn worker(bed: &Bed) -> Worker {
+    let note = |_: Ctx, _: Note, tx: Tx| async move { tx.done().ok() };
+    let other = |_: Ctx, _: Other, tx: Tx| async move { tx.done().ok() };
+    Worker::new(&bed.rowlock)
+        .queue("a", 4)
+        .queue("b", 4)
+        .atomic(note)
+        .atomic(other)
+}
+
+async fn put(bed: &Bed, queue: &str, note: bool) -> i64 {
+    let put = match note {
+        true => bed.rowlock.enqueue_now(Note::new("x")).queue(queue).await,
+        false => bed.rowlock.enqueue_now(Other { n: 1 }).queue(queue).await,
+    };
+    put.unwrap().id()
+}
+
+async fn is_done(bed: &Bed, id: i64) {
+    until("it to be done", async || bed.job(id).await.state == State::Finished).await;
+}
+
+async fn pause(bed: &Bed, target: &Target) {
+    assert!(bed.rowlock.operate().pause(target, "tess").await.unwrap());
+}
+
+async fn what_is_paused_is_left_alone_within_a_second_and_goes_on_when_resumed(bed: &Bed) {
+    let running = Running::start(worker(bed));
+    for target in [Target::queue("a"), Target::kind("note")] {
+        is_done(bed, put(bed, "a", true).await).await;
+        pause(bed, &target).await;
+        tokio::time::sleep(WITHIN).await;
+        let stopped = put(bed, "a", true).await;
+        let by_kind = matches!(target, Target::Kind(_));
+        // The rest goes on, and is looked for as often as this: after some rounds it would have been found.
+        for _ in 0..3 {
+            is_done(bed, put(bed, "b", !by_kind).await).await;
+            if by_kind {
+                is_done(bed, put(bed, "a", false).await).await;
+            }
+        }
+        let job = bed.job(stopped).await;
+        assert_eq!((job.state, job.epoch), (State::Ready, 0), "while {target} is paused");
+        let resumed = Instant::now();
+        assert!(bed.rowlock.operate().resume(&target, "tess").await.unwrap());
+        is_done(bed, stopped).await;
+        assert!(
+            resumed.elapsed() < WITHIN,
+            "{target} went on after {:?}",
+            resumed.elapsed()
+        );
+    }
+    running.stop().await;
+}
+
+async fn what_was_claimed_and_not_started_comes_back_with_its_attempt(bed: &Bed) {
+    let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
+    let (at, gate) = (begun.clone(), go_on.clone());
+    let handler = move |cx: Staged, _: Note| {
+        let (at, gate) = (at.clone(), gate.clone());
+        async move {
+            at.notify_one();
+            let _permit = gate.acquire().await;
+            cx.done().ok()
+        }
+    };
+    let ids = bed
+        .rowlock
+        .enqueue_all_now((0..4).map(|_| Note::new("x")))
+        .await
+        .unwrap();
+    let worker = Worker::new(&bed.rowlock)
+        .queue("default", 1)
+        .prefetch(3)
+        .staged(handler);
+    let running = Running::start(worker);
+    begun.notified().await;
+    until("all to be claimed", async || {
+        bed.count("select count(*) from rowlock.lease").await == 4
+    })
+    .await;
+    pause(bed, &Target::kind("note")).await;
+    tokio::time::sleep(WITHIN).await;
+    go_on.add_permits(10);
+    until("the others to be back", async || {
+        bed.count("select count(*) from rowlock.ready").await == 3
+    })
+    .await;
+    for id in &ids {
+        let job = bed.job(*id).await;
+        match job.state {
+            // It had started, and goes on.
+            State::Finished => assert_eq!(bed.ends(*id).await, [Ended::Done]),
+            _ => {
+                assert_eq!((job.state, job.attempt), (State::Ready, 0));
+                assert_eq!(bed.ends(*id).await, [Ended::Released]);
+                let why = bed.attempts(*id).await[0].error.clone();
+                assert_eq!(why.as_deref(), Some("paused before it started"));
+            }
+        }
+    }
+    bed.rowlock
+        .operate()
+        .resume(&Target::kind("note"), "tess")
+        .await
+        .unwrap();
+    for id in ids {
+        is_done(bed, id).await;
+    }
+    running.stop().await;
+}
+
+async fn a_worker_that_starts_later_leaves_it_alone_from_the_first_claim_on(bed: &Bed) {
+    pause(bed, &Target::queue("a")).await;
+    let stopped = put(bed, "a", true).await;
+    let running = Running::start(worker(bed));
+    is_done(bed, put(bed, "b", true).await).await;
+    running.stop().await;
+    assert_eq!(bed.job(stopped).await.epoch, 0);
+}
+
+async fn every_pause_is_noted_once_and_a_bad_name_is_refused(bed: &Bed) {
+    let operate = bed.rowlock.operate();
+    let (queue, kind) = (Target::queue("a"), Target::kind("note"));
+    let said = [
+        operate.pause(&queue, "tess").await.unwrap(),
+        operate.pause(&queue, "theo").await.unwrap(),
+        operate.pause(&kind, "tess").await.unwrap(),
+        operate.resume(&kind, "theo").await.unwrap(),
+        operate.resume(&kind, "theo").await.unwrap(),
+    ];
+    assert_eq!(said, [true, false, true, true, false]);
+    let pauses = bed.rowlock.observe().pauses().await.unwrap();
+    let pauses: Vec<_> = pauses.iter().map(|p| (&p.target, p.by.as_str())).collect();
+    assert_eq!(pauses, [(&queue, "tess")]);
+    let noted = "select count(*) from rowlock.audit where verb in ('pause', 'resume')";
+    assert_eq!(bed.count(noted).await, 3);
+    let resumed =
+        "select count(*) from rowlock.audit where verb = 'resume' and actor = 'theo' and detail = 'kind:note'";
+    assert_eq!(bed.count(resumed).await, 1);
+    for target in [Target::queue(""), Target::kind("no spaces")] {
+        let refused = operate.pause(&target, "tess").await.unwrap_err();
+        assert!(matches!(refused, Error::Invalid { .. }), "{refused:?}");
+        let refused = operate.resume(&target, "tess").await.unwrap_err();
+        assert!(matches!(refused, Error::Invalid { .. }), "{refused:?}");
+    }
+}
+
+mod tests {
+    crate::cases::cases!(
+        what_is_paused_is_left_alone_within_a_second_and_goes_on_when_resumed,
+        what_was_claimed_and_not_started_comes_back_with_its_attempt,
+        a_worker_that_starts_later_leaves_it_alone_from_the_first_claim_on,
+        every_pause_is_noted_once_and_a_bad_name_is_refused,
+    );
+}
