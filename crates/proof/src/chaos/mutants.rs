@@ -89,10 +89,12 @@ pub const MUTANTS: [Mutant; 17] = [
     Mutant {
         name: "recovery overwrites a job finished meanwhile",
         seen_in: "river#1302",
+        in_library: BOLD,
+        slow: true,
         statements: &[(
             statement!("expire"),
             &[
-                ("select l.id\n", "select l.*, pg_sleep(0.4)\n"),
+                ("select l.id\n", "select l.*, (select pg_sleep(0.4))\n"),
                 ("  for update of l skip locked\n", ""),
                 (
                     "select queue_no, kind_no, true, priority, now, id, epoch, attempt, attempts_max\n  from gone where",
