@@ -292,6 +292,10 @@ impl Fleet {
             if started.elapsed() > Duration::from_secs(60) {
                 bail!("a process told to stop did not end");
             }
+            // Whoever dies meanwhile is gone from now on, not from when somebody looks.
+            for rower in &mut self.rowers {
+                rower.look();
+            }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
         // Nobody takes their seats; somebody takes those of others who have died meanwhile.
