@@ -1,11 +1,91 @@
-//! What every process that the suites start has to do with its parent: its lines are read, and it ends with it.
+//! What processes that the suites start have in common: where their programs are, that their lines are read, and that they
+//! end with who started them.
 
 use std::{
     io::{BufRead, BufReader, Read},
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
-use rustix::event::{PollFd, PollFlags, poll};
+use anyhow::{Context, Result};
+use rustix::{
+    event::{PollFd, PollFlags, poll},
+    process::{Pid, Signal, kill_process},
+};
+
+/// The program that this variable names, or the one of this name in `PATH` or Debian's folders. `None` when there is none,
+/// or when the run was told so by an empty variable.
+pub fn program(var: &str, name: &str) -> Option<PathBuf> {
+    if let Some(told) = std::env::var_os(var) {
+        return Some(PathBuf::from(told)).filter(|path| !path.as_os_str().is_empty());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(["/usr/bin", "/usr/sbin"].map(PathBuf::from));
+    folders
+        .map(|folder| folder.join(name))
+        .find(|program| program.is_file())
+}
+
+/// [`program`] for a suite.
+///
+/// # Panics
+/// When there is none and nobody said that there is none: a suite that silently runs nothing would look green.
+pub fn program_or_told(var: &str, name: &str) -> Option<PathBuf> {
+    let found = program(var, name);
+    assert!(
+        found.is_some() || std::env::var_os(var).is_some(),
+        "no {name} in PATH; run `cargo xtask test`, which gets it"
+    );
+    found
+}
+
+/// A port on loopback that nobody listens on, as far as one can know.
+///
+/// # Errors
+/// There is none.
+pub fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// A server that a suite has started, killed when it is dropped.
+#[derive(Default)]
+pub struct Served(Option<Child>);
+
+impl Served {
+    /// Starts it, with nothing to read and nobody to hear it but on its standard error.
+    ///
+    /// # Errors
+    /// The program does not start.
+    pub fn start(&mut self, command: &mut Command) -> Result<()> {
+        self.0 = Some(command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()?);
+        Ok(())
+    }
+
+    /// SIGKILL: nothing is written down, and everybody is cut off.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.0.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Sends it a signal.
+    ///
+    /// # Errors
+    /// It does not run.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = self.0.as_ref().and_then(|child| Pid::from_raw(child.id() as i32));
+        Ok(kill_process(pid.context("it does not run")?, signal)?)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
 
 /// What a process has printed so far.
 #[derive(Clone, Default)]

@@ -1,19 +1,18 @@
 //! A PgBouncer of a test's own, in transaction mode before a PostgreSQL server.
 
-use std::{
-    net::TcpListener,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::{path::PathBuf, process::Command, time::Duration};
 
 use anyhow::{Context, Result};
-use rustix::process::{Pid, Signal, geteuid, kill_process};
+use rustix::process::{Signal, geteuid};
 use sqlx::{Connection, PgConnection, postgres::PgConnectOptions};
 
-use crate::bed::{Server, postgres_servers};
+use crate::{
+    bed::{Server, postgres_servers},
+    child::{self, Served, free_port, program_or_told},
+};
 
 const PROGRAM_VAR: &str = "ROWLOCK_TEST_PGBOUNCER";
+const NAME: &str = "pgbouncer";
 
 /// Whom the program becomes where it may not stay root.
 const NOBODY: &str = "nobody";
@@ -22,33 +21,13 @@ const NOBODY: &str = "nobody";
 pub struct Pooler {
     program: PathBuf,
     port: u16,
-    child: Option<Child>,
+    served: Served,
     folder: tempfile::TempDir,
 }
 
-/// The program named by `ROWLOCK_TEST_PGBOUNCER`, or the one in `PATH` or Debian's folder. `None` only when the run was
-/// told that there is none.
-///
-/// # Panics
-/// When the variable is not set and no program is found: a suite that silently runs nothing would look green.
+/// The program, for a suite; see [`program_or_told`].
 pub fn program() -> Option<PathBuf> {
-    let found = find();
-    assert!(
-        found.is_some() || std::env::var_os(PROGRAM_VAR).is_some(),
-        "no pgbouncer in PATH; run `cargo xtask test`, which gets it"
-    );
-    found
-}
-
-fn find() -> Option<PathBuf> {
-    if let Some(told) = std::env::var_os(PROGRAM_VAR) {
-        return Some(PathBuf::from(told)).filter(|path| !path.as_os_str().is_empty());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
-    folders
-        .map(|folder| folder.join("pgbouncer"))
-        .find(|program| program.is_file())
+    program_or_told(PROGRAM_VAR, NAME)
 }
 
 /// The PostgreSQL servers of this run, each to be reached through a pooler; none as [`program`] says.
@@ -71,14 +50,13 @@ impl Pooler {
     /// # Errors
     /// It does not start.
     pub async fn before(url: &str, servers: usize) -> Result<Option<Pooler>> {
-        let Some(program) = find() else { return Ok(None) };
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let port = listener.local_addr()?.port();
-        drop(listener);
+        let Some(program) = child::program(PROGRAM_VAR, NAME) else {
+            return Ok(None);
+        };
         let mut pooler = Pooler {
             program,
-            port,
-            child: None,
+            port: free_port()?,
+            served: Served::default(),
             folder: tempfile::tempdir()?,
         };
         pooler.configure(url, servers)?;
@@ -106,7 +84,7 @@ impl Pooler {
     /// It does not run.
     pub fn point_at(&self, url: &str, servers: usize) -> Result<()> {
         self.configure(url, servers)?;
-        self.signal(Signal::HUP)
+        self.served.signal(Signal::HUP)
     }
 
     /// Starts it on the same port.
@@ -121,15 +99,11 @@ impl Pooler {
             let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
             std::fs::set_permissions(self.folder.path(), open)?;
         }
-        let child = command
+        command
             .arg("-q")
             .arg(self.folder.path().join("pgbouncer.ini"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(std::fs::File::create(self.folder.path().join("log"))?)
-            .spawn();
-        self.child = Some(child.context("pgbouncer does not start")?);
-        Ok(())
+            .stderr(std::fs::File::create(self.folder.path().join("log"))?);
+        self.served.start(&mut command).context("pgbouncer does not start")
     }
 
     /// Starts it on the same port, and waits until it answers for this URL.
@@ -173,10 +147,7 @@ impl Pooler {
 
     /// SIGKILL: everybody is cut off, on both sides.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.served.kill();
     }
 
     /// Stops it in its tracks, connections open.
@@ -184,7 +155,7 @@ impl Pooler {
     /// # Errors
     /// It does not run.
     pub fn freeze(&self) -> Result<()> {
-        self.signal(Signal::STOP)
+        self.served.signal(Signal::STOP)
     }
 
     /// Lets it go on.
@@ -192,17 +163,6 @@ impl Pooler {
     /// # Errors
     /// It does not run.
     pub fn thaw(&self) -> Result<()> {
-        self.signal(Signal::CONT)
-    }
-
-    fn signal(&self, signal: Signal) -> Result<()> {
-        let pid = self.child.as_ref().and_then(|child| Pid::from_raw(child.id() as i32));
-        Ok(kill_process(pid.context("it does not run")?, signal)?)
-    }
-}
-
-impl Drop for Pooler {
-    fn drop(&mut self) {
-        self.kill();
+        self.served.signal(Signal::CONT)
     }
 }

@@ -1,60 +1,34 @@
 //! A redis-server of a test's own, on a free loopback port, that the test kills, freezes, flushes and starts again.
 
-use std::{
-    net::TcpListener,
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-    time::Duration,
-};
+use std::{path::PathBuf, process::Command, time::Duration};
 
 use redis::Client;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-use crate::bed::until;
+use crate::{
+    bed::until,
+    child::{Served, free_port, program_or_told},
+};
 
 /// Stopped by force when it is dropped.
 pub struct RedisServer {
     program: PathBuf,
     port: u16,
-    child: Option<Child>,
+    served: Served,
     // It keeps nothing, but wants a folder to be in.
     folder: tempfile::TempDir,
 }
 
-/// The program named by `ROWLOCK_TEST_REDIS_SERVER`, or the one in `PATH`. `None` only when the run was told that there is
-/// none.
-///
-/// # Panics
-/// When the variable is not set and no program is found: a suite that silently runs nothing would look green.
-pub fn program() -> Option<PathBuf> {
-    if let Some(told) = std::env::var_os("ROWLOCK_TEST_REDIS_SERVER") {
-        return Some(PathBuf::from(told)).filter(|path| !path.as_os_str().is_empty());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path)
-        .map(|folder| folder.join("redis-server"))
-        .find(|program| program.is_file());
-    assert!(
-        found.is_some(),
-        "no redis-server in PATH; run `cargo xtask test`, which gets it"
-    );
-    found
-}
-
 impl RedisServer {
-    /// Starts one and waits until it answers; `None` as [`program`] says.
+    /// Starts one and waits until it answers; `None` when the run was told that there is none.
     ///
     /// # Panics
     /// When it does not start.
     pub async fn start() -> Option<RedisServer> {
-        let program = program()?;
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("a bound listener").port();
-        drop(listener);
         let mut server = RedisServer {
-            program,
-            port,
-            child: None,
+            program: program_or_told("ROWLOCK_TEST_REDIS_SERVER", "redis-server")?,
+            port: free_port().expect("a free port"),
+            served: Served::default(),
             folder: tempfile::tempdir().expect("a temporary folder"),
         };
         server.again().await;
@@ -66,15 +40,13 @@ impl RedisServer {
     /// # Panics
     /// When it does not start.
     pub async fn again(&mut self) {
-        let child = Command::new(&self.program)
+        let mut command = Command::new(&self.program);
+        command
             .args(["--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--port"])
             .arg(self.port.to_string())
             .arg("--dir")
-            .arg(self.folder.path())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .spawn();
-        self.child = Some(child.expect("redis-server starts"));
+            .arg(self.folder.path());
+        self.served.start(&mut command).expect("redis-server starts");
         until("redis-server to answer", Duration::from_secs(20), || async {
             self.tell(&["PING"]).await.map(drop)
         })
@@ -99,30 +71,22 @@ impl RedisServer {
 
     /// SIGKILL: nothing is written down, and everybody is cut off.
     pub fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.served.kill();
     }
 
     /// Stops it in its tracks, connections open.
+    ///
+    /// # Panics
+    /// When it does not run.
     pub fn freeze(&self) {
-        self.signal(Signal::STOP);
+        self.served.signal(Signal::STOP).expect("it can be told");
     }
 
     /// Lets it go on, and do what it was asked for meanwhile.
+    ///
+    /// # Panics
+    /// When it does not run.
     pub fn thaw(&self) {
-        self.signal(Signal::CONT);
-    }
-
-    fn signal(&self, signal: Signal) {
-        let pid = self.child.as_ref().and_then(|child| Pid::from_raw(child.id() as i32));
-        kill_process(pid.expect("it runs"), signal).expect("it can be told");
-    }
-}
-
-impl Drop for RedisServer {
-    fn drop(&mut self) {
-        self.kill();
+        self.served.signal(Signal::CONT).expect("it can be told");
     }
 }

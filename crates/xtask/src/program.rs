@@ -9,12 +9,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
-/// A program, which is also the name of Debian's package.
+/// A program.
 #[derive(Debug)]
 pub(crate) struct Program {
-    /// Its file.
+    /// Its file, and Debian's package.
     pub(crate) name: &'static str,
-    package: &'static str,
     /// Where the tests read its path from; empty when there is none.
     pub(crate) var: &'static str,
     /// Set to `off`, the search finds nothing and installs nothing.
@@ -24,7 +23,6 @@ pub(crate) struct Program {
 /// For the pre-filter.
 pub(crate) const REDIS: Program = Program {
     name: "redis-server",
-    package: "redis-server",
     var: "ROWLOCK_TEST_REDIS_SERVER",
     search_var: "ROWLOCK_XTASK_REDIS_SEARCH",
 };
@@ -32,7 +30,6 @@ pub(crate) const REDIS: Program = Program {
 /// A pooler before PostgreSQL.
 pub(crate) const PGBOUNCER: Program = Program {
     name: "pgbouncer",
-    package: "pgbouncer",
     var: "ROWLOCK_TEST_PGBOUNCER",
     search_var: "ROWLOCK_XTASK_PGBOUNCER_SEARCH",
 };
@@ -63,12 +60,7 @@ impl Program {
             bail!("no {} found, and only root can install it", self.name);
         }
         self.install()?;
-        let missing = || {
-            format!(
-                "the package {} is installed, and still there is no {}",
-                self.package, self.name
-            )
-        };
+        let missing = || format!("the package {0} is installed, and still there is no {0}", self.name);
         self.find().with_context(missing)
     }
 
@@ -85,8 +77,8 @@ impl Program {
     /// during the install forbids it.
     fn install(&self) -> Result<()> {
         crate::note(&format!(
-            "no {} found: installing Debian's package {} with apt-get",
-            self.name, self.package
+            "no {0} found: installing Debian's package {0} with apt-get",
+            self.name
         ));
         let forbid = !Path::new(POLICY).exists();
         if forbid {
@@ -94,7 +86,7 @@ impl Program {
                 .and_then(|()| std::fs::set_permissions(POLICY, Permissions::from_mode(0o755)))
                 .with_context(|| format!("could not write {POLICY}"))?;
         }
-        let result = crate::apt::install(self.package).with_context(|| format!("could not install {}", self.package));
+        let result = crate::apt::install(self.name).with_context(|| format!("could not install {}", self.name));
         if forbid {
             // Left behind it would keep every later install from starting what it installs.
             let _ = std::fs::remove_file(POLICY);

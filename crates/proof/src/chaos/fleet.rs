@@ -193,6 +193,14 @@ impl Fleet {
         self.draw(random, |seat| matches!(seat.orders.role, Role::Work { .. }))
     }
 
+    /// A living worker whose time to stop is like this.
+    pub fn any_with_grace(&mut self, random: &mut fastrand::Rng, fits: impl Fn(Duration) -> bool) -> Option<usize> {
+        self.draw(random, |seat| match seat.orders.role {
+            Role::Work { grace_ms, .. } => fits(Duration::from_millis(grace_ms)),
+            Role::Produce { .. } | Role::Migrate => false,
+        })
+    }
+
     /// A living producer.
     pub fn any_producer(&mut self, random: &mut fastrand::Rng) -> Option<usize> {
         self.draw(random, |seat| matches!(seat.orders.role, Role::Produce { .. }))
@@ -264,18 +272,6 @@ impl Fleet {
         let rower = &mut self.rowers[at];
         rower.noted = true;
         Ok((rower.name.clone(), rower.kill()?))
-    }
-
-    /// Stops one in its tracks, or lets it go on.
-    ///
-    /// # Errors
-    /// The system refused.
-    pub fn hold(&mut self, at: usize, still: bool) -> Result<()> {
-        let rower = &mut self.rowers[at];
-        match still {
-            true => rower.freeze().map(drop),
-            false => rower.thaw(now_ms()),
-        }
     }
 
     /// Waits until nobody is left of those whom this picks, after telling them to stop.

@@ -224,6 +224,13 @@ impl Ground {
         }
     }
 
+    /// Whether one of these is wanted and has not come yet.
+    pub fn lacks(&self, kinds: &[&str]) -> bool {
+        let record = self.record();
+        let mut open = record.wanted.iter().filter(|kind| !record.counts.contains_key(*kind));
+        open.any(|kind| kinds.contains(&kind.as_str()))
+    }
+
     /// The database was disturbed from then to now; nothing is measured until that is over.
     pub fn disturbed(&self, since: i64) {
         self.record().outages.push((since, now_ms() + AFTERMATH_MS));

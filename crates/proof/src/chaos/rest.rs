@@ -85,13 +85,13 @@ async fn one_dies(ground: &Ground, fleet: &mut Fleet) -> Result<()> {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        fleet.hold(at, true)?;
+        let since = fleet.rower(at).freeze()?;
         if base.number(&holds).await? > 0 {
             let (name, at) = fleet.vacate(at)?;
             ground.record().deaths.push((name, at));
             return Ok(());
         }
-        fleet.hold(at, false)?;
+        fleet.rower(at).thaw(since)?;
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     Ok(())

@@ -77,6 +77,9 @@ pub struct Plan {
     pub patience: Duration,
 }
 
+/// How long a run goes on when its time is over and a kind of fault has not come yet.
+const PATIENCE: Duration = Duration::from_secs(30);
+
 /// Counted for each worker that did something that way.
 const THROUGH_A_POOLER: &str = "worker behind a pooler";
 
@@ -204,15 +207,23 @@ fn till(plan: &Plan, honours_keys: bool) -> Result<Till> {
     Till::start(&program.to_string_lossy(), &rules)
 }
 
-fn wanted(plan: &Plan, bare: &Bare) -> Vec<String> {
-    let mut wanted: Vec<&str> = Vec::new();
-    let postgres = plan.database == Kind::Postgres;
+/// What the lanes deal one by one, and count at once.
+fn dealt(plan: &Plan) -> Vec<&'static str> {
+    let mut kinds = Vec::new();
     if plan.lanes.process {
-        wanted.extend(process::KINDS);
+        kinds.extend(process::KINDS);
     }
-    if plan.lanes.database {
-        wanted.extend(if postgres { &server::KINDS[..] } else { &file::KINDS[..] });
+    match (plan.lanes.database, plan.database) {
+        (true, Kind::Postgres) => kinds.extend(server::KINDS),
+        (true, Kind::Sqlite) => kinds.extend(file::KINDS),
+        (false, _) => {}
     }
+    kinds
+}
+
+fn wanted(plan: &Plan, bare: &Bare) -> Vec<String> {
+    let mut wanted = dealt(plan);
+    let postgres = plan.database == Kind::Postgres;
     if plan.lanes.wire && postgres {
         wanted.extend(wire::kinds());
     }
@@ -301,16 +312,18 @@ fn seats(plan: &Plan, bare: &Bare, tills: &[Till; 2]) -> Result<Vec<Seat>> {
     Ok(seats)
 }
 
-/// The lanes run side by side until the time is over; somebody minds the processes meanwhile.
+/// The lanes run side by side until the time is over and every kind has come; somebody minds the processes meanwhile.
 async fn disturb(plan: &Plan, ground: &Ground) -> Result<()> {
     let postgres = plan.database == Kind::Postgres;
     let lanes = plan.lanes;
     // Long enough for somebody else to be in the middle of the job.
     let longest = if plan.slow { 4.0 } else { 2.3 };
     let seed = |no: u64| plan.seed.wrapping_mul(31).wrapping_add(no);
+    let dealt = dealt(plan);
     let minding = async {
         let started = Instant::now();
-        while started.elapsed() < plan.lasts {
+        let enough = |spent: Duration| spent >= plan.lasts && (spent >= plan.lasts + PATIENCE || !ground.lacks(&dealt));
+        while !enough(started.elapsed()) {
             ground.fleet.lock().await.mind()?;
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

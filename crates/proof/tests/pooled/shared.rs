@@ -5,7 +5,7 @@ use std::{future::pending, sync::Arc, time::Duration};
 use proof::{bed::Database, cluster::Cluster, pooler::Pooler};
 use rowlock::{Completed, Ended, Job, State};
 use serde::{Deserialize, Serialize};
-use sqlx::Connection;
+use sqlx::{Connection, postgres::PgListener};
 use tokio::sync::Notify;
 
 use crate::{
@@ -152,6 +152,16 @@ async fn a_list_of_hosts_and_transactions_that_read_go_together(bed: &Bed) {
     assert_eq!(bed.ends(id).await, [Ended::Done]);
 }
 
+/// Nobody listens through a pooler, but those who are connected directly hear what is enqueued through one.
+async fn a_wake_sent_through_a_pooler_is_heard_by_those_who_listen(bed: &Bed) {
+    let mut listener = PgListener::connect(&bed.database.url).await.unwrap();
+    listener.listen("rowlock_wake").await.unwrap();
+    let _ = bed.note("x").await;
+    let heard = tokio::time::timeout(Duration::from_secs(10), listener.recv()).await;
+    let queue_no = bed.count("select queue_no from rowlock.ready").await;
+    assert_eq!(heard.unwrap().unwrap().payload(), queue_no.to_string());
+}
+
 /// Its clients are cut off, and so are the servers; nobody has to start the worker again.
 async fn a_worker_outlives_its_pooler(mut database: Database) {
     let rowlock = Rowlock::open(&database.queue_url).unwrap();
@@ -232,5 +242,6 @@ mod tests {
         cutting_a_handler_off_ends_nobody_elses_transaction,
         a_url_that_does_not_name_its_pooler_is_told_what_to_add,
         a_list_of_hosts_and_transactions_that_read_go_together,
+        a_wake_sent_through_a_pooler_is_heard_by_those_who_listen,
     );
 }

@@ -40,8 +40,8 @@ use sqlx_core::transaction::TransactionManager;
 use tokio::sync::{Semaphore, mpsc::UnboundedSender};
 
 use self::{
-    conns::{Conns, Lent, Settings, timed_out},
-    recover::Cut,
+    conns::{Conns, Lent, Setup, timed_out},
+    recover::Terminated,
     sql::Sql,
 };
 pub use self::{
@@ -113,9 +113,9 @@ impl PgStore {
             timing,
             handlers_max,
             clock,
-            engine: Conns::new(&hosts, "rowlock engine", engine_settings(timing), ENGINE_CONNECTIONS),
+            engine: Conns::new(&hosts, "rowlock engine", engine_setup(timing), ENGINE_CONNECTIONS),
             keyed: Semaphore::new(KEYED_CONNECTIONS),
-            handlers: Conns::new(&hosts, HANDLER_NAME, handler_settings(timing), handlers_max.max(1)),
+            handlers: Conns::new(&hosts, HANDLER_NAME, handler_setup(timing), handlers_max.max(1)),
             heard: Arc::default(),
             wakes: OnceLock::new(),
             hosts,
@@ -162,13 +162,13 @@ const BY_KEY: &str = "set local plan_cache_mode = force_custom_plan; set local e
                       set local enable_hashjoin = off; set local enable_mergejoin = off";
 
 /// No planner settings here: these connections are the user's to query with.
-fn handler_settings(timing: Timing) -> Settings {
-    Settings::default().with("tcp_user_timeout", timing.lock.as_millis())
+fn handler_setup(timing: Timing) -> Setup {
+    Setup::default().with("tcp_user_timeout", timing.lock.as_millis())
 }
 
-fn engine_settings(timing: Timing) -> Settings {
+fn engine_setup(timing: Timing) -> Setup {
     let ms = timing.lock.as_millis();
-    Settings::default()
+    Setup::default()
         .with("lock_timeout", ms)
         .with("idle_in_transaction_session_timeout", ms)
         .with("tcp_user_timeout", ms)
@@ -193,9 +193,9 @@ impl Store for PgStore {
             timing: inner.timing,
             handlers_max: inner.handlers_max,
             clock: inner.clock.clone(),
-            engine: Conns::new(&inner.hosts, "rowlock watch", engine_settings(inner.timing), 2),
+            engine: Conns::new(&inner.hosts, "rowlock watch", engine_setup(inner.timing), 2),
             keyed: Semaphore::new(1),
-            handlers: Conns::new(&inner.hosts, "rowlock watch", Settings::default(), 1),
+            handlers: Conns::new(&inner.hosts, "rowlock watch", Setup::default(), 1),
             heard: inner.heard.clone(),
             wakes: OnceLock::new(),
         };
@@ -295,7 +295,10 @@ impl Store for PgStore {
 
     fn cut(&self, holder: i64) -> Fut<'_, bool> {
         self.bounded("cut", async move {
-            Ok(matches!(recover::terminate(&self.0, holder).await?, Cut::Outside))
+            Ok(matches!(
+                recover::terminate(&self.0, holder).await?,
+                Terminated::Outside
+            ))
         })
     }
 
@@ -303,7 +306,7 @@ impl Store for PgStore {
         self.bounded("end a connection", async move {
             let cut = recover::terminate(&self.0, holder).await?;
             // Behind a pooler, what is outside a transaction is nobody's.
-            Ok(matches!(cut, Cut::Gone) || (matches!(cut, Cut::Outside) && !self.0.named()))
+            Ok(matches!(cut, Terminated::Gone) || (matches!(cut, Terminated::Outside) && !self.0.named()))
         })
     }
 

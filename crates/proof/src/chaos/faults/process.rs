@@ -33,12 +33,16 @@ pub const POINTS: [&str; 15] = [
 /// How long a process may take to get to its point. Some are passed seldom.
 const POINT_LIMIT: Duration = Duration::from_secs(6);
 
+/// From here on a worker has the time to finish what it has begun.
+const LONG_GRACE: Duration = Duration::from_secs(2);
+
 #[derive(Clone, Copy)]
 enum Card {
     Kill,
     KillAtPoint,
     KillProducer,
-    Stop,
+    StopShort,
+    StopLong,
 }
 
 /// The kinds that this lane deals.
@@ -61,7 +65,8 @@ pub async fn lane(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
         (Card::Kill, 4),
         (Card::KillAtPoint, 4),
         (Card::KillProducer, 1),
-        (Card::Stop, 2),
+        (Card::StopShort, 1),
+        (Card::StopLong, 1),
     ]);
     let mut points = Deck::new(&POINTS.map(|point| (point, 1)));
     while ground.pause(gap.mul_f64(0.5 + random.f64())).await {
@@ -69,7 +74,8 @@ pub async fn lane(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
             Some(Card::Kill) => kill(ground, &mut random).await?,
             Some(Card::KillAtPoint) => kill_at_point(ground, &mut random, &mut points).await?,
             Some(Card::KillProducer) => kill_producer(ground, &mut random).await?,
-            Some(Card::Stop) => stop(ground, &mut random).await?,
+            Some(Card::StopShort) => stop(ground, &mut random, false).await?,
+            Some(Card::StopLong) => stop(ground, &mut random, true).await?,
             None => break,
         }
     }
@@ -161,10 +167,10 @@ async fn freeze(ground: &Ground, random: &mut fastrand::Rng, longest: f64) -> Re
     Ok(())
 }
 
-async fn stop(ground: &Ground, random: &mut fastrand::Rng) -> Result<()> {
+async fn stop(ground: &Ground, random: &mut fastrand::Rng, long: bool) -> Result<()> {
     let (at, grace, direct) = {
         let mut fleet = ground.fleet.lock().await;
-        let Some(at) = fleet.any_worker(random) else {
+        let Some(at) = fleet.any_with_grace(random, |grace| (grace >= LONG_GRACE) == long) else {
             return Ok(());
         };
         fleet.rower(at).terminate()?;
@@ -172,7 +178,6 @@ async fn stop(ground: &Ground, random: &mut fastrand::Rng) -> Result<()> {
         (at, grace, url == ground.url)
     };
     let (since, started) = (now_ms(), Instant::now());
-    let long = grace >= Duration::from_secs(2);
     ground.count(if long { "stop, long grace" } else { "stop, short grace" }, 1);
     let limit = grace + Duration::from_secs(30);
     while started.elapsed() < limit && !ground.fleet.lock().await.rower(at).is_gone() {

@@ -25,7 +25,7 @@ pub struct Conns {
     hosts: Arc<Hosts>,
     /// What the server's list of connections calls them.
     name: &'static str,
-    settings: Settings,
+    setup: Setup,
     idle: Mutex<Vec<Conn>>,
     permits: Arc<Semaphore>,
     /// How many wait for a place.
@@ -51,19 +51,17 @@ impl Drop for Waiting<'_> {
 struct Conn {
     pg: PgConnection,
     server: Server,
-    /// Its latest transaction's, behind a pooler.
-    number: Option<i32>,
 }
 
 /// What a set's connections have set, beside what the server gives them.
 #[derive(Clone, Default)]
-pub struct Settings(Vec<(&'static str, String)>);
+pub struct Setup(Vec<(&'static str, String)>);
 
 /// A role may default to a stricter level, under which two statements of one transaction would share a snapshot.
 const ISOLATION: &str = "set session characteristics as transaction isolation level read committed";
 
-impl Settings {
-    pub fn with(mut self, name: &'static str, value: impl ToString) -> Settings {
+impl Setup {
+    pub fn with(mut self, name: &'static str, value: impl ToString) -> Setup {
         self.0.push((name, value.to_string()));
         self
     }
@@ -80,11 +78,11 @@ impl Settings {
 }
 
 impl Conns {
-    pub fn new(hosts: &Arc<Hosts>, name: &'static str, settings: Settings, max: usize) -> Arc<Conns> {
+    pub fn new(hosts: &Arc<Hosts>, name: &'static str, setup: Setup, max: usize) -> Arc<Conns> {
         let set = Arc::new(Conns {
             hosts: hosts.clone(),
             name,
-            settings,
+            setup,
             idle: Mutex::new(Vec::new()),
             permits: Arc::new(Semaphore::new(max)),
             waiting: AtomicUsize::new(0),
@@ -173,15 +171,11 @@ impl Conns {
             let opened = PgConnection::connect_with(&options).await;
             let mut pg = opened.map_err(pooler::explained)?;
             if self.hosts.pooler.is_none() {
-                let setup = sqlx::raw_sql(AssertSqlSafe(self.settings.for_session()));
-                setup.execute(&mut pg).await?;
+                let set = sqlx::raw_sql(AssertSqlSafe(self.setup.for_session()));
+                set.execute(&mut pg).await?;
             }
             let server = self.hosts.check(&mut pg, &options).await?;
-            Ok(Conn {
-                pg,
-                server,
-                number: None,
-            })
+            Ok(Conn { pg, server })
         };
         self.hosts.find(open).await
     }
@@ -230,12 +224,11 @@ impl Lent {
         let Some(pooler) = &home.hosts.pooler else {
             return Pm::begin(self.pg(), Some(AssertSqlSafe(text.to_owned()).into_sql_str())).await;
         };
-        let text = Pooler::begin(text, &home.settings.for_transaction());
+        let text = Pooler::begin(text, &home.setup.for_transaction());
         Pm::begin(self.pg(), Some(AssertSqlSafe(text).into_sql_str())).await?;
         let name = (home.name == HANDLER_NAME).then(|| pooler.name(HANDLER_NAME));
         let before = self.conn.server;
-        let (server, number) = home.hosts.check_again(self.pg(), before, name).await?;
-        (self.conn.server, self.conn.number) = (server, Some(number));
+        self.conn.server = home.hosts.check_again(self.pg(), before, name).await?;
         Ok(())
     }
 
@@ -255,13 +248,9 @@ impl Lent {
         Ok(())
     }
 
-    /// Its backend, and on whose timeline: process ids of two servers say nothing about each other. Behind a pooler, where
-    /// a backend serves many, its transaction.
+    /// Its backend, or its transaction, and on whose timeline: numbers of two servers say nothing about each other.
     pub fn holder(&self) -> i64 {
-        holder(
-            self.conn.server.timeline,
-            self.conn.number.unwrap_or(self.conn.server.pid),
-        )
+        holder(self.conn.server.timeline, self.conn.server.number)
     }
 
     pub fn timeline(&self) -> u32 {

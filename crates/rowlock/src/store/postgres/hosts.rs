@@ -72,7 +72,8 @@ struct Met {
 /// What a connection is to.
 #[derive(Clone, Copy)]
 pub struct Server {
-    pub pid: i32,
+    /// The process at the other end; behind a pooler, where that serves many, the transaction.
+    pub number: i32,
     pub timeline: u32,
     pub generation: u64,
     /// Whether it says on which timeline it is.
@@ -137,12 +138,12 @@ impl Hosts {
     /// Refuses a server that takes no writes; `options` are those it was reached with.
     pub async fn check(&self, pg: &mut PgConnection, options: &PgConnectOptions) -> sqlx::Result<Server> {
         let row = sqlx::raw_sql(WRITABLE).fetch_one(&mut *pg).await?;
-        let pid = self.writable(&row)?;
+        let number = self.writable(&row)?;
         let told = timeline(pg).await?;
         let tells = told.is_some();
         let (timeline, generation) = self.meet(told.unwrap_or_else(|| name(options)));
         Ok(Server {
-            pid,
+            number,
             timeline,
             generation,
             tells,
@@ -156,7 +157,7 @@ impl Hosts {
         pg: &mut PgConnection,
         before: Server,
         name: Option<String>,
-    ) -> sqlx::Result<(Server, i32)> {
+    ) -> sqlx::Result<Server> {
         // Where it does not tell everybody, asking would end the transaction.
         let timeline = if before.tells { TIMELINE } else { "null" };
         let number = name.map(|name| {
@@ -174,13 +175,12 @@ impl Hosts {
         // Numbers come back after four thousand million others.
         let number: Option<&str> = row.try_get(4)?;
         let number = number.and_then(|number| number.parse::<u64>().ok());
-        let server = Server {
-            pid,
+        Ok(Server {
+            number: number.map_or(pid, |number| number as u32 as i32),
             timeline,
             generation,
             tells: before.tells,
-        };
-        Ok((server, number.map_or(pid, |number| number as u32 as i32)))
+        })
     }
 
     /// The process at the other end, if it takes writes.

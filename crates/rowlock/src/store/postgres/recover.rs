@@ -163,8 +163,8 @@ pub async fn alone_due(inner: &Inner, probes: &[Probe], longer_than: Duration) -
     Ok(due)
 }
 
-/// What became of a handler's connection.
-pub enum Cut {
+/// Where a handler's connection was when it was ended.
+pub enum Terminated {
     /// It was in its transaction, which is over now.
     Inside,
     /// It was outside any: somebody has ended it by hand.
@@ -174,22 +174,22 @@ pub enum Cut {
 }
 
 /// Ends it. What was sent to a server that has been left is nothing to the one that took over.
-pub async fn terminate(inner: &Inner, holder: i64) -> Result<Cut> {
+pub async fn terminate(inner: &Inner, holder: i64) -> Result<Terminated> {
     let mut lent = inner.engine.acquire().await.doing("cut")?;
     let (timeline, number) = backend(holder);
-    let mut cut = Cut::Gone;
+    let mut was = Terminated::Gone;
     if timeline == lent.timeline() {
-        cut = match &inner.hosts.pooler {
+        was = match &inner.hosts.pooler {
             None => end(inner, lent.pg(), Some(number), HANDLER_NAME).await?,
             // While it lasts; then its connection is somebody else's.
             Some(pooler) => match transaction(inner, lent.pg(), number).await? {
-                None => Cut::Gone,
+                None => Terminated::Gone,
                 Some((no, _)) => {
                     let name = format!("{}{no}", pooler.name(HANDLER_NAME));
                     let cut = end(inner, lent.pg(), None, &name).await?;
                     // Asked when it is over: before, it may have been about to commit.
                     match (&cut, transaction(inner, lent.pg(), number).await?) {
-                        (Cut::Gone, Some((_, true))) => Cut::Outside,
+                        (Terminated::Gone, Some((_, true))) => Terminated::Outside,
                         _ => cut,
                     }
                 }
@@ -197,7 +197,7 @@ pub async fn terminate(inner: &Inner, holder: i64) -> Result<Cut> {
         };
     }
     lent.end("cut").await?;
-    Ok(cut)
+    Ok(was)
 }
 
 /// The number in full of a transaction behind a pooler, and whether it has been committed.
@@ -209,19 +209,19 @@ async fn transaction(inner: &Inner, pg: &mut PgConnection, number: i32) -> Resul
         .doing("cut")
 }
 
-async fn end(inner: &Inner, pg: &mut PgConnection, pid: Option<i32>, name: &str) -> Result<Cut> {
+async fn end(inner: &Inner, pg: &mut PgConnection, pid: Option<i32>, name: &str) -> Result<Terminated> {
     let found = sqlx::query(inner.sql.terminate.clone())
         .bind(pid)
         .bind(name)
         .fetch_optional(pg)
         .await
         .doing("cut")?;
-    let Some(row) = found else { return Ok(Cut::Gone) };
+    let Some(row) = found else { return Ok(Terminated::Gone) };
     let outside: Option<bool> = row.try_get("outside").doing("cut")?;
     Ok(if outside == Some(true) {
-        Cut::Outside
+        Terminated::Outside
     } else {
-        Cut::Inside
+        Terminated::Inside
     })
 }
 

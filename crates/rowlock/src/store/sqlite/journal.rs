@@ -3,7 +3,7 @@
 
 use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
 
-use super::{SqliteStore, micros, rows, sql};
+use super::{SqliteStore, micros, rows, setting, sql};
 use crate::{
     effect::{Begun, CallEnd, EffectFilter, EffectState, EffectView, Intent, Known, Noted, Resolution},
     key::Fingerprint,
@@ -163,12 +163,7 @@ async fn resolve(
         .fetch_optional(&mut *db)
         .await?;
     let Some((job, name)) = resolved else { return Ok(None) };
-    sqlx::query(sql::EFFECT_NOTE)
-        .bind(now)
-        .bind(actor)
-        .bind(job)
-        .bind(format!("effect {no} \"{name}\" is {state}"))
-        .execute(db)
-        .await?;
+    let detail = format!("effect {no} \"{name}\" is {state}");
+    setting::audit(db, now, (actor, "resolve effect"), job, Some(&detail)).await?;
     Ok(Some(job))
 }

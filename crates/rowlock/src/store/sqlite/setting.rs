@@ -21,16 +21,9 @@ impl Settings for SqliteStore {
         let input = (name.to_owned(), percent.to_string(), actor.to_owned());
         Box::pin(self.write("set rollout", input, |db, now, (name, percent, actor)| {
             Box::pin(async move {
-                for text in [sql::SET_ROLLOUT, sql::ROLLOUT_AUDIT] {
-                    sqlx::query(text)
-                        .bind(name)
-                        .bind(percent)
-                        .bind(actor)
-                        .bind(now)
-                        .execute(&mut *db)
-                        .await?;
-                }
-                Ok(())
+                let set = sqlx::query(sql::SET_ROLLOUT).bind(name).bind(percent);
+                set.bind(actor).bind(now).execute(&mut *db).await?;
+                audit(db, now, (actor, "rollout"), 0, Some(&format!("{name} {percent}"))).await
             })
         }))
     }
@@ -40,26 +33,34 @@ impl Settings for SqliteStore {
     }
 
     fn set_pause<'a>(&'a self, target: &'a Target, paused: bool, actor: &'a str) -> Fut<'a, bool> {
-        let (doing, text) = match paused {
-            true => ("pause", sql::PAUSE),
-            false => ("resume", sql::RESUME),
-        };
-        let input = (target.key(), actor.to_owned(), doing, text);
-        Box::pin(self.write(doing, input, |db, now, (key, actor, doing, text)| {
+        let doing = if paused { "pause" } else { "resume" };
+        let input = (target.key(), actor.to_owned(), paused);
+        Box::pin(self.write(doing, input, |db, now, (key, actor, paused)| {
             Box::pin(async move {
-                let mut set = sqlx::query(*text).bind(key);
-                if *doing == "pause" {
-                    set = set.bind(actor).bind(now);
-                }
+                let (verb, set) = match paused {
+                    true => ("pause", sqlx::query(sql::PAUSE).bind(key).bind(actor).bind(now)),
+                    false => ("resume", sqlx::query(sql::RESUME).bind(key)),
+                };
                 let changed = set.execute(&mut *db).await?.rows_affected() > 0;
                 if changed {
-                    let note = sqlx::query(sql::SETTING_AUDIT).bind(key).bind(actor);
-                    note.bind(*doing).bind(now).execute(db).await?;
+                    audit(db, now, (actor, verb), 0, Some(key)).await?;
                 }
                 Ok(changed)
             })
         }))
     }
+}
+
+/// Notes what somebody did, to which job if it was one.
+pub async fn audit(
+    db: &mut SqliteConnection,
+    now: i64,
+    (actor, verb): (&str, &str),
+    id: i64,
+    detail: Option<&str>,
+) -> sqlx::Result<()> {
+    let note = sqlx::query(sql::AUDIT).bind(now).bind(actor).bind(verb);
+    note.bind(id).bind(detail).execute(db).await.map(drop)
 }
 
 async fn pauses(db: &mut SqliteConnection) -> sqlx::Result<Vec<PauseView>> {

@@ -4,7 +4,7 @@ use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
     rows::{self, ProbeRow},
-    sql,
+    setting, sql,
 };
 use crate::{
     case::CaseView,
@@ -79,13 +79,7 @@ pub async fn reopen(db: &mut SqliteConnection, now: i64, id: i64, actor: &str) -
         }
     }
     if queue_no.is_some() {
-        sqlx::query(sql::AUDIT)
-            .bind(now)
-            .bind(actor)
-            .bind("reopen")
-            .bind(id)
-            .execute(&mut *db)
-            .await?;
+        setting::audit(db, now, (actor, "reopen"), id, None).await?;
         sqlx::query(sql::REOPEN).bind(id).execute(&mut *db).await?;
     }
     Ok(queue_no)
