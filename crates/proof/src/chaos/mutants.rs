@@ -94,7 +94,7 @@ pub const MUTANTS: [Mutant; 17] = [
         statements: &[(
             statement!("expire"),
             &[
-                ("select l.id\n", "select l.*, (select pg_sleep(0.4))\n"),
+                ("select l.id\n", "select l.*, (select pg_sleep(1.5))\n"),
                 ("  for update of l skip locked\n", ""),
                 (
                     "select queue_no, kind_no, true, priority, now, id, epoch, attempt, attempts_max\n  from gone where",
