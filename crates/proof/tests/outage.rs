@@ -150,9 +150,10 @@ async fn a_worker_that_starts_before_its_server_waits_for_it() -> Result<()> {
     let ids = scene.enqueue_all(vec![Plain {}; 5]).await?;
     cluster.crash()?;
     let mut victim = scene.victim(&scene.orders(), None)?;
-    until("a worker to have asked in vain for a while", PATIENCE, || {
+    // For longer than PgBouncer refuses everybody after a login that failed, unless told otherwise.
+    until("a worker to have asked in vain for 15 s", PATIENCE, || {
         let asked = victim.logged("failed at the start; trying again");
-        std::future::ready((asked >= 8 || victim.has_ended()).then_some(()))
+        std::future::ready((asked >= 22 || victim.has_ended()).then_some(()))
     })
     .await;
     ensure!(!victim.has_ended(), "it gave up:\n{}", victim.tail());

@@ -40,7 +40,7 @@ use crate::{
 const CONNECTIONS_MAX: usize = 20;
 
 /// How long a worker waits at its start for a database that does not answer or is not ready.
-const START_PATIENCE: Duration = Duration::from_secs(15);
+const START_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A worker process in the making: queues, handlers, state, timing. `run_until` runs it.
 pub struct Worker<A, DB: Backend> {
