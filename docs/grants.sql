@@ -53,6 +53,9 @@ grant select, insert, update (state, policy, fingerprint, tries, doubt, epoch, w
 grant select, insert, delete, update (since) on rowlock.waiting to rowlock_worker;
 grant select, insert on rowlock.completion to rowlock_worker;
 grant select, insert, delete, update (id, epoch, worker, taken_at) on rowlock.body_lock to rowlock_worker;
+-- Breakers: it makes those that its kinds are bound to, moves them, and notes the changes and the probes.
+grant select, insert, update on rowlock.breaker to rowlock_worker;
+grant select, insert, delete on rowlock.breaker_log, rowlock.probe to rowlock_worker;
 -- Its upkeep removes what is over.
 grant delete on rowlock.effect, rowlock.completion, rowlock.ledger to rowlock_worker;
 grant execute on function rowlock.make_partitions(int, bigint), rowlock.drop_history(timestamptz) to rowlock_worker;
@@ -66,6 +69,11 @@ grant select on rowlock.jobs, rowlock.job, rowlock.ready, rowlock.lease, rowlock
 grant update (state, doubt, reply, ended_at, resolved_by) on rowlock.effect to rowlock_operator;
 grant delete on rowlock.case_file, rowlock.waiting to rowlock_operator;
 grant insert on rowlock.ready, rowlock.audit, rowlock.waiting, rowlock.completion to rowlock_operator;
+-- Opens and closes breakers by hand.
+grant select on rowlock.breaker, rowlock.breaker_log, rowlock.probe to rowlock_operator;
+grant update (state, forced, failures, trips, open_until, version, changed_at, changed_by, reason) on rowlock.breaker
+  to rowlock_operator;
+grant insert on rowlock.breaker_log to rowlock_operator;
 
 -- Guards with a version counter and rollout gates, in application code and in handlers; only operators turn a gate, and
 -- pause and resume.

@@ -109,6 +109,18 @@ fn a_body_lock_lets_in_as_many_as_it_has_slots() {
 }
 
 #[test]
+fn a_breaker_saves_calls_to_what_is_down() {
+    expect(
+        "breaker",
+        &[
+            "till is open",
+            "till is closed",
+            "6 orders charged; 2 calls were made in vain",
+        ],
+    );
+}
+
+#[test]
 fn hooks_tell_of_what_was_committed_and_of_nothing_else() {
     expect(
         "after_commit",

@@ -23,6 +23,7 @@ macro_rules! races {
 mod races {
     mod batch;
     mod body_lock;
+    mod breaker;
     mod claim;
     mod commit;
     mod effect;

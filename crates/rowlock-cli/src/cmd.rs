@@ -1,5 +1,6 @@
 //! The commands, and where they act.
 
+pub(crate) mod breaker;
 pub(crate) mod cases;
 pub(crate) mod complete;
 pub(crate) mod demo;
@@ -86,6 +87,8 @@ pub(crate) enum Command {
     Pause(pause::Args),
     /// Lets a paused queue or kind go on
     Resume(pause::Args),
+    /// Shows the breakers, how one came where it stands, and moves one by hand
+    Breaker(breaker::Args),
     /// Completes a name that jobs wait for, such as an approval
     Complete(complete::Args),
     /// Enqueues a job by its kind and JSON payload

@@ -72,6 +72,7 @@ async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
         Command::Effects(args) => cmd::effects::run(&place, args).await?,
         Command::Effect(args) => cmd::effect::run(&place, args).await?,
         Command::Rollout(args) => cmd::rollout::run(&place, args).await?,
+        Command::Breaker(args) => cmd::breaker::run(&place, args).await?,
         Command::Pause(args) => cmd::pause::run(&place, args, true).await?,
         Command::Resume(args) => cmd::pause::run(&place, args, false).await?,
         Command::Complete(args) => cmd::complete::run(&place, args).await?,

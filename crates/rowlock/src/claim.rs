@@ -14,10 +14,11 @@ use std::{
 };
 
 use crate::{
+    breaker::Known,
     job::{kind_no, queue_no},
     lease::{Claimed, WorkerId},
     pause::Pauses,
-    store::{ClaimAsk, Cursor, Probe},
+    store::{ClaimAsk, Cursor, Stretch},
 };
 
 /// How far behind the cursor a near sweep starts, and how often one is made.
@@ -44,6 +45,8 @@ struct Lane {
     kind_no: i64,
     priority: i16,
     cursor: Cursor,
+    /// The dependencies of its kind.
+    bound: Arc<[String]>,
     /// The claim that last found something here.
     found: u64,
 }
@@ -60,6 +63,7 @@ pub(crate) struct Planner {
     bytes: f64,
     /// What is left alone meanwhile.
     pauses: Arc<Pauses>,
+    breakers: Known,
 }
 
 impl Planner {
@@ -76,6 +80,7 @@ impl Planner {
                             kind_no: kind_no(kind, version),
                             priority,
                             cursor: Cursor::START,
+                            bound: Arc::default(),
                             found: 0,
                         });
                     }
@@ -96,7 +101,17 @@ impl Planner {
             full_cost: Duration::ZERO,
             bytes: 0.0,
             pauses: Arc::default(),
+            breakers: Known::default(),
         }
+    }
+
+    /// From here on jobs of this kind are asked for only while these are closed, as far as is known here.
+    pub(crate) fn bind(&mut self, kind: &str, names: &[String], known: &Known) {
+        let bound: Arc<[String]> = names.into();
+        for lane in self.lanes.iter_mut().filter(|lane| lane.kind == kind) {
+            lane.bound = bound.clone();
+        }
+        self.breakers = known.clone();
     }
 
     /// From here on the planner asks for nothing that these stop.
@@ -125,48 +140,66 @@ impl Planner {
             i32::MAX
         };
         let queues = places.iter().map(|(queue, n)| (*queue, (*n).min(most))).collect();
+        let lanes = self.lanes(&places.iter().map(|(queue, _)| *queue).collect(), reach);
         ClaimAsk {
             worker,
             queues,
-            probes: self.probes(&places.iter().map(|(queue, _)| *queue).collect(), reach),
+            bound: bound(&lanes, None),
+            stretches: stretches(&lanes, reach),
             alone: false,
+        }
+    }
+
+    /// What may try this breaker.
+    pub(crate) fn ask_probe(&self, worker: WorkerId, places: &[(i64, i32)], name: &str, alone: bool) -> ClaimAsk {
+        let tries = |lane: &&Lane| {
+            let others = lane.bound.iter().filter(|bound| *bound != name);
+            let others: Vec<String> = others.cloned().collect();
+            others.len() < lane.bound.len()
+                && places.iter().any(|(queue, _)| *queue == lane.queue_no)
+                && !self.pauses.stop(lane.queue_no, &lane.kind)
+                && self.breakers.admit(&others)
+        };
+        let mut lanes: Vec<&Lane> = self.lanes.iter().filter(tries).collect();
+        lanes.sort_by_key(|lane| (lane.priority, lane.found));
+        ClaimAsk {
+            worker,
+            queues: places.to_vec(),
+            bound: bound(&lanes, Some(name)),
+            stretches: stretches(&lanes, Reach::Full),
+            alone,
         }
     }
 
     /// One job whose last worker was lost, from one queue.
     pub(crate) fn ask_alone(&self, worker: WorkerId, queue: i64) -> ClaimAsk {
+        let lanes = self.lanes(&HashSet::from([queue]), Reach::Full);
         ClaimAsk {
             worker,
             queues: vec![(queue, 1)],
-            probes: self.probes(&HashSet::from([queue]), Reach::Full),
+            bound: bound(&lanes, None),
+            stretches: stretches(&lanes, Reach::Full),
             alone: true,
         }
     }
 
-    pub(crate) fn lanes_of(&self, queues: &[i64]) -> Vec<Probe> {
-        self.probes(&queues.iter().copied().collect(), Reach::Full)
+    pub(crate) fn lanes_of(&self, queues: &[i64]) -> Vec<Stretch> {
+        stretches(&self.lanes(&queues.iter().copied().collect(), Reach::Full), Reach::Full)
     }
 
     /// By priority; within it those served longest ago first, so that kinds take turns. Between sweeps the lanes that
     /// lately had work come before the others, which cost a probe and likely bring nothing; with each sweep every lane
     /// gets its turn, or a long backlog of one kind would keep another from ever being looked at.
-    fn probes(&self, wanted: &HashSet<i64>, reach: Reach) -> Vec<Probe> {
-        let open = |lane: &&Lane| wanted.contains(&lane.queue_no) && !self.pauses.stop(lane.queue_no, &lane.kind);
+    fn lanes(&self, wanted: &HashSet<i64>, reach: Reach) -> Vec<&Lane> {
+        let open = |lane: &&Lane| {
+            wanted.contains(&lane.queue_no)
+                && !self.pauses.stop(lane.queue_no, &lane.kind)
+                && self.breakers.admit(&lane.bound)
+        };
         let mut lanes: Vec<&Lane> = self.lanes.iter().filter(open).collect();
         let recent = self.claims.saturating_sub(100);
         lanes.sort_by_key(|l| (l.priority, reach == Reach::Cursor && l.found <= recent, l.found));
-        let from = |lane: &Lane| match reach {
-            Reach::Cursor => lane.cursor,
-            Reach::Near => back(lane.cursor),
-            Reach::Full => Cursor::START,
-        };
-        let probe = |lane: &&Lane| Probe {
-            queue_no: lane.queue_no,
-            kind_no: lane.kind_no,
-            priority: lane.priority,
-            from: from(lane),
-        };
-        lanes.iter().map(probe).collect()
+        lanes
     }
 
     /// Learns from what a claim brought. A lane that brought nothing keeps its cursor.
@@ -198,6 +231,35 @@ impl Planner {
             self.lanes[lane].found = self.claims;
         }
     }
+}
+
+/// The part of the claim index that each of these lanes is.
+fn stretches(lanes: &[&Lane], reach: Reach) -> Vec<Stretch> {
+    let from = |lane: &Lane| match reach {
+        Reach::Cursor => lane.cursor,
+        Reach::Near => back(lane.cursor),
+        Reach::Full => Cursor::START,
+    };
+    let stretch = |lane: &&Lane| Stretch {
+        queue_no: lane.queue_no,
+        kind_no: lane.kind_no,
+        priority: lane.priority,
+        from: from(lane),
+    };
+    lanes.iter().map(stretch).collect()
+}
+
+/// Each of their kinds with each breaker that it is bound to, but for the one that is tried.
+fn bound(lanes: &[&Lane], tried: Option<&str>) -> Vec<(i64, String)> {
+    let mut bound: Vec<(i64, String)> = Vec::new();
+    for lane in lanes.iter().filter(|lane| !lane.bound.is_empty()) {
+        if bound.iter().any(|(kind_no, _)| *kind_no == lane.kind_no) {
+            continue;
+        }
+        let names = lane.bound.iter().filter(|name| Some(name.as_str()) != tried);
+        bound.extend(names.map(|name| (lane.kind_no, name.clone())));
+    }
+    bound
 }
 
 fn back(cursor: Cursor) -> Cursor {
@@ -277,7 +339,7 @@ mod tests {
 
     fn order(planner: &mut Planner) -> Vec<(i64, i16)> {
         let ask = planner.ask(WorkerId(1), &[(queue_no("q"), 10)], Reach::Cursor);
-        ask.probes.iter().map(|p| (p.kind_no, p.priority)).collect()
+        ask.stretches.iter().map(|p| (p.kind_no, p.priority)).collect()
     }
 
     #[test]
@@ -295,7 +357,7 @@ mod tests {
         let next = order(&mut planner);
 
         assert!(first.is_sorted_by_key(|(_, priority)| *priority));
-        let third = |probes: &[(i64, i16)]| probes.iter().filter(|p| p.1 == 3).map(|p| p.0).collect::<Vec<_>>();
+        let third = |stretches: &[(i64, i16)]| stretches.iter().filter(|p| p.1 == 3).map(|p| p.0).collect::<Vec<_>>();
         assert_eq!(third(&turn), [a, b], "a was served before b, so it is a's turn");
         assert_eq!(third(&next), [b, a]);
     }
@@ -309,7 +371,7 @@ mod tests {
 
         let mut first = |reach| {
             let ask = planner.ask(WorkerId(1), &[(queue_no("q"), 10)], reach);
-            ask.probes.iter().find(|p| p.priority == 3).map(|p| p.kind_no)
+            ask.stretches.iter().find(|p| p.priority == 3).map(|p| p.kind_no)
         };
         assert_eq!(first(Reach::Cursor), Some(kind_no("a", 1)));
         assert_eq!(first(Reach::Near), Some(kind_no("b", 1)));
@@ -330,7 +392,7 @@ mod tests {
 
         let ask = planner.ask(WorkerId(1), &[(queue_no("q"), 10)], Reach::Cursor);
         let cursor = ask
-            .probes
+            .stretches
             .iter()
             .find(|p| p.priority == 3)
             .map(|p| (p.from.due_at.as_second(), p.from.id));
@@ -338,7 +400,7 @@ mod tests {
 
         let near = planner.ask(WorkerId(1), &[(queue_no("q"), 10)], Reach::Near);
         assert_eq!(
-            near.probes
+            near.stretches
                 .iter()
                 .find(|p| p.priority == 3)
                 .map(|p| p.from.due_at.as_second()),

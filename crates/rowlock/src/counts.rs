@@ -13,7 +13,7 @@ use crate::{
     lease::{Claimed, WorkerId},
     root::{Backend, Rowlock},
     settle::Ending,
-    store::{ClaimAsk, ClaimReply, Cursor, Probe, Settlement, Store},
+    store::{ClaimAsk, ClaimReply, Cursor, Settlement, Store, Stretch},
 };
 
 /// Numbers that go into text have as many digits in every run.
@@ -81,13 +81,14 @@ impl<DB: Backend> Verbs<DB> {
         let ask = ClaimAsk {
             worker: WORKER,
             queues: vec![(queue_no, max)],
-            probes: vec![Probe {
+            stretches: vec![Stretch {
                 queue_no,
                 kind_no: kind_no(J::KIND, J::VERSION),
                 priority: J::PRIORITY,
                 from: Cursor::START,
             }],
             alone: false,
+            bound: Vec::new(),
         };
         match self.rowlock.store().claim(&ask).await? {
             ClaimReply::Jobs(jobs) => Ok(Claims(jobs)),

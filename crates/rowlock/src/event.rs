@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use crate::{lease::WorkerId, state::Ended};
+use crate::{breaker::BreakerState, lease::WorkerId, state::Ended};
 
 /// Why a job was done without its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,6 +117,13 @@ pub enum Event {
         /// How many.
         cases: u64,
     },
+    /// An attempt of this worker's opened or closed a breaker.
+    BreakerChanged {
+        /// The dependency.
+        name: String,
+        /// Where it stands now.
+        state: BreakerState,
+    },
     /// This worker could not renew in time and stopped its handlers.
     CutOff,
     /// This worker was declared dead by another and goes on under a new id.
@@ -162,6 +169,7 @@ pub struct Counters {
     effects_replayed: AtomicU64,
     effects_uncertain: AtomicU64,
     cases_removed: AtomicU64,
+    breakers_opened: AtomicU64,
     cut_off: AtomicU64,
     declared_dead: AtomicU64,
     hooks_failed: AtomicU64,
@@ -216,6 +224,11 @@ impl Counters {
             }
             Event::CasesRemoved { cases } => {
                 self.cases_removed.fetch_add(*cases, Ordering::Relaxed);
+            }
+            Event::BreakerChanged { state, .. } => {
+                if *state == BreakerState::Open {
+                    one(&self.breakers_opened);
+                }
             }
             Event::CutOff => {
                 one(&self.cut_off);
@@ -298,6 +311,11 @@ impl Counters {
     /// Cases that nobody decided on in time and that this worker's upkeep removed.
     pub fn cases_removed(&self) -> u64 {
         self.cases_removed.load(Ordering::Relaxed)
+    }
+
+    /// How often an attempt of this worker's opened a breaker.
+    pub fn breakers_opened(&self) -> u64 {
+        self.breakers_opened.load(Ordering::Relaxed)
     }
 
     /// How often this worker could not renew in time and stopped its handlers.

@@ -301,7 +301,7 @@ pub(crate) fn queue_no(queue: &str) -> i64 {
     number(queue)
 }
 
-/// The number of a kind at a payload version. The version is part of it, so that a worker's probes never even see
+/// The number of a kind at a payload version. The version is part of it, so that a worker's claims never even see
 /// jobs that are newer than its code.
 pub(crate) fn kind_no(kind: &str, version: i32) -> i64 {
     number(&format!("{kind}@{version}"))

@@ -3,7 +3,7 @@
 //! A job is a row beside your data; "done" is part of your commit. The map of this crate, in the order a job travels:
 //!
 //! - nouns, plain data: `job`, `key`, `lease`, `case`, `effect`, `event`, `state` (which alone decides), `backoff`,
-//!   `retention`, `error`
+//!   `breaker`, `pause`, `retention`, `error`
 //! - `store`: the storage contract, and one room per database behind it
 //! - verbs: `enqueue` → `complete` → `claim` → `handle` → `settle` → `recover` → `observe` → `operate`
 //! - `worker`: the loop that composes them
@@ -18,6 +18,7 @@ extern crate self as rowlock;
 
 mod admin;
 mod backoff;
+mod breaker;
 mod case;
 mod claim;
 mod complete;
@@ -60,6 +61,7 @@ pub use rowlock_macros::Job;
 pub use crate::{
     admin::{Admin, NamedJob},
     backoff::Backoff,
+    breaker::{Breaker, BreakerChange, BreakerState, BreakerView, Force},
     case::CaseView,
     complete::Completed,
     effect::{EffectFilter, EffectState, EffectView, OnUnknown, Resolution, Verdict},

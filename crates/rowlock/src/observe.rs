@@ -15,6 +15,7 @@ pub use self::{
     wait::{Awaited, Wait},
 };
 use crate::{
+    breaker::{BreakerChange, BreakerView},
     case::CaseView,
     effect::{EffectFilter, EffectView},
     error::Result,
@@ -294,5 +295,21 @@ impl Observe {
     /// The database could not be read. Cancel-safe.
     pub async fn pauses(&self) -> Result<Vec<PauseView>> {
         self.store.pauses().await
+    }
+
+    /// Every breaker that workers were ever bound to, as it stands.
+    ///
+    /// # Errors
+    /// The database could not be read. Cancel-safe.
+    pub async fn breakers(&self) -> Result<Vec<BreakerView>> {
+        self.store.breakers(None).await
+    }
+
+    /// The last changes of a breaker, newest first, at most so many; those older than the history are gone.
+    ///
+    /// # Errors
+    /// The database could not be read. Cancel-safe.
+    pub async fn breaker_log(&self, name: &str, max: u32) -> Result<Vec<BreakerChange>> {
+        self.store.breaker_log(name, max.into()).await
     }
 }

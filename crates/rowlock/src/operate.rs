@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
+    breaker::Force,
     effect::{EffectState, Resolution},
     error::{Error, Result},
     job::{Limits, check_name, check_payload},
@@ -84,6 +85,22 @@ impl Operate {
     pub async fn resume(&self, target: &Target, actor: &str) -> Result<bool> {
         target.check()?;
         self.store.set_pause(target, false, actor).await
+    }
+
+    /// Opens or closes the breaker of this name by hand, so that nothing else moves it until it is left on its own again
+    /// ([`Force::Auto`]). Workers learn of it within a second; no claim that begins after this committed takes a job bound
+    /// to a breaker that is open. `false` when it was so before.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when no worker ever had a kind bound to this name. Cancel safety: dropped half-way, it may or may
+    /// not have happened; say it again.
+    pub async fn force_breaker(&self, name: &str, force: Force, actor: &str) -> Result<bool> {
+        match self.store.force_breaker(name, force, actor).await? {
+            Some(changed) => Ok(changed),
+            None => Err(Error::NotFound(format!(
+                "no breaker {name:?}; `rowlock breaker` lists those that workers were bound to"
+            ))),
+        }
     }
 
     /// Sets how many of a hundred keys take the new way of this rollout; it counts within a second in every process,

@@ -43,6 +43,7 @@ use crate::{
     state::Ended,
     store::{ClaimReply, Clock, Settlement, Store, Timing, waits::Waits},
     worker::{
+        breaker::Bond,
         hand::{InHand, Session},
         relay::Relay,
         run::{Env, Finished, run, run_for_nothing},
@@ -349,7 +350,8 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
                 if let Some(handler) = self.handlers.iter().find(handles) {
                     let ending = Ending::of(&claimed, handler.backoff);
                     let queue = Arc::new(Turnover::new(claimed.queue_no, 1, 1, None));
-                    let job = InHand::new(&claimed, ending, handler.time_limit, queue, Session::new(worker));
+                    let session = Session::new(worker);
+                    let job = InHand::new(&claimed, ending, handler.time_limit, queue, session, Bond::default());
                     return Ok((claimed, handler, job));
                 }
             }

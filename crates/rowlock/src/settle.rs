@@ -20,7 +20,7 @@ const SOON: Duration = Duration::from_millis(20);
 /// How often that delay may double.
 const DOUBLINGS_MAX: i32 = 7;
 
-/// How many attempts of a job are given back before a serialisation failure counts as one.
+/// How many attempts of a job are given back before a serialisation failure or a probe's counts as one.
 const GIVEN_BACK_MAX: i64 = 100;
 
 /// No delay is longer: a due time must stay a time that every database can store.
@@ -33,6 +33,8 @@ pub(crate) struct Ending {
     pub(crate) attempt: i32,
     pub(crate) attempts_max: i32,
     pub(crate) backoff: Backoff,
+    /// It was claimed to try a breaker.
+    pub(crate) probe: bool,
 }
 
 impl Ending {
@@ -42,6 +44,7 @@ impl Ending {
             attempt: claimed.attempt,
             attempts_max: claimed.attempts_max,
             backoff,
+            probe: false,
         }
     }
 
@@ -58,6 +61,10 @@ impl Ending {
         let text = Some(fail.text);
         let again = state::failed(self.attempt, self.attempts_max);
         match fail.how {
+            // What a probe is there to find out costs its job nothing.
+            How::Retry if self.probe && fail.dependency.is_some() && self.given_back() < GIVEN_BACK_MAX => {
+                self.settlement(Ended::Deferred, self.backoff.jittered(self.attempt), text)
+            }
             // A lost lease is told before it comes to this; its settlement would be refused.
             How::Retry | How::LeaseLost => self.settlement(again, self.backoff.jittered(self.attempt), text),
             How::RetryAfter(delay) => self.settlement(again, delay, text),
@@ -73,13 +80,18 @@ impl Ending {
     /// one row do not use up their attempts against each other. Each time the delay may double, and they come apart.
     /// A job that meets one too often is treated like any other failure.
     fn in_the_way(&self, text: Option<String>, jitter: f64) -> Settlement {
-        let given_back = self.token.epoch.saturating_sub(self.attempt.into()).max(0);
+        let given_back = self.given_back();
         let doublings = i32::try_from(given_back).unwrap_or(i32::MAX).min(DOUBLINGS_MAX);
         let delay = SOON.mul_f64(0.5 + jitter * 2f64.powi(doublings));
         match given_back < GIVEN_BACK_MAX {
             true => self.settlement(Ended::Deferred, delay, text),
             false => self.settlement(state::failed(self.attempt, self.attempts_max), delay, text),
         }
+    }
+
+    /// How many attempts of the job were given back so far.
+    fn given_back(&self) -> i64 {
+        self.token.epoch.saturating_sub(self.attempt.into()).max(0)
     }
 
     /// Handed back unrun.
@@ -129,6 +141,7 @@ mod tests {
             attempt,
             attempts_max: 10,
             backoff,
+            probe: false,
         }
     }
 

@@ -35,6 +35,7 @@ use crate::{
 
 pub mod batch;
 pub mod body_lock;
+pub mod breaker;
 pub mod guard;
 pub mod journal;
 mod keys;
@@ -104,7 +105,7 @@ impl Isolation {
     }
 }
 
-/// Where a probe of the claim index starts: the smallest key of the last claim there.
+/// Where a stretch of the claim index starts: the smallest key of the last claim there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor {
     pub due_at: Timestamp,
@@ -121,7 +122,7 @@ impl Cursor {
 
 /// One contiguous range of the claim index.
 #[derive(Clone, Copy, Debug)]
-pub struct Probe {
+pub struct Stretch {
     pub queue_no: i64,
     pub kind_no: i64,
     pub priority: i16,
@@ -135,9 +136,37 @@ pub struct ClaimAsk {
     /// Queue number and how many jobs of it at most.
     pub queues: Vec<(i64, i32)>,
     /// In the order they are to be served; priorities must come in rising order.
-    pub probes: Vec<Probe>,
+    pub stretches: Vec<Stretch>,
     /// Take only jobs whose last worker was lost (with a limit of one, and nothing else in hand), or only others.
     pub alone: bool,
+    /// Kind numbers with each breaker they are bound to: nothing of them is taken unless all of those are closed.
+    pub bound: Vec<(i64, String)>,
+}
+
+impl ClaimAsk {
+    /// The same for each queue alone.
+    pub fn parts(&self) -> impl Iterator<Item = ClaimAsk> + '_ {
+        self.queues.iter().map(|(queue_no, places)| ClaimAsk {
+            worker: self.worker,
+            queues: vec![(*queue_no, *places)],
+            stretches: self
+                .stretches
+                .iter()
+                .filter(|p| p.queue_no == *queue_no)
+                .copied()
+                .collect(),
+            alone: self.alone,
+            bound: self.bound.clone(),
+        })
+    }
+
+    /// The same with at most so many jobs of each queue.
+    pub fn up_to(mut self, places: i32) -> ClaimAsk {
+        for (_, most) in &mut self.queues {
+            *most = places.min(*most);
+        }
+        self
+    }
 }
 
 /// The answer to a claim.
@@ -222,7 +251,15 @@ pub enum SchemaFound {
 
 /// The engine's verbs, on connections of the store's own.
 pub trait Store:
-    body_lock::BodyLocks + journal::Journal + setting::Settings + verify::Verify + waits::Waits + Send + Sync + 'static
+    body_lock::BodyLocks
+    + breaker::Breakers
+    + journal::Journal
+    + setting::Settings
+    + verify::Verify
+    + waits::Waits
+    + Send
+    + Sync
+    + 'static
 {
     /// The clock that tests may set; shared by every copy of the store.
     fn clock(&self) -> &Clock;
@@ -267,7 +304,7 @@ pub trait Store:
     /// What the database says this worker holds, after waiting for its claims in flight where there may be one.
     fn own_leases(&self, worker: WorkerId, in_flight: bool) -> Fut<'_, Vec<Token>>;
     /// Whether a job that must be claimed alone has been due for longer than this, in one of these lanes.
-    fn alone_due<'a>(&'a self, probes: &'a [Probe], longer_than: Duration) -> Fut<'a, bool>;
+    fn alone_due<'a>(&'a self, stretches: &'a [Stretch], longer_than: Duration) -> Fut<'a, bool>;
     /// Ends the backend of a hung handler, by what [`Room::holder`] said, so that it keeps no row lock; where connections
     /// are in-process there is none to end. `true` when user code had ended the transaction, so that what it wrote may
     /// stand.

@@ -4,6 +4,7 @@
 //! watch (beats, recovery, time limits) on a thread of its own.
 
 mod batch;
+pub(crate) mod breaker;
 mod claimer;
 mod close;
 mod crew;
@@ -22,9 +23,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::running::Running;
+use self::{breaker::Breakers, running::Running};
 use crate::{
     backoff::Backoff,
+    breaker::Breaker,
     error::{Error, Result, code_of},
     event::{Counters, Event, Listener},
     handle::{Batch, Ctx, Outcome, Staged, Tx, atomic::Handler},
@@ -33,7 +35,7 @@ use crate::{
     pause::{Known, Pauses},
     retention::{Horizon, Retention},
     root::{Backend, Rowlock},
-    store::{Isolation, Store, Timing, setting::Settings},
+    store::{Isolation, Store, Timing, breaker::Breakers as _, setting::Settings},
 };
 
 /// Connections for handlers unless told otherwise.
@@ -57,6 +59,7 @@ pub struct Worker<A, DB: Backend> {
     listen: bool,
     counters: Arc<Counters>,
     listeners: Vec<Listener>,
+    breakers: Vec<(String, Breaker)>,
     /// A setting of the handler added last, made before there was one.
     too_early: Option<&'static str>,
 }
@@ -78,6 +81,7 @@ impl<DB: Backend> Worker<(), DB> {
             listen: true,
             counters: Arc::default(),
             listeners: Vec::new(),
+            breakers: Vec::new(),
             too_early: None,
         }
     }
@@ -99,6 +103,7 @@ impl<DB: Backend> Worker<(), DB> {
             listen: self.listen,
             counters: self.counters,
             listeners: self.listeners,
+            breakers: self.breakers,
             too_early: self.too_early,
         }
     }
@@ -176,6 +181,24 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
             Some(handler) => handler.level = level,
             None => self.too_early = Some("isolation"),
         }
+        self
+    }
+
+    /// Binds the kind of the handler added last to a dependency by name. After so many [`Fail::dependency`](crate::Fail)
+    /// in a row, of any worker, it opens for the whole fleet: nobody claims the kinds that are bound to it, and what was
+    /// claimed and not started is handed back, so no attempt is burned. When its cooldown is over, a few probes are let
+    /// through; the first that succeeds closes it, one that fails opens it for longer and gets its attempt back.
+    ///
+    /// A kind may be bound to several, several kinds to the same; then with the same settings. A time limit, a panic or any
+    /// other `Fail` says nothing about a dependency.
+    pub fn breaker(mut self, name: impl Into<String>, breaker: Breaker) -> Self {
+        let name = name.into();
+        match self.handlers.last_mut() {
+            Some(handler) if handler.breakers.contains(&name) => {}
+            Some(handler) => handler.breakers.push(name.clone()),
+            None => self.too_early = Some("breaker"),
+        }
+        self.breakers.push((name, breaker));
         self
     }
 
@@ -279,7 +302,16 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
             Ok(())
         })
         .await?;
-        let running = Running::start(self, rowlock, timing, worker, pauses)?;
+        let declared = declared(&self.breakers)?;
+        let breakers = Breakers::new(declared.clone());
+        if !declared.is_empty() {
+            patiently(|| async {
+                rowlock.store().declare_breakers(&declared, &self.name).await?;
+                breakers.0.look(rowlock.store(), &self.name).await.map(drop)
+            })
+            .await?;
+        }
+        let running = Running::start(self, rowlock, timing, worker, pauses, breakers)?;
         stop.await;
         running.stop().await;
         Ok(())
@@ -313,6 +345,7 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
                 return Err(Error::Config(format!("queue {queue} is listed twice")));
             }
         }
+        declared(&self.breakers)?;
         for (i, handler) in self.handlers.iter().enumerate() {
             check_name("kind", handler.kind)?;
             if let Some(problem) = handler.batch.problem(timing.lease) {
@@ -324,6 +357,25 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         }
         Ok(())
     }
+}
+
+/// Each breaker once.
+fn declared(breakers: &[(String, Breaker)]) -> Result<Vec<(String, Breaker)>> {
+    let mut declared: Vec<(String, Breaker)> = Vec::new();
+    for (name, breaker) in breakers {
+        check_name("breaker", name)?;
+        breaker.check(name)?;
+        match declared.iter().find(|(other, _)| other == name) {
+            Some((_, other)) if other != breaker => {
+                return Err(Error::Config(format!(
+                    "breaker {name} has two settings; give every kind that is bound to it the same"
+                )));
+            }
+            Some(_) => {}
+            None => declared.push((name.clone(), *breaker)),
+        }
+    }
+    Ok(declared)
 }
 
 /// A connection cut at the very start is no reason to give up, nor is a database that is about to be back; one that stays

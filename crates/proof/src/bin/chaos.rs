@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use proof::chaos::{
-    mutants::{MUTANTS, Mutant, NOT_YET_BUILT, try_out},
+    mutants::{Caught, MUTANTS, Mutant, NOT_YET_BUILT, try_out},
     orders::Workload,
     report::{Part, object},
     run::{Kind, Lanes, Plan, programs, run},
@@ -195,6 +195,15 @@ fn plan(options: &Options, database: Kind, folder: &std::path::Path) -> Result<P
     })
 }
 
+/// What the checks said, here and beside the logs of the run.
+fn tell(plan: &Plan, caught: &Caught) -> Result<()> {
+    caught.says.iter().for_each(|what| eprintln!("    {what}"));
+    Ok(std::fs::write(
+        plan.folder.join("violations.txt"),
+        caught.says.join("\n"),
+    )?)
+}
+
 /// Puts in one bug after the other; every one must be noticed, and nothing where there is none.
 async fn mutants(options: &Options) -> Result<bool> {
     let folder = std::path::absolute(&options.out)?.join(format!("mutants-{}", options.seed));
@@ -213,7 +222,8 @@ async fn mutants(options: &Options) -> Result<bool> {
     };
     let chosen: Vec<&Mutant> = MUTANTS.iter().filter(|mutant| wanted(mutant)).collect();
     let mut clean = !chosen.is_empty();
-    let sound = try_out(None, &fresh(0)?).await?;
+    let plan = fresh(0)?;
+    let sound = try_out(None, &plan).await?;
     clean &= sound.by.is_empty();
     let verdict = if sound.by.is_empty() {
         "nothing noticed"
@@ -221,17 +231,18 @@ async fn mutants(options: &Options) -> Result<bool> {
         "FALSE ALARM"
     };
     println!("{:<76} {verdict}", "no bug at all");
-    sound.says.iter().for_each(|what| eprintln!("    {what}"));
+    tell(&plan, &sound)?;
     let mut caught = 0;
     for (no, mutant) in (1..).zip(&chosen) {
-        let found = try_out(Some(mutant), &fresh(no)?).await.with_context(|| mutant.name)?;
+        let plan = fresh(no)?;
+        let found = try_out(Some(mutant), &plan).await.with_context(|| mutant.name)?;
         let verdict = match found.by.first() {
             Some(by) => format!("caught: {by}"),
             None => "NOT CAUGHT".into(),
         };
         caught += usize::from(!found.by.is_empty());
         println!("{:<76} {verdict}", format!("{} ({})", mutant.name, mutant.seen_in));
-        found.says.iter().for_each(|what| eprintln!("    {what}"));
+        tell(&plan, &found)?;
     }
     for name in NOT_YET_BUILT {
         println!("{name:<76} not yet built");

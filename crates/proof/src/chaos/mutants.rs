@@ -101,7 +101,10 @@ pub const MUTANTS: [Mutant; 17] = [
                     "select queue_no, kind_no, true, priority, clock_timestamp(), id, epoch, attempt, attempts_max\n  from taken where",
                 ),
                 // Another worker's recovery may have been quicker; that is not the bug.
-                ("attempt < attempts_max\n), filed", "attempt < attempts_max\n  on conflict do nothing\n), filed"),
+                (
+                    "attempt < attempts_max\n), filed",
+                    "attempt < attempts_max\n  on conflict do nothing\n), filed",
+                ),
             ],
         )],
         noticed_by: &[ONCE, PATH],

@@ -32,6 +32,7 @@ async fn eight_that_migrate_at_once_apply_each_migration_once(bed: &Bed) {
             "0006 guard_versions",
             "0007 body_locks",
             "0008 waiting",
+            "0009 breakers",
         ]
     );
     bed.rowlock.check_schema().await.unwrap();
@@ -41,7 +42,7 @@ async fn eight_that_migrate_at_once_apply_each_migration_once(bed: &Bed) {
     );
 }
 
-const MISSING: &str = "no rowlock schema here, this binary needs schema 8; run `rowlock migrate`";
+const MISSING: &str = "no rowlock schema here, this binary needs schema 9; run `rowlock migrate`";
 
 async fn a_missing_schema_is_one_sentence_with_the_command_that_helps(bed: &Bed) {
     let said = |result: rowlock::Result<()>| match result {
@@ -81,7 +82,7 @@ impl Write for Log {
 }
 
 async fn a_newer_schema_that_allows_this_binary_warns_and_works(bed: &Bed) {
-    bed.run("insert into rowlock.migration (version, name, oldest) values (9, 'from the future', 1)")
+    bed.run("insert into rowlock.migration (version, name, oldest) values (10, 'from the future', 1)")
         .await;
     let log = Log::default();
     let writer = log.clone();
@@ -96,7 +97,7 @@ async fn a_newer_schema_that_allows_this_binary_warns_and_works(bed: &Bed) {
     }
     let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(
-        logged.contains("WARN") && logged.contains("schema 9 is newer than this binary (8)"),
+        logged.contains("WARN") && logged.contains("schema 10 is newer than this binary (9)"),
         "{logged}"
     );
 
@@ -107,13 +108,13 @@ async fn a_newer_schema_that_allows_this_binary_warns_and_works(bed: &Bed) {
         bed.rowlock.migrate().await.unwrap().is_empty(),
         "an older binary changes nothing"
     );
-    assert_eq!(bed.count("select count(*) from rowlock.migration").await, 9);
+    assert_eq!(bed.count("select count(*) from rowlock.migration").await, 10);
 }
 
 async fn a_newer_schema_that_does_not_allow_this_binary_refuses_it(bed: &Bed) {
-    bed.run("insert into rowlock.migration (version, name, oldest) values (10, 'from the future', 9)")
+    bed.run("insert into rowlock.migration (version, name, oldest) values (11, 'from the future', 10)")
         .await;
-    let refused = "schema 10 allows binaries from schema 9 on, this binary speaks 8; deploy a newer binary";
+    let refused = "schema 11 allows binaries from schema 10 on, this binary speaks 9; deploy a newer binary";
     assert_eq!(bed.rowlock.check_schema().await.unwrap_err().to_string(), refused);
     let worker = bed.worker().atomic(note).run_until(async {}).await;
     assert_eq!(worker.unwrap_err().to_string(), refused);

@@ -4,6 +4,7 @@
 mod batch;
 mod batch_line;
 mod body_lock;
+mod breaker;
 mod chain;
 mod claim;
 mod compensation;

@@ -24,7 +24,7 @@ const NOBODYS: [&str; 12] = [
 ];
 
 /// What is another role's part.
-const FORBIDDEN: [(&str, &str, &str); 48] = [
+const FORBIDDEN: [(&str, &str, &str); 53] = [
     (PRODUCER, "claim", sql!("claim")),
     (PRODUCER, "settle", sql!("settle")),
     (PRODUCER, "settle_one", sql!("settle_one")),
@@ -34,6 +34,8 @@ const FORBIDDEN: [(&str, &str, &str); 48] = [
     (PRODUCER, "waits_over", sql!("waits_over")),
     (PRODUCER, "body_lock_take", sql!("body_lock_take")),
     (PRODUCER, "reopen", sql!("reopen")),
+    (PRODUCER, "breakers", sql!("breakers")),
+    (PRODUCER, "breaker_set", sql!("breaker_set")),
     (PRODUCER, "partitions", sql!("partitions")),
     (PRODUCER, "effect_begin", sql!("effect_begin")),
     (PRODUCER, "verify", sql!("verify_uids")),
@@ -68,7 +70,10 @@ const FORBIDDEN: [(&str, &str, &str); 48] = [
     (OPERATOR, "once_store", sql!("once_store")),
     (OPERATOR, "enqueue_waiting", sql!("enqueue_waiting")),
     (OPERATOR, "body_lock_take", sql!("body_lock_take")),
+    (OPERATOR, "breaker_declare", sql!("breaker_declare")),
     (OPERATOR, "claim", sql!("claim")),
+    (OPERATOR, "claim_bound", sql!("claim_bound")),
+    (OPERATOR, "probe_put", sql!("probe_put")),
     (OPERATOR, "settle", sql!("settle")),
     (OPERATOR, "settle_one", sql!("settle_one")),
     (OPERATOR, "raise a version", sql!("guard_raise")),

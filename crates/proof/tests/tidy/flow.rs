@@ -4,8 +4,9 @@ use crate::{assert_none, read, tree};
 
 const SRC: &str = "crates/rowlock/src/";
 
-const NOUNS: [&str; 12] = [
+const NOUNS: [&str; 13] = [
     "backoff",
+    "breaker",
     "case",
     "effect",
     "error",

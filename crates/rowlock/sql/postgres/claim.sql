@@ -1,5 +1,5 @@
 -- Takes up to each queue's limit of due jobs under this worker's lease, counts the attempt, returns them with their bodies.
--- Index: ready_order, one contiguous probe per (queue, kind, priority), from a cursor, each queue's lanes from its first to its last; worker_pkey; job_pkey.
+-- Index: ready_order, one contiguous stretch per (queue, kind, priority), from a cursor, each queue's lanes from its first to its last; worker_pkey; job_pkey.
 with me as materialized (
   select id from rowlock.worker where id = $1 and not dead for key share
 ), clock as materialized (

@@ -261,6 +261,49 @@ create table rowlock.completion (
   completed_at timestamptz not null
 );
 
+-- A dependency that kinds are bound to. While it is not closed, nobody claims those kinds but for the probes.
+create table rowlock.breaker (
+  name text primary key,
+  state text not null default 'closed' check (state in ('closed', 'open', 'half_open')),
+  forced boolean not null default false,
+  failures int not null default 0,
+  trips int not null default 0,
+  open_until timestamptz,
+  threshold int not null,
+  cooldown_us bigint not null,
+  cooldown_max_us bigint not null,
+  probes int not null,
+  version bigint not null default 1,
+  changed_at timestamptz not null,
+  changed_by text not null,
+  reason text
+);
+
+-- Every change of a breaker's state.
+create table rowlock.breaker_log (
+  name text not null,
+  version bigint not null,
+  from_state text not null,
+  to_state text not null,
+  forced boolean not null,
+  changed_at timestamptz not null,
+  changed_by text not null,
+  reason text,
+  primary key (name, version)
+);
+
+-- What the sweep walks.
+create index breaker_log_changed on rowlock.breaker_log (changed_at);
+
+-- Who tries a half-open breaker. A row holds only while the lease of its token does.
+create table rowlock.probe (
+  name text not null,
+  id bigint not null,
+  epoch bigint not null,
+  worker bigint not null,
+  primary key (name, id)
+);
+
 -- Every job with its state, owner, attempts, last error and next due time.
 create view rowlock.jobs as
 select

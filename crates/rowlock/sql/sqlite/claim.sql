@@ -1,5 +1,5 @@
--- Takes up to a queue's limit of due jobs out of ready for a living worker, probe by probe in the order given.
--- Index: rowlock_ready_order, one contiguous range per probe; the join order is fixed, so the limit stops the walk.
+-- Takes up to a queue's limit of due jobs out of ready for a living worker, stretch by stretch in the order given.
+-- Index: rowlock_ready_order, one contiguous range per stretch; the join order is fixed, so the limit stops the walk.
 delete from rowlock_ready where id in (
   select r.id
   from json_each(?1) p

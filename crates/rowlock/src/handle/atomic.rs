@@ -36,6 +36,8 @@ pub(crate) struct Handler<DB: Backend> {
     pub(crate) level: Isolation,
     /// How many of its jobs may share that transaction.
     pub(crate) batch: Batch,
+    /// The dependencies that it is bound to.
+    pub(crate) breakers: Vec<String>,
     pub(crate) shape: Shape<DB>,
 }
 
@@ -94,6 +96,7 @@ impl<DB: Backend> Handler<DB> {
             backoff: Backoff::DEFAULT,
             level: Isolation::default(),
             batch: Batch::NONE,
+            breakers: Vec::new(),
             shape,
         }
     }

@@ -21,6 +21,8 @@ pub struct Fail {
     pub(crate) text: String,
     /// An outside call failed with this, and its effect did not happen.
     pub(crate) not_done: bool,
+    /// What it depends on is to blame, not the job.
+    pub(crate) dependency: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +77,16 @@ impl Fail {
         self
     }
 
+    /// This dependency is to blame, not the job's data: the failure counts for its [`Breaker`](crate::Breaker), if this
+    /// worker has a kind bound to it, and is else treated as any other. `Fail::dependency("till", error)`; the second may
+    /// be any error, a text, or another `Fail` that says what is to follow.
+    pub fn dependency(name: impl Into<String>, error: impl Into<Fail>) -> Fail {
+        Fail {
+            dependency: Some(name.into()),
+            ..error.into()
+        }
+    }
+
     pub(crate) fn lease_lost() -> Fail {
         Fail::new(How::LeaseLost, "lease lost")
     }
@@ -84,6 +96,7 @@ impl Fail {
             how,
             text: clean(reason.into()),
             not_done: false,
+            dependency: None,
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod batch;
 mod body_lock;
+mod breaker;
 mod by_key;
 mod conns;
 mod flow;
@@ -57,8 +58,8 @@ use crate::{
     observe::{AttemptView, JobFilter, JobView, Status},
     retention::Retention,
     store::{
-        ClaimAsk, ClaimReply, Clock, Expired, Fut, Isolation, Opening, Probe, Resolved, Room, SchemaFound, SettledIn,
-        Settlement, Store, Swept, Timing, Wakes, keys::any_keyed,
+        ClaimAsk, ClaimReply, Clock, Expired, Fut, Isolation, Opening, Resolved, Room, SchemaFound, SettledIn,
+        Settlement, Store, Stretch, Swept, Timing, Wakes, keys::any_keyed,
     },
 };
 
@@ -289,8 +290,8 @@ impl Store for PgStore {
         self.bounded("own leases", recover::own_leases(&self.0, worker, in_flight))
     }
 
-    fn alone_due<'a>(&'a self, probes: &'a [Probe], longer_than: Duration) -> Fut<'a, bool> {
-        self.bounded("claim", recover::alone_due(&self.0, probes, longer_than))
+    fn alone_due<'a>(&'a self, stretches: &'a [Stretch], longer_than: Duration) -> Fut<'a, bool> {
+        self.bounded("claim", recover::alone_due(&self.0, stretches, longer_than))
     }
 
     fn cut(&self, holder: i64) -> Fut<'_, bool> {

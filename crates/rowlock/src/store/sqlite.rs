@@ -9,6 +9,7 @@
 
 mod batch;
 mod body_lock;
+mod breaker;
 mod conns;
 mod flow;
 mod guard;
@@ -55,7 +56,7 @@ use crate::{
     observe::{AttemptView, JobFilter, JobView, Status},
     retention::Retention,
     store::{
-        ClaimAsk, ClaimReply, Clock, Expired, Fut, Probe, Resolved, SchemaFound, Settlement, Store, Swept, Timing,
+        ClaimAsk, ClaimReply, Clock, Expired, Fut, Resolved, SchemaFound, Settlement, Store, Stretch, Swept, Timing,
         Wakes,
     },
 };
@@ -251,10 +252,10 @@ impl Store for SqliteStore {
         }))
     }
 
-    fn alone_due<'a>(&'a self, probes: &'a [Probe], longer_than: Duration) -> Fut<'a, bool> {
-        let input = (probes, micros(longer_than));
-        Box::pin(self.read("claim", input, |db, now, (probes, longer_than)| {
-            Box::pin(views::alone_due(db, now.saturating_sub(*longer_than), probes))
+    fn alone_due<'a>(&'a self, stretches: &'a [Stretch], longer_than: Duration) -> Fut<'a, bool> {
+        let input = (stretches, micros(longer_than));
+        Box::pin(self.read("claim", input, |db, now, (stretches, longer_than)| {
+            Box::pin(views::alone_due(db, now.saturating_sub(*longer_than), stretches))
         }))
     }
 

@@ -404,7 +404,7 @@ fn failed<DB: Backend>(held: DB::Held, fail: Fail, job: &InHand) -> Part<DB> {
         How::LeaseLost => Part::Over(held, End::LeaseLost),
         _ => {
             let skipped = fail.skipped();
-            Part::Over(held, End::Failed(job.ending.failed(fail), skipped))
+            Part::Over(held, End::Failed(job.failed(fail), skipped))
         }
     }
 }
@@ -416,7 +416,7 @@ fn kept_from(fail: Fail, job: &InHand) -> Finished {
     }
     let skipped = fail.skipped();
     Finished::Settle {
-        settlement: job.ending.failed(fail),
+        settlement: job.failed(fail),
         skipped,
     }
 }

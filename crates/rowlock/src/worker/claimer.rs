@@ -22,7 +22,7 @@ use crate::{
     fault::{mutant, point},
     lease::{Claimed, Token},
     settle::Ending,
-    store::{ClaimReply, Settlement},
+    store::{ClaimReply, Settlement, breaker::ProbeReply},
 };
 
 /// How often a worker with free hands looks for jobs that must run alone, and how long such a job may have been due
@@ -33,8 +33,12 @@ const ALONE_PATIENCE: Duration = Duration::from_secs(1);
 /// the hands takes longer than most of them do.
 const ALONE_SERIES: Duration = Duration::from_secs(1);
 
+/// How often a worker tries what may be tried again.
+const PROBE_EVERY: Duration = Duration::from_millis(200);
+
 /// Puts claimed jobs in line for a slot of their queue.
-pub(crate) type Dispatch = Box<dyn Fn(Vec<Claimed>, &Arc<Session>) + Send + Sync>;
+/// Names the breaker, and its version, when they are probes.
+pub(crate) type Dispatch = Box<dyn Fn(Vec<Claimed>, &Arc<Session>, Option<&(String, i64)>) + Send + Sync>;
 
 pub(crate) struct Claimer {
     pub(crate) shared: Arc<Shared>,
@@ -68,6 +72,8 @@ pub(crate) struct State {
     /// Since when such jobs run here one after the other.
     series: Option<Instant>,
     failing: Duration,
+    /// When a breaker may be tried again.
+    probe_at: Option<Instant>,
 }
 
 impl State {
@@ -85,6 +91,7 @@ impl State {
             alone: None,
             series: None,
             failing: Duration::ZERO,
+            probe_at: None,
         }
     }
 }
@@ -102,7 +109,7 @@ impl Claimer {
             if self.state.suspect || self.state.checked_at.elapsed() >= self.check_every() {
                 self.check_own_leases(&session).await;
             }
-            if self.serve_alone(&session).await {
+            if self.serve_probes(&session).await || self.serve_alone(&session).await {
                 continue;
             }
             self.claim_once(&session).await;
@@ -155,10 +162,60 @@ impl Claimer {
         }
         self.state.pace.found();
         self.state.woken = false;
-        self.hand_out(jobs, session).await;
+        self.hand_out(jobs, session, None).await;
         if !full {
             self.pause(Pace::FLOW, std::future::pending()).await;
         }
+    }
+
+    /// Claims as many probes as may be, where a breaker's cooldown is over. `true`: something is wrong.
+    async fn serve_probes(&mut self, session: &Arc<Session>) -> bool {
+        let due = self.shared.breakers.known.due();
+        let now = Instant::now();
+        if due.is_empty() || self.state.probe_at.is_some_and(|at| now < at) {
+            return false;
+        }
+        self.state.probe_at = Some(now + PROBE_EVERY);
+        for name in due {
+            for alone in [false, true] {
+                let free = self.free();
+                if free.is_empty() || (alone && self.shared.in_the_way() > 0) {
+                    continue;
+                }
+                let ask = self.planner.ask_probe(session.worker, &free, &name, alone);
+                if ask.stretches.is_empty() {
+                    continue;
+                }
+                let reply = self.shared.store.claim_probe(&name, &ask, &self.shared.name).await;
+                let (version, jobs) = match reply {
+                    Ok(ProbeReply::Claimed { version, reply }) => match reply {
+                        ClaimReply::Jobs(jobs) => (version, jobs),
+                        ClaimReply::Dead => {
+                            self.heard_dead(session).await;
+                            return true;
+                        }
+                        ClaimReply::Moved => {
+                            self.heard_of_move().await;
+                            return true;
+                        }
+                    },
+                    Ok(ProbeReply::Full | ProbeReply::NotNow) => break,
+                    Err(error) => {
+                        self.failed(&error).await;
+                        return true;
+                    }
+                };
+                if let Some(first) = jobs.first() {
+                    point!("after-claim");
+                    if alone {
+                        self.state.alone = Some((first.token, Instant::now()));
+                    }
+                    self.hand_out(jobs, session, Some(&(name, version))).await;
+                    break;
+                }
+            }
+        }
+        false
     }
 
     async fn heard_dead(&mut self, session: &Arc<Session>) {
@@ -204,7 +261,7 @@ impl Claimer {
     }
 
     /// Starts what came, or hands it back when the session ended while the reply was under way.
-    async fn hand_out(&mut self, jobs: Vec<Claimed>, session: &Arc<Session>) {
+    async fn hand_out(&mut self, jobs: Vec<Claimed>, session: &Arc<Session>, probe: Option<&(String, i64)>) {
         if session.cut.is_cancelled() || self.shared.lease_ending(Instant::now()) {
             let back: Vec<Settlement> = jobs.iter().map(|j| released(j, "claim reply came too late")).collect();
             if let Err(error) = self.shared.store.settle(&back).await {
@@ -215,7 +272,7 @@ impl Claimer {
             return self.pause(Duration::from_millis(100), std::future::pending()).await;
         }
         self.shared.emit(Event::Claimed { jobs: jobs.len() });
-        (self.dispatch)(jobs, session);
+        (self.dispatch)(jobs, session, probe);
     }
 
     /// How often to look for them unasked. The look passes every dead lease that an old transaction keeps, so it is given
@@ -360,7 +417,7 @@ impl Claimer {
                 Ok(ClaimReply::Jobs(jobs)) => {
                     point!("after-claim");
                     self.state.alone = jobs.first().map(|j| (j.token, Instant::now()));
-                    self.hand_out(jobs, session).await;
+                    self.hand_out(jobs, session, None).await;
                 }
                 Ok(ClaimReply::Dead) => self.heard_dead(session).await,
                 Ok(ClaimReply::Moved) => self.heard_of_move().await,
@@ -394,6 +451,7 @@ fn reply_lost(token: Token) -> Settlement {
         attempt: 1,
         attempts_max: 1,
         backoff: Backoff::DEFAULT,
+        probe: false,
     };
     ending.released("claim reply lost")
 }

@@ -20,6 +20,7 @@ use super::{
     turnover::Turnover,
 };
 use crate::{
+    breaker,
     event::Event,
     handle::{
         Attempt, Fail,
@@ -78,7 +79,7 @@ impl<DB: Backend> Crew<DB> {
             handlers: by_kind,
             lines: queues
                 .iter()
-                .map(|queue| (queue.queue_no, Line::new(queue.clone(), shared.pauses.clone())))
+                .map(|queue| (queue.queue_no, Line::new(queue.clone(), shared)))
                 .collect(),
             settle,
             tasks,
@@ -86,14 +87,14 @@ impl<DB: Backend> Crew<DB> {
     }
 
     /// Puts jobs in line in the order they are to start, whatever order the claim returned them in.
-    pub(crate) fn dispatch(&self, mut jobs: Vec<Claimed>, session: &Arc<Session>) {
+    pub(crate) fn dispatch(&self, mut jobs: Vec<Claimed>, session: &Arc<Session>, probe: Option<&(String, i64)>) {
         jobs.sort_by_key(|j| (j.priority, j.due_at, j.token.id));
         for claimed in jobs {
-            self.line_up(claimed, session);
+            self.line_up(claimed, session, probe);
         }
     }
 
-    fn line_up(&self, claimed: Claimed, session: &Arc<Session>) {
+    fn line_up(&self, claimed: Claimed, session: &Arc<Session>, probe: Option<&(String, i64)>) {
         let handler = self.handlers.get(&claimed.kind_no).cloned();
         let line = self.lines.get(&claimed.queue_no).cloned();
         let (Some(handler), Some(line)) = (handler, line) else {
@@ -104,13 +105,17 @@ impl<DB: Backend> Crew<DB> {
             );
             return;
         };
-        let ending = Ending::of(&claimed, handler.backoff);
+        let ending = Ending {
+            probe: probe.is_some(),
+            ..Ending::of(&claimed, handler.backoff)
+        };
         let job = InHand::new(
             &claimed,
             ending,
             handler.time_limit,
             line.queue.clone(),
             session.clone(),
+            self.shared.breakers.bond(&handler.breakers, probe),
         );
         self.shared.take(job.clone());
         line.push(Waiting { claimed, handler, job });
@@ -150,6 +155,7 @@ pub(super) struct Line<DB: Backend> {
     slots: Arc<Semaphore>,
     waiting: Mutex<InLine<DB>>,
     pauses: Known,
+    breakers: breaker::Known,
 }
 
 struct InLine<DB: Backend> {
@@ -179,7 +185,7 @@ impl<DB: Backend> InLine<DB> {
 }
 
 impl<DB: Backend> Line<DB> {
-    fn new(queue: Arc<Turnover>, pauses: Known) -> Arc<Line<DB>> {
+    fn new(queue: Arc<Turnover>, shared: &Shared) -> Arc<Line<DB>> {
         Arc::new(Line {
             slots: Arc::new(Semaphore::new(queue.concurrency)),
             queue,
@@ -187,13 +193,17 @@ impl<DB: Backend> Line<DB> {
                 jobs: BTreeMap::new(),
                 spare: 0,
             }),
-            pauses,
+            pauses: shared.pauses.clone(),
+            breakers: shared.breakers.known.clone(),
         })
     }
 
-    /// Whether jobs of this kind are not to be started any more.
-    fn is_paused(&self, handler: &Handler<DB>) -> bool {
-        self.pauses.now().stop(self.queue.queue_no, handler.kind)
+    /// Why a claimed job is not to be started any more.
+    fn stops(&self, waiting: &Waiting<DB>) -> Option<&'static str> {
+        if self.pauses.now().stop(self.queue.queue_no, waiting.handler.kind) {
+            return Some("paused before it started");
+        }
+        (!waiting.job.bond.admitted(&self.breakers)).then_some("its breaker opened before it started")
     }
 
     fn waiting(&self) -> MutexGuard<'_, InLine<DB>> {
@@ -228,10 +238,11 @@ impl<DB: Backend> Line<DB> {
         }
         let mut line = self.waiting();
         let first = line.jobs.first_entry()?;
+        let stops = self.stops(first.get());
         let Waiting { claimed, handler, job } = first.get();
         let fits = matches!(handler.shape, Shape::Atomic(_))
             && handler.batch.jobs_max <= 1
-            && !self.is_paused(handler)
+            && stops.is_none()
             && !(claimed.alone || claimed.expired || claimed.body.is_none() || job.cut.is_cancelled());
         let waiting = fits.then(|| first.remove())?;
         line.spare += 1;
@@ -251,9 +262,6 @@ impl<DB: Backend> Line<DB> {
 
     /// The next job of this kind, for a batch under way; a job of another kind is passed over by none of less priority.
     pub(super) fn another(&self, handler: &Arc<Handler<DB>>) -> Option<Waiting<DB>> {
-        if self.is_paused(handler) {
-            return None;
-        }
         let mut line = self.waiting();
         let mut passed = i16::MAX;
         let mut found = None;
@@ -263,7 +271,7 @@ impl<DB: Backend> Line<DB> {
             }
             if !Arc::ptr_eq(&waiting.handler, handler) {
                 passed = place.0;
-            } else if !waiting.claimed.alone && !waiting.job.cut.is_cancelled() {
+            } else if !waiting.claimed.alone && !waiting.job.cut.is_cancelled() && self.stops(waiting).is_none() {
                 found = Some(*place);
                 break;
             }
@@ -308,8 +316,9 @@ async fn attempt<DB: Backend>(
         let settlement = waiting.job.ending.released("no slot became free in time");
         return tell(run::settle(settlement), waiting.job);
     }
-    if slot.is_some() && !waiting.job.cut.is_cancelled() && line.is_paused(&waiting.handler) {
-        let settlement = waiting.job.ending.released("paused before it started");
+    let stops = line.stops(&waiting).filter(|_| slot.is_some());
+    if let (Some(why), false) = (stops, waiting.job.cut.is_cancelled()) {
+        let settlement = waiting.job.ending.released(why);
         return tell(run::settle(settlement), waiting.job);
     }
     let may_run = slot.is_some();

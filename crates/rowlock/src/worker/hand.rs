@@ -16,16 +16,19 @@ use std::{
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::turnover::Turnover;
+use super::{
+    breaker::{Bond, Breakers},
+    turnover::Turnover,
+};
 use crate::{
     event::{Counters, Event, Listener},
     fault::mutant,
-    handle::Hook,
+    handle::{Fail, Hook},
     lease::{Claimed, Token, WorkerId},
     pause::Known,
     retention::Retention,
     settle::Ending,
-    store::{Store, Timing},
+    store::{Settlement, Store, Timing},
 };
 
 /// Jobs whose after-commit hooks run at once. A hook is a hint: beyond this they are dropped, or a system outside that
@@ -93,6 +96,7 @@ pub(crate) struct InHand {
     hooks: Mutex<Vec<Hook>>,
     /// Its commit was sent, and nobody knows yet what became of it.
     in_doubt: AtomicBool,
+    pub(crate) bond: Bond,
 }
 
 impl InHand {
@@ -102,6 +106,7 @@ impl InHand {
         limit: Duration,
         queue: Arc<Turnover>,
         session: Arc<Session>,
+        bond: Bond,
     ) -> Arc<InHand> {
         Arc::new(InHand {
             token: claimed.token,
@@ -118,7 +123,13 @@ impl InHand {
             holder: Arc::default(),
             hooks: Mutex::default(),
             in_doubt: AtomicBool::new(false),
+            bond,
         })
+    }
+
+    /// What its handler's `Fail` becomes.
+    pub(crate) fn failed(&self, fail: Fail) -> Settlement {
+        self.bond.failed(&self.ending, fail)
     }
 
     pub(crate) fn keep_hooks(&self, hooks: Vec<Hook>) {
@@ -240,6 +251,8 @@ pub(crate) struct Shared {
     pub(crate) hooks_left: Arc<Semaphore>,
     /// What people have stopped.
     pub(crate) pauses: Known,
+    /// What its kinds are bound to.
+    pub(crate) breakers: Breakers,
     /// For what outlives the call that starts it.
     pub(crate) me: Weak<Shared>,
     session: Mutex<Arc<Session>>,
@@ -263,6 +276,7 @@ impl Shared {
         listeners: Vec<Listener>,
         worker: WorkerId,
         pauses: Known,
+        breakers: Breakers,
     ) -> Arc<Shared> {
         Arc::new_cyclic(|me| Shared {
             store,
@@ -280,6 +294,7 @@ impl Shared {
             hooks: TaskTracker::new(),
             hooks_left: Arc::new(Semaphore::new(HOOKS_MAX)),
             pauses,
+            breakers,
             me: me.clone(),
             session: Mutex::new(Session::new(worker)),
             earlier: Mutex::default(),

@@ -308,7 +308,7 @@ async fn conclude<DB: Backend>(
         return Finished::LeaseLost;
     }
     let skipped = fail.skipped();
-    let settlement = job.ending.failed(fail);
+    let settlement = job.failed(fail);
     let Some(mut held) = slot.take() else {
         return Finished::Settle { settlement, skipped };
     };

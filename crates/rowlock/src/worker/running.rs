@@ -2,11 +2,15 @@
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{
+    Notify,
+    mpsc::{self, UnboundedReceiver},
+};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Worker,
+    breaker::{self, Breakers, Said},
     claimer::{self, Claimer},
     crew::Crew,
     hand::{Cut, Shared},
@@ -59,6 +63,7 @@ impl Running {
         timing: Timing,
         id: WorkerId,
         pauses: Known,
+        (breakers, said): (Breakers, UnboundedReceiver<Said>),
     ) -> Result<Running> {
         let store: Arc<dyn Store> = Arc::new(rowlock.store().clone());
         let shared = Shared::new(
@@ -71,6 +76,7 @@ impl Running {
             worker.listeners,
             id,
             pauses,
+            breakers,
         );
         let watch_stop = CancellationToken::new();
         let woken = Arc::new(Notify::new());
@@ -78,9 +84,13 @@ impl Running {
             .map_err(|e| Error::Config(format!("the watch thread could not start: {e}")))?;
         let (settle, rx) = mpsc::unbounded_channel();
         let settler = tokio::spawn(settler::run(shared.clone(), rx, shared.gone.clone()));
+        tokio::spawn(breaker::tell(shared.clone(), said, woken.clone()));
         let tasks = TaskTracker::new();
         let kinds: Vec<(&str, i32)> = worker.handlers.iter().map(|h| (h.kind, h.version)).collect();
-        let planner = Planner::new(worker.queues.iter().map(|(q, _)| q.as_str()), &kinds);
+        let mut planner = Planner::new(worker.queues.iter().map(|(q, _)| q.as_str()), &kinds);
+        for handler in worker.handlers.iter().filter(|h| !h.breakers.is_empty()) {
+            planner.bind(handler.kind, &handler.breakers, &shared.breakers.known);
+        }
         let turnover = |(queue, concurrency): &(String, usize)| {
             let jobs = batch_in(queue, &worker.queues, &worker.handlers);
             Arc::new(Turnover::new(queue_no(queue), *concurrency, jobs, worker.prefetch))
@@ -101,7 +111,7 @@ impl Running {
             shared: shared.clone(),
             planner,
             queues,
-            dispatch: Box::new(move |jobs, session| crew.dispatch(jobs, session)),
+            dispatch: Box::new(move |jobs, session, probe| crew.dispatch(jobs, session, probe)),
             woken,
             state: claimer::State::new(),
         };

@@ -189,6 +189,7 @@ async fn looked_up(store: &dyn Store, token: Token, give_up: &CancellationToken)
 /// The outcome committed.
 pub(crate) fn settled(shared: &Shared, job: &InHand, ended: Ended, skipped: Option<Skipped>, error: Option<String>) {
     shared.drop_job(job.token);
+    shared.breakers.heard(job, ended, skipped, error.as_deref());
     shared.emit(Event::Settled {
         id: job.token.id,
         kind: job.kind.clone(),

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    breaker,
     hand::{Cut, InHand, Session, Shared},
     run::COMMITTED,
     settler,
@@ -57,6 +58,7 @@ pub(crate) fn start(
                 () = recover_always(&shared, &*rest) => {}
                 () = sweep_waits(&shared, &*rest) => {}
                 () = heed_pauses(&shared, &*rest, &woken) => {}
+                () = breaker::heed(&shared, &*rest, &woken) => {}
                 () = upkeep(&shared, &*rest) => {}
                 () = stop.cancelled() => {}
             }

@@ -12,7 +12,7 @@ use crate::{
     job::{Draft, Wait},
     key::Enqueued,
     lease::Token,
-    store::{ClaimAsk, ClaimReply, Probe, Resolved, keys::any_keyed},
+    store::{ClaimAsk, ClaimReply, Resolved, Stretch, keys::any_keyed},
 };
 
 /// How many jobs one enqueue statement carries; more are sent as several statements of one transaction.
@@ -186,26 +186,38 @@ pub async fn claim(inner: &Inner, ask: &ClaimAsk) -> Result<ClaimReply> {
         lent.end("claim").await?;
         return Ok(ClaimReply::Moved);
     }
+    let reply = claim_on(inner, lent.pg(), ask).await?;
+    lent.end("claim").await?;
+    Ok(reply)
+}
+
+/// The same on this connection.
+pub async fn claim_on(inner: &Inner, pg: &mut PgConnection, ask: &ClaimAsk) -> Result<ClaimReply> {
     let asked: i32 = ask.queues.iter().map(|(_, places)| places).sum();
-    let (probes, ends) = by_queue(ask);
-    let column = |f: fn(&Probe) -> i64| probes.iter().map(|p| f(p)).collect::<Vec<_>>();
-    let rows = sqlx::query(inner.sql.claim.clone())
+    let (stretches, ends) = by_queue(ask);
+    let column = |f: fn(&Stretch) -> i64| stretches.iter().map(|p| f(p)).collect::<Vec<_>>();
+    let text = match ask.bound.is_empty() {
+        true => &inner.sql.claim,
+        false => &inner.sql.claim_bound,
+    };
+    let mut query = sqlx::query(text.clone())
         .persistent(inner.named())
         .bind(ask.worker.0)
         .bind(ends.iter().map(|(first, _)| *first).collect::<Vec<_>>())
         .bind(ask.queues.iter().map(|(_, places)| *places).collect::<Vec<_>>())
         .bind(column(|p| p.queue_no))
         .bind(column(|p| p.kind_no))
-        .bind(probes.iter().map(|p| p.priority).collect::<Vec<_>>())
-        .bind(probes.iter().map(|p| p.from.due_at.to_sqlx()).collect::<Vec<_>>())
+        .bind(stretches.iter().map(|p| p.priority).collect::<Vec<_>>())
+        .bind(stretches.iter().map(|p| p.from.due_at.to_sqlx()).collect::<Vec<_>>())
         .bind(column(|p| p.from.id))
         .bind(inner.now())
         .bind(ask.alone)
-        .bind(ends.iter().map(|(_, last)| *last).collect::<Vec<_>>())
-        .fetch_all(lent.pg())
-        .await
-        .doing("claim")?;
-    lent.end("claim").await?;
+        .bind(ends.iter().map(|(_, last)| *last).collect::<Vec<_>>());
+    if !ask.bound.is_empty() {
+        let (kinds, names): (Vec<i64>, Vec<&str>) = ask.bound.iter().map(|(kind, name)| (*kind, name.as_str())).unzip();
+        query = query.bind(kinds).bind(names);
+    }
+    let rows = query.fetch_all(pg).await.doing("claim")?;
     if rows.is_empty() {
         return Ok(ClaimReply::Dead);
     }
@@ -221,27 +233,27 @@ pub async fn claim(inner: &Inner, ask: &ClaimAsk) -> Result<ClaimReply> {
     Ok(ClaimReply::Jobs(jobs))
 }
 
-/// The probes with each queue's together, in their order, and the positions of each queue's first and last, counted
+/// The stretches with each queue's together, in their order, and the positions of each queue's first and last, counted
 /// from one: a queue must not walk the lanes of all the others.
-fn by_queue(ask: &ClaimAsk) -> (Vec<&Probe>, Vec<(i32, i32)>) {
-    let mut lanes: HashMap<i64, Vec<&Probe>> = HashMap::with_capacity(ask.queues.len());
-    for probe in &ask.probes {
-        lanes.entry(probe.queue_no).or_default().push(probe);
+fn by_queue(ask: &ClaimAsk) -> (Vec<&Stretch>, Vec<(i32, i32)>) {
+    let mut lanes: HashMap<i64, Vec<&Stretch>> = HashMap::with_capacity(ask.queues.len());
+    for stretch in &ask.stretches {
+        lanes.entry(stretch.queue_no).or_default().push(stretch);
     }
-    let mut probes = Vec::with_capacity(ask.probes.len());
+    let mut stretches = Vec::with_capacity(ask.stretches.len());
     let mut ends = Vec::with_capacity(ask.queues.len());
     for (queue_no, _) in &ask.queues {
-        let first = probes.len() + 1;
-        probes.extend(lanes.remove(queue_no).unwrap_or_default());
-        ends.push((first as i32, probes.len() as i32));
+        let first = stretches.len() + 1;
+        stretches.extend(lanes.remove(queue_no).unwrap_or_default());
+        ends.push((first as i32, stretches.len() as i32));
     }
-    (probes, ends)
+    (stretches, ends)
 }
 
-pub fn lanes(probes: &[Probe]) -> [Vec<i64>; 2] {
+pub fn lanes(stretches: &[Stretch]) -> [Vec<i64>; 2] {
     [
-        probes.iter().map(|p| p.queue_no).collect(),
-        probes.iter().map(|p| p.kind_no).collect(),
+        stretches.iter().map(|p| p.queue_no).collect(),
+        stretches.iter().map(|p| p.kind_no).collect(),
     ]
 }
 

@@ -9,7 +9,7 @@ use super::{HANDLER_NAME, Inner, conns::backend, flow, rows, settle};
 use crate::{
     error::{Doing, Result},
     lease::{Token, WorkerId},
-    store::{Expired, Probe},
+    store::{Expired, Stretch},
 };
 
 /// What a lost attempt's row says.
@@ -147,13 +147,13 @@ pub async fn own_leases(inner: &Inner, worker: WorkerId, in_flight: bool) -> Res
     found.iter().map(token).collect::<sqlx::Result<_>>().doing("own leases")
 }
 
-pub async fn alone_due(inner: &Inner, probes: &[Probe], longer_than: Duration) -> Result<bool> {
+pub async fn alone_due(inner: &Inner, stretches: &[Stretch], longer_than: Duration) -> Result<bool> {
     let mut lent = inner.engine.acquire().await.doing("claim")?;
-    let [queue_nos, kind_nos] = flow::lanes(probes);
+    let [queue_nos, kind_nos] = flow::lanes(stretches);
     let due = sqlx::query_scalar(inner.sql.alone_due.clone())
         .bind(queue_nos)
         .bind(kind_nos)
-        .bind(probes.iter().map(|p| p.priority).collect::<Vec<_>>())
+        .bind(stretches.iter().map(|p| p.priority).collect::<Vec<_>>())
         .bind(inner.now())
         .bind(i64::try_from(longer_than.as_micros()).unwrap_or(i64::MAX))
         .fetch_one(lent.pg())

@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx;
-use sqlx::{PgConnection, Row, postgres::PgRow};
+use sqlx::{PgConnection, Row, SqlStr, postgres::PgRow};
 
 use super::{Inner, conns::Lent, recover, rows};
 use crate::{
@@ -47,8 +47,16 @@ pub async fn maintain(inner: &Inner, retention: &Retention) -> Result<Swept> {
     swept.keys = keys(inner, &mut lent, now, keys_before).await?;
     swept.ledger = ledger(inner, &mut lent, now, keys_before).await?;
     if let Some(before) = keys_before {
-        completions(inner, &mut lent, before).await?;
+        aged(&mut lent, &inner.sql.sweep_completions, before, "sweep completions").await?;
     }
+    let history_before = ago(retention.history);
+    aged(
+        &mut lent,
+        &inner.sql.sweep_breaker_log,
+        history_before,
+        "sweep breaker log",
+    )
+    .await?;
     body_locks(inner, &mut lent).await?;
     lent.end("maintain").await?;
     Ok(swept)
@@ -94,15 +102,16 @@ async fn cases(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Result<u64>
     Ok(removed)
 }
 
-async fn completions(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Result<()> {
+/// Removes what is older than this.
+async fn aged(lent: &mut Lent, sweep: &SqlStr, before: Timestamp, doing: &'static str) -> Result<()> {
     for _ in 0..PRUNE_ROUNDS {
-        let swept = sqlx::query(inner.sql.sweep_completions.clone())
+        let swept = sqlx::query(sweep.clone())
             .bind(before.to_sqlx())
             .bind(PRUNE_MAX)
             .execute(lent.pg())
             .await
-            .doing("sweep completions")?;
-        lent.commit_so_far("sweep completions").await?;
+            .doing(doing)?;
+        lent.commit_so_far(doing).await?;
         if swept.rows_affected() < PRUNE_MAX.unsigned_abs() {
             break;
         }

@@ -15,8 +15,9 @@ use sqlx::{Connection, Row, SqliteConnection};
 use uuid::Uuid;
 
 use super::{
+    breaker,
     keys::{self, Put},
-    rows::{self, DraftRow, ProbeRow, Taken},
+    rows::{self, DraftRow, StretchRow, Taken},
     sql, waits,
 };
 use crate::{
@@ -149,9 +150,13 @@ pub fn distinct(mut queues: Vec<i64>) -> Vec<i64> {
 /// dead meanwhile.
 pub async fn claim(db: &mut SqliteConnection, now: i64, ask: &ClaimAsk) -> sqlx::Result<ClaimReply> {
     let mut taken = Vec::new();
-    let mut lanes: HashMap<i64, Vec<ProbeRow>> = HashMap::with_capacity(ask.queues.len());
-    for probe in &ask.probes {
-        lanes.entry(probe.queue_no).or_default().push(ProbeRow::from(probe));
+    let mut lanes: HashMap<i64, Vec<StretchRow>> = HashMap::with_capacity(ask.queues.len());
+    let shut = shut(db, ask).await?;
+    for stretch in ask.stretches.iter().filter(|stretch| !shut.contains(&stretch.kind_no)) {
+        lanes
+            .entry(stretch.queue_no)
+            .or_default()
+            .push(StretchRow::from(stretch));
     }
     for (queue_no, places) in &ask.queues {
         let rows = sqlx::query(sql::CLAIM)
@@ -191,6 +196,17 @@ pub async fn claim(db: &mut SqliteConnection, now: i64, ask: &ClaimAsk) -> sqlx:
         t.claimed(ask.worker, body)
     });
     Ok(ClaimReply::Jobs(claimed.collect::<sqlx::Result<_>>()?))
+}
+
+/// The kinds with a breaker that is not closed.
+async fn shut(db: &mut SqliteConnection, ask: &ClaimAsk) -> sqlx::Result<HashSet<i64>> {
+    if ask.bound.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let names: Vec<&str> = ask.bound.iter().map(|(_, name)| name.as_str()).collect();
+    let closed = breaker::closed(db, &names).await?;
+    let shut = ask.bound.iter().filter(|(_, name)| !closed.contains(name));
+    Ok(shut.map(|(kind_no, _)| *kind_no).collect())
 }
 
 /// One element of what the settle statements read.

@@ -11,7 +11,7 @@ use crate::{
     lease::{Body, Claimed, Token, WorkerId},
     observe::{AttemptView, JobView, LaneStatus, WorkerStatus},
     state::{Ended, State},
-    store::{Expired, Probe},
+    store::{Expired, Stretch},
 };
 
 /// The array that a statement reads its input from.
@@ -84,7 +84,7 @@ impl<'a> From<&'a Draft> for DraftRow<'a> {
 
 /// One element of what `claim.sql` and `alone_due.sql` read.
 #[derive(Serialize)]
-pub struct ProbeRow {
+pub struct StretchRow {
     queue_no: i64,
     kind_no: i64,
     priority: i16,
@@ -92,14 +92,14 @@ pub struct ProbeRow {
     from_id: i64,
 }
 
-impl From<&Probe> for ProbeRow {
-    fn from(probe: &Probe) -> ProbeRow {
-        ProbeRow {
-            queue_no: probe.queue_no,
-            kind_no: probe.kind_no,
-            priority: probe.priority,
-            from_due: probe.from.due_at.as_microsecond(),
-            from_id: probe.from.id,
+impl From<&Stretch> for StretchRow {
+    fn from(stretch: &Stretch) -> StretchRow {
+        StretchRow {
+            queue_no: stretch.queue_no,
+            kind_no: stretch.kind_no,
+            priority: stretch.priority,
+            from_due: stretch.from.due_at.as_microsecond(),
+            from_id: stretch.from.id,
         }
     }
 }

@@ -68,15 +68,16 @@ pub async fn maintain(store: &SqliteStore, retention: &Retention) -> Result<Swep
     let policy = retention.keys.map(ago);
     swept.keys = walk(store, KEYS, now, policy).await?;
     swept.ledger = walk(store, LEDGER, now, policy).await?;
-    for _ in 0..ROUNDS {
-        let Some(before) = policy else { break };
-        let turn = store.write("sweep completions", before, |db, _, before| {
-            Box::pin(completions(db, *before))
-        });
-        if turn.await? < PAGE.unsigned_abs() {
-            break;
-        }
+    if let Some(before) = policy {
+        aged(store, "sweep completions", sql::SWEEP_COMPLETIONS, before).await?;
     }
+    aged(
+        store,
+        "sweep breaker log",
+        sql::SWEEP_BREAKER_LOG,
+        ago(retention.history),
+    )
+    .await?;
     for _ in 0..ROUNDS {
         let turn = store.write("sweep body locks", (), |db, _, ()| Box::pin(body_locks(db)));
         if turn.await? < PAGE.unsigned_abs() {
@@ -177,9 +178,20 @@ async fn page(db: &mut SqliteConnection, table: Table, walk: &Walk) -> sqlx::Res
     Ok((swept.rows_affected(), last.map(|(key, made_at)| (made_at, key))))
 }
 
-async fn completions(db: &mut SqliteConnection, before: i64) -> sqlx::Result<u64> {
-    let swept = sqlx::query(sql::SWEEP_COMPLETIONS).bind(before).bind(PAGE);
-    Ok(swept.execute(db).await?.rows_affected())
+/// Removes what is older than this.
+async fn aged(store: &SqliteStore, doing: &'static str, sweep: &'static str, before: i64) -> Result<()> {
+    for _ in 0..ROUNDS {
+        let turn = store.write(doing, (sweep, before), |db, _, (sweep, before)| {
+            Box::pin(async move {
+                let swept = sqlx::query(*sweep).bind(before).bind(PAGE);
+                Ok(swept.execute(db).await?.rows_affected())
+            })
+        });
+        if turn.await? < PAGE.unsigned_abs() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 async fn body_locks(db: &mut SqliteConnection) -> sqlx::Result<u64> {

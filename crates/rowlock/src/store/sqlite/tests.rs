@@ -22,7 +22,7 @@ use crate::{
     lease::{Claimed, Token, WorkerId},
     retention::Retention,
     state::{self, Ended, State},
-    store::{ClaimAsk, ClaimReply, Clock, Cursor, Probe, Settlement, Store, Timing},
+    store::{ClaimAsk, ClaimReply, Clock, Cursor, Settlement, Store, Stretch, Timing},
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -133,8 +133,8 @@ fn numbered(n: i64) -> Draft {
     draft(&n.to_string())
 }
 
-fn probe(priority: i16) -> Probe {
-    Probe {
+fn stretch(priority: i16) -> Stretch {
+    Stretch {
         queue_no: queue_no("orders"),
         kind_no: kind_no("charge", 1),
         priority,
@@ -146,8 +146,9 @@ fn ask(worker: WorkerId, places: i32) -> ClaimAsk {
     ClaimAsk {
         worker,
         queues: vec![(queue_no("orders"), places)],
-        probes: (1..=5).map(probe).collect(),
+        stretches: (1..=5).map(stretch).collect(),
         alone: false,
+        bound: Vec::new(),
     }
 }
 

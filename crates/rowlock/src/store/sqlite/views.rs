@@ -3,14 +3,14 @@
 use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
-    rows::{self, ProbeRow},
+    rows::{self, StretchRow},
     setting, sql,
 };
 use crate::{
     case::CaseView,
     observe::{AttemptView, JobFilter, JobView, Status},
     state::State,
-    store::Probe,
+    store::Stretch,
 };
 
 fn each<T>(found: &[SqliteRow], read: impl Fn(&SqliteRow) -> sqlx::Result<T>) -> sqlx::Result<Vec<T>> {
@@ -60,8 +60,8 @@ pub async fn cases(db: &mut SqliteConnection, id: Option<i64>, max: i64) -> sqlx
     each(&found, rows::case)
 }
 
-pub async fn alone_due(db: &mut SqliteConnection, before: i64, probes: &[Probe]) -> sqlx::Result<bool> {
-    let array = rows::array(&probes.iter().map(ProbeRow::from).collect::<Vec<_>>())?;
+pub async fn alone_due(db: &mut SqliteConnection, before: i64, stretches: &[Stretch]) -> sqlx::Result<bool> {
+    let array = rows::array(&stretches.iter().map(StretchRow::from).collect::<Vec<_>>())?;
     sqlx::query_scalar(sql::ALONE_DUE)
         .bind(array)
         .bind(before)

@@ -140,9 +140,9 @@ async fn probes_are_served_in_order_up_to_each_queues_limit() {
     rig.store.enqueue(&drafts).await.unwrap();
     let mut ask = ask(worker, 4);
     ask.queues.push((queue_no("mail"), 2));
-    ask.probes.push(Probe {
+    ask.stretches.push(Stretch {
         queue_no: queue_no("mail"),
-        ..probe(3)
+        ..stretch(3)
     });
     let jobs = claim_by(&rig.store, &ask).await;
     let mut payloads: Vec<i64> = jobs.iter().map(|j| payload(j).parse().unwrap()).collect();
@@ -165,8 +165,8 @@ async fn a_probe_takes_only_what_is_due_and_not_before_its_cursor() {
     past.due = Due::At(rig.clock.now().unwrap() - Duration::from_secs(99));
     let ids = ids_of(rig.store.enqueue(&[later, past, numbered(3)]).await.unwrap());
     let mut from = ask(worker, 10);
-    for probe in &mut from.probes {
-        probe.from = Cursor {
+    for stretch in &mut from.stretches {
+        stretch.from = Cursor {
             due_at: rig.clock.now().unwrap(),
             id: ids[2],
         };

@@ -81,10 +81,10 @@ async fn a_lost_job_goes_back_to_be_claimed_alone() {
     assert!(!settle(&rig.store, &lost, Ended::Done).await, "the old token is void");
     let worker = rig.worker().await;
     assert!(claim(&rig.store, worker, 1).await.is_empty());
-    let probes: Vec<Probe> = (1..=5).map(probe).collect();
-    assert!(!rig.store.alone_due(&probes, Duration::from_secs(1)).await.unwrap());
+    let stretches: Vec<Stretch> = (1..=5).map(stretch).collect();
+    assert!(!rig.store.alone_due(&stretches, Duration::from_secs(1)).await.unwrap());
     rig.forward(Duration::from_secs(1));
-    assert!(rig.store.alone_due(&probes, Duration::from_secs(1)).await.unwrap());
+    assert!(rig.store.alone_due(&stretches, Duration::from_secs(1)).await.unwrap());
     let mut alone = ask(worker, 1);
     alone.alone = true;
     let again = claim_by(&rig.store, &alone).await.pop().unwrap();

@@ -1,0 +1,439 @@
+//! Breakers: after so many failures of a dependency in a row nobody claims what is bound to it, no attempt is burned
+//! meanwhile, a few probes find out, and a person may decide.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use rowlock::{Backoff, Breaker, BreakerState, BreakerView, Ended, Error, Event, Fail, Force, State};
+use tokio::sync::{Notify, Semaphore};
+
+use super::{Bed, LEASE, Note, Other, Running, until, vanish};
+use crate::db::{Ctx, Staged, Tx, Worker};
+
+/// What is promised, from a change to the last worker that hears of it.
+const WITHIN: Duration = Duration::from_secs(1);
+
+/// The shortest cooldown there is.
+const COOLDOWN: Duration = Duration::from_secs(1);
+
+/// Longer than a breaker takes to open, so that a job has no second attempt meanwhile.
+const SOON: Backoff = Backoff {
+    base: Duration::from_millis(300),
+    max: Duration::from_millis(300),
+};
+
+/// What the handlers depend on.
+#[derive(Clone, Default)]
+struct Till {
+    down: Arc<AtomicBool>,
+    /// How often somebody called.
+    calls: Arc<AtomicUsize>,
+    /// How many call at once, and how many did at most.
+    calling: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Till {
+    fn set_down(&self, down: bool) {
+        self.down.store(down, Ordering::SeqCst);
+    }
+
+    fn calls(&self) -> usize {
+        self.calls.load(Ordering::SeqCst)
+    }
+
+    async fn call(&self) -> Result<(), Fail> {
+        self.calls.fetch_add(1, Ordering::SeqCst);
+        let now = self.calling.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        self.calling.fetch_sub(1, Ordering::SeqCst);
+        match self.down.load(Ordering::SeqCst) {
+            true => Err(Fail::dependency("till", "the till is down")),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Notes go to the till, the others do not.
+fn worker(bed: &Bed, till: &Till, breaker: Breaker) -> Worker {
+    let till = till.clone();
+    let note = move |cx: Staged, _: Note| {
+        let till = till.clone();
+        async move {
+            till.call().await?;
+            cx.done().ok()
+        }
+    };
+    let other = |_: Ctx, _: Other, tx: Tx| async move { tx.done().ok() };
+    Worker::new(&bed.rowlock)
+        .lease(LEASE)
+        .queue("default", 4)
+        .staged(note)
+        .backoff(SOON)
+        .breaker("till", breaker)
+        .atomic(other)
+}
+
+/// As it stands, once a worker has said that there is one.
+async fn the_till(bed: &Bed) -> BreakerView {
+    let observe = bed.rowlock.observe();
+    until("a worker to have started", async || {
+        !observe.breakers().await.unwrap().is_empty()
+    })
+    .await;
+    let mut found = observe.breakers().await.unwrap();
+    assert_eq!(found.len(), 1, "{found:?}");
+    found.remove(0)
+}
+
+async fn stands(bed: &Bed, state: BreakerState) {
+    until("the breaker to get there", async || the_till(bed).await.state == state).await;
+}
+
+async fn notes(bed: &Bed, count: usize) -> Vec<i64> {
+    let notes = (0..count).map(|_| Note::new("x"));
+    bed.rowlock.enqueue_all_now(notes).await.unwrap()
+}
+
+async fn are_done(bed: &Bed, ids: &[i64]) {
+    for id in ids {
+        until("it to be done", async || bed.job(*id).await.state == State::Finished).await;
+    }
+}
+
+async fn force(bed: &Bed, force: Force) -> bool {
+    bed.rowlock
+        .operate()
+        .force_breaker("till", force, "tess")
+        .await
+        .unwrap()
+}
+
+async fn changes(bed: &Bed) -> Vec<BreakerState> {
+    let log = bed.rowlock.observe().breaker_log("till", 100).await.unwrap();
+    log.iter().rev().map(|change| change.to).collect()
+}
+
+async fn it_opens_for_the_whole_fleet_and_closes_when_a_probe_succeeds(bed: &Bed) {
+    let till = Till::default();
+    till.set_down(true);
+    let opened = Arc::new(AtomicUsize::new(0));
+    let start = |name: &str| {
+        let opened = opened.clone();
+        let worker = worker(bed, &till, Breaker::after(3).cooldown(COOLDOWN)).name(name);
+        Running::start(worker.on_event(move |event| {
+            if matches!(
+                event,
+                Event::BreakerChanged {
+                    state: BreakerState::Open,
+                    ..
+                }
+            ) {
+                opened.fetch_add(1, Ordering::SeqCst);
+            }
+        }))
+    };
+    let running = [start("one"), start("two")];
+    let ids = notes(bed, 20).await;
+    stands(bed, BreakerState::Open).await;
+    let open = the_till(bed).await;
+    assert_eq!((open.forced, open.reason.as_deref()), (false, Some("the till is down")));
+    assert!(open.open_until.is_some_and(|until| until > open.changed_at));
+
+    // What is not bound to it goes on.
+    let other = bed.rowlock.enqueue_now(Other { n: 1 }).await.unwrap().id();
+    are_done(bed, &[other]).await;
+
+    till.set_down(false);
+    are_done(bed, &ids).await;
+    stands(bed, BreakerState::Closed).await;
+    let closed = the_till(bed).await;
+    assert_eq!((closed.trips, closed.failures, closed.open_until), (0, 0, None));
+    let changes = changes(bed).await;
+    assert_eq!(changes.first(), Some(&BreakerState::Open));
+    assert_eq!(
+        &changes[changes.len() - 2..],
+        [BreakerState::HalfOpen, BreakerState::Closed]
+    );
+    for running in running {
+        running.stop().await;
+    }
+    let opens = changes.iter().filter(|state| **state == BreakerState::Open).count();
+    assert_eq!(opened.load(Ordering::SeqCst), opens, "each is told once, by who did it");
+}
+
+async fn nobody_claims_while_it_is_open_and_no_attempt_is_burned(bed: &Bed) {
+    let till = Till::default();
+    let running = [1, 2].map(|_| Running::start(worker(bed, &till, Breaker::after(3))));
+    are_done(bed, &notes(bed, 2).await).await;
+    assert!(force(bed, Force::Open).await);
+    let before = till.calls();
+    let ids = notes(bed, 5).await;
+    // The rest goes on, and is looked for as often as this.
+    let until_then = Instant::now() + WITHIN * 2;
+    while Instant::now() < until_then {
+        let other = bed.rowlock.enqueue_now(Other { n: 1 }).await.unwrap().id();
+        are_done(bed, &[other]).await;
+    }
+    for id in &ids {
+        let job = bed.job(*id).await;
+        assert_eq!((job.state, job.attempt, job.epoch), (State::Ready, 0, 0));
+    }
+    assert_eq!(till.calls(), before);
+    assert!(force(bed, Force::Auto).await);
+    are_done(bed, &ids).await;
+    for running in running {
+        running.stop().await;
+    }
+}
+
+async fn what_was_claimed_and_not_started_comes_back_with_its_attempt(bed: &Bed) {
+    let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
+    let (at, gate) = (begun.clone(), go_on.clone());
+    let handler = move |cx: Staged, _: Note| {
+        let (at, gate) = (at.clone(), gate.clone());
+        async move {
+            at.notify_one();
+            let _permit = gate.acquire().await;
+            cx.done().ok()
+        }
+    };
+    let ids = notes(bed, 4).await;
+    let worker = Worker::new(&bed.rowlock)
+        .queue("default", 1)
+        .prefetch(3)
+        .staged(handler);
+    let running = Running::start(worker.breaker("till", Breaker::after(3)));
+    begun.notified().await;
+    until("all to be claimed", async || {
+        bed.count("select count(*) from rowlock.lease").await == 4
+    })
+    .await;
+    force(bed, Force::Open).await;
+    tokio::time::sleep(WITHIN).await;
+    go_on.add_permits(10);
+    until("the others to be back", async || {
+        bed.count("select count(*) from rowlock.ready").await == 3
+    })
+    .await;
+    let mut done = 0;
+    for id in &ids {
+        let job = bed.job(*id).await;
+        match job.state {
+            // It had started, and goes on.
+            State::Finished => done += 1,
+            _ => {
+                assert_eq!((job.state, job.attempt), (State::Ready, 0));
+                let attempts = bed.attempts(*id).await;
+                assert_eq!(attempts.len(), 1);
+                assert_eq!(attempts[0].outcome, Ended::Released);
+                assert_eq!(
+                    attempts[0].error.as_deref(),
+                    Some("its breaker opened before it started")
+                );
+            }
+        }
+    }
+    assert_eq!(done, 1);
+    force(bed, Force::Auto).await;
+    are_done(bed, &ids).await;
+    running.stop().await;
+}
+
+async fn bad_data_opens_nothing(bed: &Bed) {
+    let handler = |_: Staged, _: Note| async move { super::fail(Fail::retry("no such customer")) };
+    let id = notes(bed, 1).await[0];
+    let worker = Worker::new(&bed.rowlock).queue("default", 1).staged(handler);
+    let running = Running::start(worker.backoff(SOON).breaker("till", Breaker::after(1)));
+    until("it to be given up on", async || bed.job(id).await.state == State::Case).await;
+    let breaker = the_till(bed).await;
+    assert_eq!(
+        (breaker.state, breaker.failures, breaker.version),
+        (BreakerState::Closed, 0, 1)
+    );
+    running.stop().await;
+}
+
+async fn a_success_in_between_starts_the_count_anew(bed: &Bed) {
+    let till = Till::default();
+    let running = Running::start(worker(bed, &till, Breaker::after(3)));
+    for _ in 0..2 {
+        till.set_down(true);
+        let id = bed.rowlock.enqueue_now(Note::new("x")).attempts(2).await.unwrap().id();
+        until("it to fail twice", async || bed.job(id).await.state == State::Case).await;
+        until("both to count", async || the_till(bed).await.failures == 2).await;
+        till.set_down(false);
+        are_done(bed, &notes(bed, 1).await).await;
+        until("it to be taken back", async || the_till(bed).await.failures == 0).await;
+    }
+    assert_eq!(changes(bed).await, []);
+    running.stop().await;
+}
+
+async fn a_failed_probe_gets_its_attempt_back_and_the_cooldown_grows(bed: &Bed) {
+    let till = Till::default();
+    till.set_down(true);
+    let running = Running::start(worker(bed, &till, Breaker::after(1).cooldown(COOLDOWN)));
+    let id = bed.rowlock.enqueue_now(Note::new("x")).attempts(3).await.unwrap().id();
+    until("two probes to fail", async || the_till(bed).await.trips >= 3).await;
+    let job = bed.job(id).await;
+    assert_eq!((job.state, job.attempt), (State::Ready, 1), "{:?}", bed.ends(id).await);
+    let log = bed.rowlock.observe().breaker_log("till", 100).await.unwrap();
+    let at = |to: BreakerState| log.iter().rev().filter(move |c| c.to == to).map(|c| c.at);
+    let waits: Vec<i64> = at(BreakerState::Open)
+        .zip(at(BreakerState::HalfOpen))
+        .map(|(open, half)| half.as_millisecond() - open.as_millisecond())
+        .collect();
+    assert!(waits[0] >= 1000 && waits[1] >= 2000, "{waits:?}");
+    till.set_down(false);
+    are_done(bed, &[id]).await;
+    let mut ends = bed.ends(id).await;
+    assert_eq!((ends.remove(0), ends.pop()), (Ended::Retried, Some(Ended::Done)));
+    assert!(ends.iter().all(|end| *end == Ended::Deferred), "{ends:?}");
+    running.stop().await;
+}
+
+async fn no_more_probes_than_may_are_under_way_in_the_whole_fleet(bed: &Bed) {
+    let till = Till::default();
+    till.set_down(true);
+    let breaker = Breaker::after(1).cooldown(COOLDOWN).cooldown_max(COOLDOWN).probes(2);
+    let running = [1, 2, 3].map(|_| Running::start(worker(bed, &till, breaker)));
+    let ids = notes(bed, 40).await;
+    stands(bed, BreakerState::Open).await;
+    until("what had started to be over", async || {
+        bed.count("select count(*) from rowlock.lease").await == 0
+    })
+    .await;
+    till.most.store(0, Ordering::SeqCst);
+    until("it to be tried", async || the_till(bed).await.trips >= 4).await;
+    assert!(
+        till.most.load(Ordering::SeqCst) <= 2,
+        "{till_most}",
+        till_most = till.most.load(Ordering::SeqCst)
+    );
+    till.set_down(false);
+    are_done(bed, &ids).await;
+    for running in running {
+        running.stop().await;
+    }
+}
+
+async fn the_place_of_a_probe_that_died_comes_back_with_its_lease(bed: &Bed) {
+    let till = Till::default();
+    till.set_down(true);
+    let breaker = Breaker::after(1).cooldown(COOLDOWN).probes(1);
+    let first = Running::start(worker(bed, &till, breaker));
+    let ids = notes(bed, 3).await;
+    stands(bed, BreakerState::Open).await;
+    first.stop().await;
+
+    let begun = Arc::new(Notify::new());
+    let at = begun.clone();
+    let stuck = move |_: Staged, _: Note| {
+        let at = at.clone();
+        async move {
+            at.notify_one();
+            std::future::pending().await
+        }
+    };
+    let dying = Worker::new(&bed.rowlock).lease(LEASE).queue("default", 1).staged(stuck);
+    vanish(dying.breaker("till", breaker), async move { begun.notified().await }).await;
+    let left = the_till(bed).await;
+    assert_eq!((left.state, left.probing), (BreakerState::HalfOpen, 1));
+    till.set_down(false);
+    let second = Running::start(worker(bed, &till, breaker));
+    are_done(bed, &ids).await;
+    assert_eq!(the_till(bed).await.state, BreakerState::Closed);
+    second.stop().await;
+}
+
+async fn what_a_person_forces_stays_and_is_noted(bed: &Bed) {
+    let unknown = bed.rowlock.operate().force_breaker("till", Force::Open, "tess").await;
+    assert!(matches!(unknown, Err(Error::NotFound(_))), "{unknown:?}");
+    let till = Till::default();
+    let running = Running::start(worker(bed, &till, Breaker::after(1).cooldown(COOLDOWN)));
+    are_done(bed, &notes(bed, 1).await).await;
+
+    assert!(force(bed, Force::Closed).await);
+    assert!(!force(bed, Force::Closed).await);
+    till.set_down(true);
+    let id = bed.rowlock.enqueue_now(Note::new("x")).attempts(3).await.unwrap().id();
+    until("it to be given up on", async || bed.job(id).await.state == State::Case).await;
+    assert_eq!(bed.ends(id).await, [Ended::Retried, Ended::Retried, Ended::Retired]);
+    let closed = the_till(bed).await;
+    assert_eq!((closed.state, closed.forced), (BreakerState::Closed, true));
+
+    assert!(force(bed, Force::Open).await && !force(bed, Force::Open).await);
+    till.set_down(false);
+    let calls = till.calls();
+    let waiting = notes(bed, 1).await;
+    tokio::time::sleep(COOLDOWN * 2).await;
+    let open = the_till(bed).await;
+    assert_eq!(
+        (open.state, open.forced, till.calls()),
+        (BreakerState::Open, true, calls)
+    );
+    assert!(force(bed, Force::Auto).await && !force(bed, Force::Auto).await);
+    are_done(bed, &waiting).await;
+    running.stop().await;
+
+    let noted = "select count(*) from rowlock.audit where verb = 'breaker' and actor = 'tess'";
+    assert_eq!(bed.count(noted).await, 3);
+    let log = bed.rowlock.observe().breaker_log("till", 2).await.unwrap();
+    let last: Vec<_> = log.iter().map(|c| (c.to, c.forced, c.by.as_str())).collect();
+    assert_eq!(
+        last,
+        [
+            (BreakerState::Closed, false, "tess"),
+            (BreakerState::Open, true, "tess")
+        ]
+    );
+}
+
+async fn contradictions_are_refused_at_the_start(bed: &Bed) {
+    let other = |_: Ctx, _: Other, tx: Tx| async move { tx.done().ok() };
+    let note = |_: Ctx, _: Note, tx: Tx| async move { tx.done().ok() };
+    let base = || Worker::new(&bed.rowlock).queue("default", 1);
+    let bad = [
+        (
+            base().breaker("till", Breaker::after(1)).atomic(note),
+            "there is no handler",
+        ),
+        (base().atomic(note).breaker("till", Breaker::after(0)), "after(0)"),
+        (base().atomic(note).breaker("", Breaker::after(1)), "breaker"),
+        (
+            base()
+                .atomic(note)
+                .breaker("till", Breaker::after(1))
+                .atomic(other)
+                .breaker("till", Breaker::after(2)),
+            "two settings",
+        ),
+    ];
+    for (worker, said) in bad {
+        let refused = worker.run_until(std::future::ready(())).await.unwrap_err().to_string();
+        assert!(refused.contains(said), "{refused}");
+    }
+    assert_eq!(bed.rowlock.observe().breakers().await.unwrap(), []);
+}
+
+mod tests {
+    crate::cases::cases!(
+        it_opens_for_the_whole_fleet_and_closes_when_a_probe_succeeds,
+        nobody_claims_while_it_is_open_and_no_attempt_is_burned,
+        what_was_claimed_and_not_started_comes_back_with_its_attempt,
+        bad_data_opens_nothing,
+        a_success_in_between_starts_the_count_anew,
+        a_failed_probe_gets_its_attempt_back_and_the_cooldown_grows,
+        no_more_probes_than_may_are_under_way_in_the_whole_fleet,
+        the_place_of_a_probe_that_died_comes_back_with_its_lease,
+        what_a_person_forces_stays_and_is_noted,
+        contradictions_are_refused_at_the_start,
+    );
+}

@@ -1,0 +1,9 @@
+-- Makes sure that a breaker is there, with what its workers say of it now; where it stands is left alone.
+-- Index: breaker_pkey.
+insert into rowlock.breaker (name, threshold, cooldown_us, cooldown_max_us, probes, changed_at, changed_by)
+values ($1, $2, $3, $4, $5, coalesce($6::timestamptz, clock_timestamp()), $7)
+on conflict (name) do update set
+  threshold = excluded.threshold, cooldown_us = excluded.cooldown_us,
+  cooldown_max_us = excluded.cooldown_max_us, probes = excluded.probes
+where (breaker.threshold, breaker.cooldown_us, breaker.cooldown_max_us, breaker.probes)
+  is distinct from (excluded.threshold, excluded.cooldown_us, excluded.cooldown_max_us, excluded.probes)

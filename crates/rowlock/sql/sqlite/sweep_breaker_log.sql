@@ -1,0 +1,5 @@
+-- Removes changes of breakers that are older than this, a bounded number at a time.
+-- Index: rowlock_breaker_log_changed.
+delete from rowlock_breaker_log where rowid in (
+  select rowid from rowlock_breaker_log where changed_at < ?1 order by changed_at limit +?2
+)

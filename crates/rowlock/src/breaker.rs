@@ -1,0 +1,408 @@
+//! A circuit breaker for a dependency that kinds are bound to: one row in the database for the whole fleet.
+//!
+//! This file alone decides how it moves. A store reads the row under a lock, asks here, and writes the answer back only
+//! where the row is still at the version that was read.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::error::{Error, Result};
+
+/// The shortest cooldown: workers look twice a second.
+const COOLDOWN_MIN: Duration = Duration::from_secs(1);
+const COOLDOWN_MAX: Duration = Duration::from_secs(24 * 3600);
+
+/// When a dependency counts as down, and how it is tried again. `Breaker::after(5).cooldown(secs(30)).probes(2)`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Breaker {
+    /// It opens after so many failures in a row, of whichever workers.
+    pub(crate) threshold: i32,
+    #[serde(serialize_with = "as_ms", rename = "cooldown_ms")]
+    pub(crate) cooldown: Duration,
+    #[serde(serialize_with = "as_ms", rename = "cooldown_max_ms")]
+    pub(crate) cooldown_max: Duration,
+    #[serde(rename = "probes_max")]
+    pub(crate) probes: i32,
+}
+
+fn as_ms<S: serde::Serializer>(time: &Duration, to: S) -> std::result::Result<S::Ok, S::Error> {
+    to.serialize_u64(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+}
+
+impl Breaker {
+    /// Opens after so many failures in a row, counted over all workers (1 to 10,000). A success in between starts the
+    /// count anew. After the first cooldown of 30 s one probe is let through; see the other settings.
+    pub fn after(failures: u32) -> Breaker {
+        Breaker {
+            threshold: i32::try_from(failures).unwrap_or(i32::MAX),
+            cooldown: Duration::from_secs(30),
+            cooldown_max: Duration::from_secs(600),
+            probes: 1,
+        }
+    }
+
+    /// How long it stays open before it is tried again (30 s unless set; 1 s to a day). Each time a probe fails this
+    /// doubles, up to [`Breaker::cooldown_max`].
+    pub fn cooldown(mut self, time: Duration) -> Breaker {
+        self.cooldown = time;
+        self.cooldown_max = self.cooldown_max.max(time);
+        self
+    }
+
+    /// The longest cooldown (10 min unless set, and never less than the first).
+    pub fn cooldown_max(mut self, time: Duration) -> Breaker {
+        self.cooldown_max = time;
+        self
+    }
+
+    /// How many jobs may try it at once after the cooldown, in the whole fleet (1 unless set; up to 1000).
+    pub fn probes(mut self, jobs: u32) -> Breaker {
+        self.probes = i32::try_from(jobs).unwrap_or(i32::MAX);
+        self
+    }
+
+    /// As it is stored.
+    pub(crate) fn stored(threshold: i32, cooldown_us: i64, cooldown_max_us: i64, probes: i32) -> Breaker {
+        let time = |us: i64| Duration::from_micros(u64::try_from(us).unwrap_or(0));
+        Breaker {
+            threshold,
+            cooldown: time(cooldown_us),
+            cooldown_max: time(cooldown_max_us),
+            probes,
+        }
+    }
+
+    pub(crate) fn cooldown_us(&self) -> i64 {
+        i64::try_from(self.cooldown.as_micros()).unwrap_or(i64::MAX)
+    }
+
+    pub(crate) fn cooldown_max_us(&self) -> i64 {
+        i64::try_from(self.cooldown_max.as_micros()).unwrap_or(i64::MAX)
+    }
+
+    pub(crate) fn check(&self, name: &str) -> Result<()> {
+        let problem = match self {
+            Breaker { threshold, .. } if !(1..=10_000).contains(threshold) => {
+                format!("after({threshold}) is not in 1..=10000")
+            }
+            Breaker { cooldown, .. } if !(COOLDOWN_MIN..=COOLDOWN_MAX).contains(cooldown) => {
+                format!("a cooldown of {cooldown:?} is not between 1 s and a day")
+            }
+            Breaker { cooldown_max, .. } if !(self.cooldown..=COOLDOWN_MAX).contains(cooldown_max) => {
+                format!("a longest cooldown of {cooldown_max:?} is less than the first, or more than a day")
+            }
+            Breaker { probes, .. } if !(1..=1000).contains(probes) => format!("probes({probes}) is not in 1..=1000"),
+            _ => return Ok(()),
+        };
+        Err(Error::Config(format!("breaker {name}: {problem}")))
+    }
+
+    /// The cooldown after it opened so many times in a row.
+    fn wait(&self, trips: i32) -> Duration {
+        let doublings = u32::try_from(trips - 1).unwrap_or(0).min(20);
+        self.cooldown.saturating_mul(1 << doublings).min(self.cooldown_max)
+    }
+}
+
+/// Where a breaker stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum BreakerState {
+    /// Jobs are claimed.
+    Closed,
+    /// No job is claimed.
+    Open,
+    /// A few are, to see.
+    HalfOpen,
+}
+
+impl BreakerState {
+    /// The word in the database and on the screen.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            BreakerState::Closed => "closed",
+            BreakerState::Open => "open",
+            BreakerState::HalfOpen => "half_open",
+        }
+    }
+
+    /// Reads the word in the database.
+    pub fn parse(word: &str) -> Option<BreakerState> {
+        let all = [BreakerState::Closed, BreakerState::Open, BreakerState::HalfOpen];
+        all.into_iter().find(|state| state.as_str() == word)
+    }
+}
+
+impl std::fmt::Display for BreakerState {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// What a person wants of a breaker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Force {
+    /// Open, whatever happens, until somebody says otherwise.
+    Open,
+    /// Closed, whatever fails, until somebody says otherwise.
+    Closed,
+    /// On its own again: closed, with its count at zero.
+    Auto,
+}
+
+impl Force {
+    /// The word in the audit.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Force::Open => "open",
+            Force::Closed => "closed",
+            Force::Auto => "auto",
+        }
+    }
+}
+
+/// A breaker as it stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct BreakerView {
+    /// The dependency.
+    pub name: String,
+    /// Where it stands.
+    pub state: BreakerState,
+    /// A person put it there, and nothing else moves it.
+    pub forced: bool,
+    /// Failures in a row, while it is closed.
+    pub failures: i32,
+    /// How often in a row it opened without closing in between.
+    pub trips: i32,
+    /// When it opened by itself: from then on a probe may be claimed.
+    pub open_until: Option<Timestamp>,
+    /// Probes under way.
+    pub probing: i32,
+    /// What its workers said last.
+    #[serde(flatten)]
+    pub policy: Breaker,
+    /// Raised with every change of state.
+    pub version: i64,
+    /// Since when it stands there.
+    pub changed_at: Timestamp,
+    /// Which worker's attempt or which person put it there.
+    pub changed_by: String,
+    /// The failure that opened it.
+    pub reason: Option<String>,
+    /// Whether a probe may be claimed now, unless enough are under way.
+    #[serde(skip)]
+    pub(crate) due: bool,
+}
+
+/// One change of a breaker's state.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct BreakerChange {
+    /// The version it had then.
+    pub version: i64,
+    /// From where.
+    pub from: BreakerState,
+    /// To where.
+    pub to: BreakerState,
+    /// Whether a person did it.
+    pub forced: bool,
+    /// When.
+    pub at: Timestamp,
+    /// Who.
+    pub by: String,
+    /// Why.
+    pub reason: Option<String>,
+}
+
+/// What attempts say of a dependency, folded: whether one of them succeeded, and how many have failed since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    pub name: String,
+    /// As the breaker stood when the attempts were claimed; said of another time, it counts for nothing.
+    pub version: i64,
+    pub good: bool,
+    pub failures: i32,
+    /// What the last one failed with.
+    pub error: Option<String>,
+    /// The attempt was a probe.
+    pub probe: bool,
+    /// The worker's name.
+    pub by: String,
+}
+
+impl BreakerView {
+    /// As it stands after a note, if that changes anything.
+    pub(crate) fn noted(&self, note: &Note, now: Timestamp) -> Option<BreakerView> {
+        if self.forced || note.version != self.version {
+            return None;
+        }
+        match self.state {
+            BreakerState::Closed => {
+                let before = if note.good { 0 } else { self.failures };
+                let failures = before.saturating_add(note.failures);
+                if failures >= self.policy.threshold && note.failures > 0 {
+                    return Some(self.opened(note, now));
+                }
+                (failures != self.failures).then(|| BreakerView {
+                    failures,
+                    ..self.clone()
+                })
+            }
+            BreakerState::HalfOpen if note.probe && note.failures > 0 => Some(self.opened(note, now)),
+            BreakerState::HalfOpen if note.probe && note.good => Some(BreakerView {
+                trips: 0,
+                ..self.moved(BreakerState::Closed, &note.by, now)
+            }),
+            BreakerState::HalfOpen | BreakerState::Open => None,
+        }
+    }
+
+    fn opened(&self, note: &Note, now: Timestamp) -> BreakerView {
+        let trips = self.trips.saturating_add(1);
+        BreakerView {
+            trips,
+            failures: self.failures.saturating_add(note.failures),
+            // A day at most, and the year 9999 is far away.
+            open_until: now.checked_add(self.policy.wait(trips)).ok(),
+            reason: note.error.clone(),
+            ..self.moved(BreakerState::Open, &note.by, now)
+        }
+    }
+
+    /// As it stands when its cooldown is over and somebody wants to try.
+    pub(crate) fn probed(&self, by: &str, now: Timestamp) -> Option<BreakerView> {
+        let over = self.open_until.is_some_and(|until| until <= now);
+        (self.state == BreakerState::Open && !self.forced && over).then(|| BreakerView {
+            reason: self.reason.clone(),
+            ..self.moved(BreakerState::HalfOpen, by, now)
+        })
+    }
+
+    /// As it stands when a person wants it so; `None` when it does.
+    pub(crate) fn forced(&self, force: Force, by: &str, now: Timestamp) -> Option<BreakerView> {
+        let (to, forced) = match force {
+            Force::Open => (BreakerState::Open, true),
+            Force::Closed => (BreakerState::Closed, true),
+            Force::Auto if !self.forced => return None,
+            Force::Auto => (BreakerState::Closed, false),
+        };
+        (self.forced != forced || self.state != to).then(|| BreakerView {
+            forced,
+            trips: 0,
+            ..self.moved(to, by, now)
+        })
+    }
+
+    fn moved(&self, to: BreakerState, by: &str, now: Timestamp) -> BreakerView {
+        BreakerView {
+            state: to,
+            failures: 0,
+            open_until: None,
+            version: self.version + 1,
+            changed_at: now,
+            changed_by: by.to_owned(),
+            reason: None,
+            ..self.clone()
+        }
+    }
+}
+
+/// What a worker knows of the breakers that its kinds are bound to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Known(Arc<Mutex<HashMap<String, Standing>>>);
+
+/// As it was read last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) state: BreakerState,
+    pub(crate) version: i64,
+    failures: i32,
+    due: bool,
+    /// There was a success that nobody was told of, because there was no failure to take back.
+    good: bool,
+}
+
+impl Known {
+    fn map(&self) -> MutexGuard<'_, HashMap<String, Standing>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether anything changed that a claimer should hear of.
+    pub(crate) fn set(&self, views: &[BreakerView]) -> bool {
+        let mut map = self.map();
+        let mut changed = false;
+        for view in views {
+            let before = map.get(&view.name).copied();
+            // A reply that was long on its way says less than what is known.
+            if before.is_some_and(|before| before.version > view.version) {
+                continue;
+            }
+            let now = Standing {
+                state: view.state,
+                version: view.version,
+                failures: view.failures,
+                due: view.due,
+                good: before.is_some_and(|before| before.good && before.version == view.version),
+            };
+            changed |= before.is_none_or(|before| (before.version, before.due) != (now.version, now.due));
+            map.insert(view.name.clone(), now);
+        }
+        changed
+    }
+
+    pub(crate) fn of(&self, name: &str) -> Option<Standing> {
+        self.map().get(name).copied()
+    }
+
+    /// Whether all of these are closed, as far as is known.
+    pub(crate) fn admit(&self, names: &[String]) -> bool {
+        names.is_empty() || {
+            let map = self.map();
+            let closed = |name: &String| map.get(name).is_some_and(|b| b.state == BreakerState::Closed);
+            names.iter().all(closed)
+        }
+    }
+
+    /// Those that may be tried now.
+    pub(crate) fn due(&self) -> Vec<String> {
+        let map = self.map();
+        let mut due: Vec<String> = map
+            .iter()
+            .filter(|(_, b)| b.due)
+            .map(|(name, _)| name.clone())
+            .collect();
+        due.sort_unstable();
+        due
+    }
+
+    /// A success while nothing had failed: remembered, and told with the next failure. `false`: it must be told now.
+    pub(crate) fn keep_good(&self, name: &str, version: i64) -> bool {
+        match self.map().get_mut(name) {
+            Some(known) if known.version == version && known.failures == 0 => {
+                known.good = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes what was remembered.
+    pub(crate) fn take_good(&self, name: &str, version: i64) -> bool {
+        match self.map().get_mut(name) {
+            Some(known) if known.version == version => std::mem::take(&mut known.good),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

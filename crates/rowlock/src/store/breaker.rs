@@ -1,0 +1,34 @@
+//! The storage contract for breakers: one row per dependency, moved under its lock and only from the version that was
+//! read; and the claims that heed it.
+
+use super::{ClaimAsk, ClaimReply, Fut};
+use crate::breaker::{Breaker, BreakerChange, BreakerView, Force, Note};
+
+/// The answer to a claim of probes.
+#[derive(Debug)]
+pub enum ProbeReply {
+    /// As for any claim; the jobs count as probes of this version of the breaker while their leases last.
+    Claimed { version: i64, reply: ClaimReply },
+    /// As many as may are under way.
+    Full,
+    /// It is closed, or open for longer.
+    NotNow,
+}
+
+/// One room's breakers. Each verb is a commit.
+pub trait Breakers: Send + Sync {
+    /// Makes sure that these are there, with these settings. Where they stand is left alone.
+    fn declare_breakers<'a>(&'a self, breakers: &'a [(String, Breaker)], by: &'a str) -> Fut<'a, ()>;
+    /// Those with these names, or all of them, by name.
+    fn breakers<'a>(&'a self, names: Option<&'a [String]>) -> Fut<'a, Vec<BreakerView>>;
+    /// The last changes of one, newest first.
+    fn breaker_log<'a>(&'a self, name: &'a str, max: i64) -> Fut<'a, Vec<BreakerChange>>;
+    /// Takes a note into account; as it stands then, if that changed anything.
+    fn note_breaker<'a>(&'a self, note: &'a Note) -> Fut<'a, Option<BreakerView>>;
+    /// Puts one where a person wants it, and notes who did it; `None` when there is none of this name, `false` when it
+    /// was there before.
+    fn force_breaker<'a>(&'a self, name: &'a str, force: Force, actor: &'a str) -> Fut<'a, Option<bool>>;
+    /// Claims as many jobs as may try this breaker now, of the kinds in the ask: those bound to others too only while
+    /// those are closed.
+    fn claim_probe<'a>(&'a self, name: &'a str, ask: &'a ClaimAsk, by: &'a str) -> Fut<'a, ProbeReply>;
+}

@@ -1,0 +1,297 @@
+//! A worker's part in the breakers: it looks where they stand, and tells them how attempts ended, after their commit.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use tokio::sync::{
+    Notify,
+    mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
+};
+
+use super::hand::{InHand, Shared};
+use crate::{
+    breaker::{Breaker, BreakerState, Known, Note},
+    error::Result,
+    event::{Event, Skipped},
+    handle::Fail,
+    settle::Ending,
+    state::Ended,
+    store::{Settlement, Store},
+};
+
+/// How often a worker looks where its breakers stand; a change counts within a second.
+const LOOK_EVERY: Duration = Duration::from_millis(400);
+
+/// The breakers that a worker's kinds are bound to.
+pub(crate) struct Breakers {
+    pub(crate) known: Known,
+    declared: Vec<(String, Breaker)>,
+    names: Vec<String>,
+    said: UnboundedSender<Said>,
+}
+
+/// How one attempt ended, for one dependency.
+pub(crate) struct Said {
+    name: String,
+    version: i64,
+    /// What it failed with; `None` when it did not.
+    failed: Option<String>,
+    probe: bool,
+}
+
+/// What a job in hand has to do with breakers.
+#[derive(Default)]
+pub(crate) struct Bond {
+    /// Each dependency of its kind, with the version it stood at when the job was claimed.
+    seen: Vec<(String, i64)>,
+    /// The one that it tries.
+    probe: Option<String>,
+    /// The one that its handler failed with.
+    blamed: Mutex<Option<String>>,
+}
+
+impl Bond {
+    /// Whether the dependencies are closed that must be for it to start, as far as is known here.
+    pub(crate) fn admitted(&self, known: &Known) -> bool {
+        let needed = self.seen.iter().filter(|(name, _)| self.probe.as_ref() != Some(name));
+        let needed: Vec<String> = needed.map(|(name, _)| name.clone()).collect();
+        known.admit(&needed)
+    }
+
+    /// What a handler's `Fail` becomes, and whom it blames.
+    pub(crate) fn failed(&self, ending: &Ending, fail: Fail) -> Settlement {
+        self.blamed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone_from(&fail.dependency);
+        ending.failed(fail)
+    }
+}
+
+impl Breakers {
+    /// With where the notes come out.
+    pub(crate) fn new(declared: Vec<(String, Breaker)>) -> (Breakers, UnboundedReceiver<Said>) {
+        let (said, notes) = unbounded_channel();
+        let names = declared.iter().map(|(name, _)| name.clone()).collect();
+        let breakers = Breakers {
+            known: Known::default(),
+            declared,
+            names,
+            said,
+        };
+        (breakers, notes)
+    }
+
+    /// Makes sure that they are there, and reads where they stand; whether the claimer should hear of it.
+    pub(crate) async fn look(&self, store: &dyn Store, by: &str) -> Result<bool> {
+        if self.names.is_empty() {
+            return Ok(false);
+        }
+        let mut found = store.breakers(Some(&self.names)).await?;
+        let is_there = |name: &String| found.iter().any(|breaker| breaker.name == *name);
+        if !self.names.iter().all(is_there) {
+            store.declare_breakers(&self.declared, by).await?;
+            found = store.breakers(Some(&self.names)).await?;
+        }
+        Ok(self.known.set(&found))
+    }
+
+    /// For a job just claimed, as a probe of this version of a breaker or as any other.
+    pub(crate) fn bond(&self, names: &[String], probe: Option<&(String, i64)>) -> Bond {
+        let version = |name: &String| match probe {
+            Some((probed, version)) if probed == name => Some(*version),
+            _ => self.known.of(name).map(|standing| standing.version),
+        };
+        Bond {
+            seen: names
+                .iter()
+                .filter_map(|name| Some((name.clone(), version(name)?)))
+                .collect(),
+            probe: probe.map(|(name, _)| name.clone()),
+            blamed: Mutex::default(),
+        }
+    }
+
+    /// An attempt's end has committed.
+    pub(crate) fn heard(&self, job: &InHand, ended: Ended, skipped: Option<Skipped>, error: Option<&str>) {
+        let bond = &job.bond;
+        let blamed = bond.blamed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let tell = |name: &str, version: i64, failed: Option<String>| {
+            let (name, probe) = (name.to_owned(), bond.probe.as_deref() == Some(name));
+            // Without a listener the worker is over, and so are its notes.
+            let _ = self.said.send(Said {
+                name,
+                version,
+                failed,
+                probe,
+            });
+        };
+        if let Some(name) = blamed {
+            let seen = bond
+                .seen
+                .iter()
+                .find(|(bound, _)| *bound == name)
+                .map(|(_, version)| *version);
+            match seen.or_else(|| self.known.of(&name).map(|standing| standing.version)) {
+                Some(version) => tell(&name, version, Some(error.unwrap_or_default().to_owned())),
+                None => tracing::warn!(
+                    dependency = name,
+                    kind = job.kind,
+                    "a handler failed with a dependency that no kind of this worker is bound to; add .breaker(…) after the handler"
+                ),
+            }
+        } else if ended == Ended::Done && skipped.is_none() {
+            for (name, version) in &bond.seen {
+                let probe = bond.probe.as_ref() == Some(name);
+                if probe || !self.known.keep_good(name, *version) {
+                    tell(name, *version, None);
+                }
+            }
+        }
+    }
+}
+
+/// Looks again and again where the breakers stand, and has the claimer look after a change.
+pub(crate) async fn heed(shared: &Shared, store: &dyn Store, woken: &Notify) {
+    if shared.breakers.names.is_empty() {
+        return std::future::pending().await;
+    }
+    let mut failing = false;
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        match shared.breakers.look(store, &shared.name).await {
+            Ok(changed) => {
+                failing = false;
+                if changed {
+                    woken.notify_one();
+                }
+            }
+            // A claim looks at them itself; only what is in hand goes by the last known.
+            Err(error) if !failing => {
+                failing = true;
+                tracing::warn!(%error, "breakers cannot be read; going on with the last known ones");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Tells the breakers what attempts said, until the worker is over and all is told.
+pub(crate) async fn tell(shared: Arc<Shared>, mut notes: UnboundedReceiver<Said>, woken: Arc<Notify>) {
+    let mut heard = Vec::new();
+    loop {
+        tokio::select! {
+            biased;
+            some = notes.recv_many(&mut heard, 1000) => if some == 0 { return },
+            () = shared.gone.cancelled() => return,
+        }
+        for note in folded(heard.drain(..), &shared.breakers.known, &shared.name) {
+            tokio::select! {
+                () = put(&shared, &note, &woken) => {}
+                () = shared.gone.cancelled() => return,
+            }
+        }
+    }
+}
+
+/// In the order in which they came: a success takes back the failures before it.
+fn folded(said: impl Iterator<Item = Said>, known: &Known, by: &str) -> Vec<Note> {
+    let mut notes: BTreeMap<(String, i64, bool), Note> = BTreeMap::new();
+    for Said {
+        name,
+        version,
+        failed,
+        probe,
+    } in said
+    {
+        let note = notes.entry((name.clone(), version, probe)).or_insert_with(|| Note {
+            good: !probe && known.take_good(&name, version),
+            name,
+            version,
+            failures: 0,
+            error: None,
+            probe,
+            by: by.to_owned(),
+        });
+        match failed {
+            Some(error) => {
+                note.failures = note.failures.saturating_add(1);
+                note.error = Some(error);
+            }
+            None => (note.good, note.failures, note.error) = (true, 0, None),
+        }
+    }
+    notes.into_values().collect()
+}
+
+/// Until the database has taken it.
+async fn put(shared: &Shared, note: &Note, woken: &Notify) {
+    let mut wait = Duration::from_millis(100);
+    let after = loop {
+        match shared.store.note_breaker(note).await {
+            Ok(after) => break after,
+            Err(error) => tracing::debug!(%error, "a breaker could not be told; trying again"),
+        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(Duration::from_secs(1));
+    };
+    let Some(after) = after else { return };
+    if after.version == note.version {
+        shared.breakers.known.set(&[after]);
+        return;
+    }
+    match after.state {
+        BreakerState::Open => tracing::warn!(
+            breaker = after.name,
+            reason = after.reason,
+            until = ?after.open_until,
+            "a breaker opened; nobody claims what is bound to it"
+        ),
+        state => tracing::info!(breaker = after.name, %state, "a breaker changed"),
+    }
+    shared.emit(Event::BreakerChanged {
+        name: after.name.clone(),
+        state: after.state,
+    });
+    if shared.breakers.known.set(&[after]) {
+        woken.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(name: &str, failed: bool, probe: bool) -> Said {
+        Said {
+            name: name.into(),
+            version: 1,
+            failed: failed.then(|| "down".into()),
+            probe,
+        }
+    }
+
+    #[test]
+    fn a_success_takes_back_the_failures_before_it_and_probes_speak_for_themselves() {
+        let said = [
+            said("a", true, false),
+            said("a", true, false),
+            said("b", true, false),
+            said("a", false, false),
+            said("a", true, false),
+            said("a", false, true),
+        ];
+        let notes = folded(said.into_iter(), &Known::default(), "w");
+        let notes: Vec<_> = notes
+            .iter()
+            .map(|n| (n.name.as_str(), n.probe, n.good, n.failures))
+            .collect();
+        assert_eq!(
+            notes,
+            [("a", false, true, 1), ("a", true, true, 0), ("b", false, false, 1)]
+        );
+    }
+}
