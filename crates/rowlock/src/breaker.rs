@@ -342,16 +342,13 @@ impl Known {
         let mut changed = false;
         for view in views {
             let before = map.get(&view.name).copied();
-            // A reply that was long on its way says less than what is known.
-            if before.is_some_and(|before| before.version > view.version) {
-                continue;
-            }
             let now = Standing {
                 state: view.state,
                 version: view.version,
                 failures: view.failures,
                 due: view.due,
-                good: before.is_some_and(|before| before.good && before.version == view.version),
+                // What was remembered is older than the count that was read.
+                good: false,
             };
             changed |= before.is_none_or(|before| (before.version, before.due) != (now.version, now.due));
             map.insert(view.name.clone(), now);
@@ -372,16 +369,23 @@ impl Known {
         }
     }
 
-    /// Those that may be tried now.
-    pub(crate) fn due(&self) -> Vec<String> {
+    /// Those of these that are not closed, in order, if all of them may be tried now.
+    pub(crate) fn to_try(&self, names: &[String]) -> Option<Vec<String>> {
         let map = self.map();
-        let mut due: Vec<String> = map
-            .iter()
-            .filter(|(_, b)| b.due)
-            .map(|(name, _)| name.clone())
-            .collect();
-        due.sort_unstable();
-        due
+        let mut to_try = Vec::new();
+        for name in names {
+            let standing = map.get(name)?;
+            if standing.state != BreakerState::Closed {
+                standing.due.then(|| to_try.push(name.clone()))?;
+            }
+        }
+        to_try.sort_unstable();
+        Some(to_try)
+    }
+
+    /// Whether any may be tried now.
+    pub(crate) fn any_due(&self) -> bool {
+        self.map().values().any(|standing| standing.due)
     }
 
     /// A success while nothing had failed: remembered, and told with the next failure. `false`: it must be told now.

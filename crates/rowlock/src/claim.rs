@@ -8,7 +8,7 @@
 //! the cursor is found by sweeps: the same statement from an older cursor, at bounded cost.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -144,31 +144,39 @@ impl Planner {
         ClaimAsk {
             worker,
             queues,
-            bound: bound(&lanes, None),
+            bound: bound(&lanes, &[]),
             stretches: stretches(&lanes, reach),
             alone: false,
         }
     }
 
-    /// What may try this breaker.
-    pub(crate) fn ask_probe(&self, worker: WorkerId, places: &[(i64, i32)], name: &str, alone: bool) -> ClaimAsk {
-        let tries = |lane: &&Lane| {
-            let others = lane.bound.iter().filter(|bound| *bound != name);
-            let others: Vec<String> = others.cloned().collect();
-            others.len() < lane.bound.len()
-                && places.iter().any(|(queue, _)| *queue == lane.queue_no)
-                && !self.pauses.stop(lane.queue_no, &lane.kind)
-                && self.breakers.admit(&others)
-        };
-        let mut lanes: Vec<&Lane> = self.lanes.iter().filter(tries).collect();
-        lanes.sort_by_key(|lane| (lane.priority, lane.found));
-        ClaimAsk {
-            worker,
-            queues: places.to_vec(),
-            bound: bound(&lanes, Some(name)),
-            stretches: stretches(&lanes, Reach::Full),
-            alone,
+    /// What may try breakers that are not closed: each set of them with the claim for the lanes that need just these.
+    pub(crate) fn ask_probes(
+        &self,
+        worker: WorkerId,
+        places: &[(i64, i32)],
+        alone: bool,
+    ) -> BTreeMap<Vec<String>, ClaimAsk> {
+        let wanted = places.iter().map(|(queue, _)| *queue).collect();
+        let mut sets: BTreeMap<Vec<String>, Vec<&Lane>> = BTreeMap::new();
+        for lane in self.open_lanes(&wanted).filter(|lane| !lane.bound.is_empty()) {
+            match self.breakers.to_try(&lane.bound) {
+                Some(names) if !names.is_empty() => sets.entry(names).or_default().push(lane),
+                _ => {}
+            }
         }
+        let asks = sets.into_iter().map(|(names, mut lanes)| {
+            lanes.sort_by_key(|lane| (lane.priority, lane.found));
+            let ask = ClaimAsk {
+                worker,
+                queues: places.to_vec(),
+                bound: bound(&lanes, &names),
+                stretches: stretches(&lanes, Reach::Full),
+                alone,
+            };
+            (names, ask)
+        });
+        asks.collect()
     }
 
     /// One job whose last worker was lost, from one queue.
@@ -177,26 +185,33 @@ impl Planner {
         ClaimAsk {
             worker,
             queues: vec![(queue, 1)],
-            bound: bound(&lanes, None),
+            bound: bound(&lanes, &[]),
             stretches: stretches(&lanes, Reach::Full),
             alone: true,
         }
     }
 
+    /// All lanes of these queues in which something may be claimed now, be it to try a breaker.
     pub(crate) fn lanes_of(&self, queues: &[i64]) -> Vec<Stretch> {
-        stretches(&self.lanes(&queues.iter().copied().collect(), Reach::Full), Reach::Full)
+        let wanted = queues.iter().copied().collect();
+        let lanes = self.open_lanes(&wanted);
+        let lanes: Vec<&Lane> = lanes
+            .filter(|lane| self.breakers.to_try(&lane.bound).is_some())
+            .collect();
+        stretches(&lanes, Reach::Full)
+    }
+
+    fn open_lanes<'a>(&'a self, wanted: &HashSet<i64>) -> impl Iterator<Item = &'a Lane> {
+        let open = move |lane: &&Lane| wanted.contains(&lane.queue_no) && !self.pauses.stop(lane.queue_no, &lane.kind);
+        self.lanes.iter().filter(open)
     }
 
     /// By priority; within it those served longest ago first, so that kinds take turns. Between sweeps the lanes that
-    /// lately had work come before the others, which cost a probe and likely bring nothing; with each sweep every lane
+    /// lately had work come before the others, which cost a look and likely bring nothing; with each sweep every lane
     /// gets its turn, or a long backlog of one kind would keep another from ever being looked at.
     fn lanes(&self, wanted: &HashSet<i64>, reach: Reach) -> Vec<&Lane> {
-        let open = |lane: &&Lane| {
-            wanted.contains(&lane.queue_no)
-                && !self.pauses.stop(lane.queue_no, &lane.kind)
-                && self.breakers.admit(&lane.bound)
-        };
-        let mut lanes: Vec<&Lane> = self.lanes.iter().filter(open).collect();
+        let open = self.open_lanes(wanted);
+        let mut lanes: Vec<&Lane> = open.filter(|lane| self.breakers.admit(&lane.bound)).collect();
         let recent = self.claims.saturating_sub(100);
         lanes.sort_by_key(|l| (l.priority, reach == Reach::Cursor && l.found <= recent, l.found));
         lanes
@@ -249,14 +264,14 @@ fn stretches(lanes: &[&Lane], reach: Reach) -> Vec<Stretch> {
     lanes.iter().map(stretch).collect()
 }
 
-/// Each of their kinds with each breaker that it is bound to, but for the one that is tried.
-fn bound(lanes: &[&Lane], tried: Option<&str>) -> Vec<(i64, String)> {
+/// Each of their kinds with each breaker that it is bound to, but for those that are tried.
+fn bound(lanes: &[&Lane], tried: &[String]) -> Vec<(i64, String)> {
     let mut bound: Vec<(i64, String)> = Vec::new();
     for lane in lanes.iter().filter(|lane| !lane.bound.is_empty()) {
         if bound.iter().any(|(kind_no, _)| *kind_no == lane.kind_no) {
             continue;
         }
-        let names = lane.bound.iter().filter(|name| Some(name.as_str()) != tried);
+        let names = lane.bound.iter().filter(|name| !tried.contains(name));
         bound.extend(names.map(|name| (lane.kind_no, name.clone())));
     }
     bound

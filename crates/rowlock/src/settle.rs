@@ -62,8 +62,14 @@ impl Ending {
         let again = state::failed(self.attempt, self.attempts_max);
         match fail.how {
             // What a probe is there to find out costs its job nothing.
-            How::Retry if self.probe && fail.dependency.is_some() && self.given_back() < GIVEN_BACK_MAX => {
-                self.settlement(Ended::Deferred, self.backoff.jittered(self.attempt), text)
+            How::Retry | How::RetryAfter(_)
+                if self.probe && fail.dependency.is_some() && self.given_back() < GIVEN_BACK_MAX =>
+            {
+                let delay = match fail.how {
+                    How::RetryAfter(delay) => delay,
+                    _ => self.backoff.jittered(self.attempt),
+                };
+                self.settlement(Ended::Deferred, delay, text)
             }
             // A lost lease is told before it comes to this; its settlement would be refused.
             How::Retry | How::LeaseLost => self.settlement(again, self.backoff.jittered(self.attempt), text),
@@ -161,5 +167,23 @@ mod tests {
         assert_eq!(met(100, 1.0), (Ended::Deferred, longest));
         assert_eq!(met(101, 1.0), (Ended::Retried, longest));
         assert_eq!(met(i64::MAX, 1.0), (Ended::Retried, longest));
+    }
+
+    #[test]
+    fn a_probe_that_fails_with_its_dependency_gets_its_attempt_back() {
+        let probe = Ending {
+            probe: true,
+            ..ending(1, Backoff::DEFAULT)
+        };
+        let later = Duration::from_secs(7);
+        let down = |fail: Fail| Fail::dependency("till", fail);
+        assert_eq!(probe.failed(down(Fail::retry("down"))).ended, Ended::Deferred);
+        let settlement = probe.failed(down(Fail::retry_after(later, "down")));
+        assert_eq!((settlement.ended, settlement.delay), (Ended::Deferred, later));
+        // Whatever is not the dependency's fault counts, and so does what is no probe.
+        assert_eq!(probe.failed(Fail::retry("bad data")).ended, Ended::Retried);
+        assert_eq!(probe.failed(down(Fail::retire("over"))).ended, Ended::Retired);
+        let other = ending(1, Backoff::DEFAULT);
+        assert_eq!(other.failed(down(Fail::retry("down"))).ended, Ended::Retried);
     }
 }

@@ -23,6 +23,8 @@ pub async fn set_up(url: &str) -> Result<()> {
         "create table ledger (job bigint not null, epoch bigint not null, purchase bigint not null, note text not null{xid});
          create table purchase (no bigint not null, job bigint not null);
          create table decision (entity bigint not null, seen bigint not null, job bigint not null);
+         create table line (up bigint not null);
+         insert into line values (1);
          create table account (id bigint primary key, balance bigint not null)"
     ))
     .await?;

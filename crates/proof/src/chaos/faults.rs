@@ -2,6 +2,7 @@
 //! every kind comes in every run.
 
 pub mod file;
+pub mod line;
 pub mod process;
 pub mod server;
 pub mod wire;

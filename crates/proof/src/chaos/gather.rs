@@ -6,7 +6,8 @@ use anyhow::{Context, Result};
 use rowlock::Ended;
 
 use super::{
-    history::{EffectRow, History, JobRow, LedgerRow, OutcomeRow, Place, RowerLog, Run},
+    history::{BreakerMove, EffectRow, History, JobRow, LedgerRow, OutcomeRow, Place, RowerLog, Run},
+    jobs::LINE,
     log::Line,
 };
 use crate::{base::Base, rows};
@@ -42,6 +43,21 @@ pub async fn database(base: &mut Base, history: &mut History) -> Result<()> {
         .into_iter()
         .map(|(job, state)| EffectRow { job, state })
         .collect();
+    let committed = match history.has_xids {
+        true => "coalesce({ms:pg_xact_commit_timestamp(xmin)}, {ms:changed_at})",
+        false => "{ms:changed_at}",
+    };
+    let moves = format!(
+        "select version, to_state, {{ms:changed_at}}, {committed} from rowlock.breaker_log where name = '{LINE}' order by version"
+    );
+    let moves = rows!(base, &moves, (i64, String, i64, i64))?;
+    let line = moves.into_iter().map(|(version, to, at_ms, committed_ms)| BreakerMove {
+        version,
+        to,
+        at_ms,
+        committed_ms,
+    });
+    history.line = line.collect();
     let reopened = rows!(base, "select id from rowlock.audit where verb = 'reopen'", (i64,))?;
     history.reopened = reopened.into_iter().map(|row| row.0).collect();
     Ok(())

@@ -22,7 +22,9 @@ use crate::{cluster::Cluster, pooler::Pooler, proxy::Proxy};
 const AFTERMATH_MS: i64 = 2_500;
 
 /// Settings of the server under test: enough connections for all, few enough to be used up.
-const SETTINGS: [&str; 6] = [
+const SETTINGS: [&str; 7] = [
+    // When a move of a breaker could be seen.
+    "track_commit_timestamp=on",
     "max_connections=160",
     "log_min_messages=fatal",
     "log_min_error_statement=panic",

@@ -27,6 +27,8 @@ pub struct History {
     pub balances: Vec<i64>,
     /// The journal of outside calls.
     pub effects: Vec<EffectRow>,
+    /// Every move of the breaker, in order.
+    pub line: Vec<BreakerMove>,
     /// Jobs that a person reopened.
     pub reopened: Vec<i64>,
     /// Whether rows carry the transaction that wrote them.
@@ -102,6 +104,19 @@ pub struct OutcomeRow {
     pub xid: i64,
     /// What went wrong.
     pub error: Option<String>,
+}
+
+/// A move of a breaker.
+#[derive(Clone, Debug)]
+pub struct BreakerMove {
+    /// Which.
+    pub version: i64,
+    /// To which state.
+    pub to: String,
+    /// When it was decided, under the lock of its row.
+    pub at_ms: i64,
+    /// When everybody could see it.
+    pub committed_ms: i64,
 }
 
 /// An effect in the database.

@@ -22,6 +22,12 @@ pub const OPENING_BALANCE: i64 = 1_000;
 /// Links of one chain: one, one, then two next to each other to the end.
 pub const LINKS: usize = 8;
 
+/// What a [`Dial`] depends on.
+pub const LINE: &str = "line";
+
+/// How many may try it at once after an outage.
+pub const LINE_PROBES: usize = 2;
+
 /// The kind that nobody runs.
 pub const NOBODYS: &str = "nobodys";
 
@@ -91,6 +97,14 @@ pub struct Guarded {
 pub struct Keyed {
     /// What the producers share.
     pub slot: i64,
+}
+
+/// Staged: needs a line that is down now and then, behind a breaker.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "dial", attempts = 100)]
+pub struct Dial {
+    /// The order.
+    pub order: i64,
 }
 
 /// Staged: ends its process on every attempt.

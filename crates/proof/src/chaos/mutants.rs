@@ -76,6 +76,8 @@ const BESIDE: &str = "no attempt runs beside the next one";
 const RECOVERY: &str = "a dead worker's jobs are claimable within its lease and a second";
 const STAYS: &str = "a kind that nobody knows stays";
 const KEY: &str = "one job per key";
+const SHUT: &str = "no claim after a breaker opened";
+const PROBES: &str = "no more probes at once than may be";
 const CHARGE: &str = "one charge per order at a till that knows keys";
 
 /// Those who had these bugs had no worker that stops itself either; ours would hide them.
@@ -85,7 +87,7 @@ const BOLD: &[&str] = &["failed beats ignored", "told to be dead and goes on"];
 const TOKEN: &str = "l.id = any (array[u.id]) and l.epoch = u.epoch and l.worker = u.worker";
 
 /// Every bug that can be put in.
-pub const MUTANTS: [Mutant; 17] = [
+pub const MUTANTS: [Mutant; 19] = [
     Mutant {
         name: "recovery overwrites a job finished meanwhile",
         seen_in: "river#1302",
@@ -301,6 +303,26 @@ pub const MUTANTS: [Mutant; 17] = [
         seen_in: "many a tutorial",
         in_library: &["attempt in the effect key"],
         noticed_by: &[CHARGE],
+        ..PLAIN
+    },
+    Mutant {
+        name: "a claim goes by what the worker knows of a breaker",
+        seen_in: "breakers in memory",
+        statements: &[(statement!("claim_bound"), &[(" and b.state = 'closed'", "")])],
+        noticed_by: &[SHUT],
+        ..PLAIN
+    },
+    Mutant {
+        name: "every worker has probes of its own",
+        seen_in: "breakers in memory",
+        statements: &[(
+            statement!("probe_count"),
+            &[(
+                "from rowlock.probe where name = $1",
+                "from rowlock.probe where name = $1 and id < 0",
+            )],
+        )],
+        noticed_by: &[PROBES],
         ..PLAIN
     },
 ];

@@ -15,6 +15,8 @@ pub enum Workload {
     Chains,
     /// Staged charges at two tills.
     Charges,
+    /// Jobs that depend on something that is down now and then.
+    Dials,
     /// Several that saw the same thing.
     Guards,
     /// Several producers under one key.
@@ -27,11 +29,12 @@ pub enum Workload {
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Workload; 8] = [
+    pub const ALL: [Workload; 9] = [
         Workload::Transfers,
         Workload::Tallies,
         Workload::Chains,
         Workload::Charges,
+        Workload::Dials,
         Workload::Guards,
         Workload::Keys,
         Workload::Poison,
@@ -45,6 +48,7 @@ impl Workload {
             Workload::Tallies => "tallies",
             Workload::Chains => "chains",
             Workload::Charges => "charges",
+            Workload::Dials => "dials",
             Workload::Guards => "guards",
             Workload::Keys => "keys",
             Workload::Poison => "poison",

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use rowlock::{Admin, CheckState, VerifyLimits};
 
 use super::{
-    faults::file,
+    faults::{file, line},
     fleet::Fleet,
     ground::{Ground, Site},
     history::Rest,
@@ -26,6 +26,7 @@ pub(super) async fn come_to_rest(plan: &Plan, ground: &Ground) -> Result<Rest> {
     for proxy in ground.proxies() {
         proxy.calm();
     }
+    line::set(&ground.url, true).await?;
     // One more dies while nothing else is wrong, and nobody takes its seat: the others must see to what it held.
     let well_from = ground
         .record()
@@ -74,8 +75,11 @@ pub(super) async fn come_to_rest(plan: &Plan, ground: &Ground) -> Result<Rest> {
 
 /// Kills a worker at a moment when it has something in hand, if such a moment comes.
 async fn one_dies(ground: &Ground, fleet: &mut Fleet) -> Result<()> {
+    // The one that lives now, not one of its name before it, and one that has done something, by which it is known.
     let holds = format!(
-        "select count(*) from rowlock.lease l join rowlock.worker w on w.id = l.worker where w.name = '{LAST_TO_DIE}'"
+        "select count(*) from rowlock.lease l \
+         where l.worker = (select w.id from rowlock.worker w where w.name = '{LAST_TO_DIE}' order by w.beat desc limit 1) \
+           and exists (select 1 from rowlock.outcome o where o.worker = l.worker and o.outcome = 'done')"
     );
     let mut base = Base::connect(&ground.url).await?;
     let started = Instant::now();

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use super::{
     business::set_up,
-    faults::{file, process, server, wire},
+    faults::{file, line, process, server, wire},
     fleet::{Fleet, Seat, faketime},
     gather,
     ground::{Bare, Ground, Site},
@@ -213,6 +213,9 @@ fn dealt(plan: &Plan) -> Vec<&'static str> {
     if plan.lanes.process {
         kinds.extend(process::KINDS);
     }
+    if plan.workloads.contains(&Workload::Dials) {
+        kinds.push(line::DOWN);
+    }
     match (plan.lanes.database, plan.database) {
         (true, Kind::Postgres) => kinds.extend(server::KINDS),
         (true, Kind::Sqlite) => kinds.extend(file::KINDS),
@@ -358,13 +361,19 @@ async fn disturb(plan: &Plan, ground: &Ground) -> Result<()> {
             (false, _) => Ok(()),
         }
     };
+    let line = async {
+        if plan.workloads.contains(&Workload::Dials) {
+            line::lane(ground, seed(6), plan.gap.mul_f64(3.0)).await?;
+        }
+        Ok(())
+    };
     let network = async {
         if lanes.wire && postgres {
             wire::lane(ground, seed(3), plan.gap, plan.cuts, longest).await?;
         }
         Ok(())
     };
-    let ended: Result<_> = tokio::try_join!(minding, processes, freezes, database, network);
+    let ended: Result<_> = tokio::try_join!(minding, processes, freezes, database, line, network);
     ended.map(drop)
 }
 

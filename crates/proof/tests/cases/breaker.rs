@@ -396,6 +396,50 @@ async fn what_a_person_forces_stays_and_is_noted(bed: &Bed) {
     );
 }
 
+async fn a_kind_bound_to_two_that_are_both_open_tries_both_at_once(bed: &Bed) {
+    let down = Arc::new(AtomicBool::new(true));
+    let is_down = down.clone();
+    let note = move |cx: Staged, job: Note| {
+        let down = is_down.load(Ordering::SeqCst);
+        async move {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            match down {
+                true => super::fail(Fail::dependency(job.text, "it is down")),
+                false => cx.done().ok(),
+            }
+        }
+    };
+    let breaker = Breaker::after(1).cooldown(COOLDOWN);
+    let worker = Worker::new(&bed.rowlock).queue("default", 2).staged(note).backoff(SOON);
+    let jobs = ["till", "bank"].map(Note::new);
+    let ids = bed.rowlock.enqueue_all_now(jobs).await.unwrap();
+    let running = Running::start(worker.breaker("till", breaker).breaker("bank", breaker));
+    let all = async |state: BreakerState| {
+        let found = bed.rowlock.observe().breakers().await.unwrap();
+        found.len() == 2 && found.iter().all(|breaker| breaker.state == state)
+    };
+    until("both to open", || all(BreakerState::Open)).await;
+    down.store(false, Ordering::SeqCst);
+    are_done(bed, &ids).await;
+    until("both to close", || all(BreakerState::Closed)).await;
+    running.stop().await;
+}
+
+async fn one_that_was_removed_by_hand_comes_back_and_goes_on_behind_its_log(bed: &Bed) {
+    let till = Till::default();
+    let running = Running::start(worker(bed, &till, Breaker::after(1).cooldown(COOLDOWN)));
+    are_done(bed, &notes(bed, 1).await).await;
+    assert!(force(bed, Force::Open).await && force(bed, Force::Auto).await);
+    bed.run("delete from rowlock.breaker").await;
+    assert_eq!(the_till(bed).await.version, 4);
+    till.set_down(true);
+    let ids = notes(bed, 1).await;
+    stands(bed, BreakerState::Open).await;
+    till.set_down(false);
+    are_done(bed, &ids).await;
+    running.stop().await;
+}
+
 async fn contradictions_are_refused_at_the_start(bed: &Bed) {
     let other = |_: Ctx, _: Other, tx: Tx| async move { tx.done().ok() };
     let note = |_: Ctx, _: Note, tx: Tx| async move { tx.done().ok() };
@@ -434,6 +478,8 @@ mod tests {
         no_more_probes_than_may_are_under_way_in_the_whole_fleet,
         the_place_of_a_probe_that_died_comes_back_with_its_lease,
         what_a_person_forces_stays_and_is_noted,
+        a_kind_bound_to_two_that_are_both_open_tries_both_at_once,
+        one_that_was_removed_by_hand_comes_back_and_goes_on_behind_its_log,
         contradictions_are_refused_at_the_start,
     );
 }

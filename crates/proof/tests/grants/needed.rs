@@ -62,6 +62,7 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("breaker_declare"),
             sql!("breakers"),
             sql!("breaker_lock"),
+            sql!("breaker_try"),
             sql!("breaker_set"),
             sql!("breaker_logged"),
             sql!("claim_bound"),

@@ -1,7 +1,11 @@
 -- Makes sure that a breaker is there, with what its workers say of it now; where it stands is left alone.
--- Index: rowlock_breaker by name.
-insert into rowlock_breaker (name, threshold, cooldown_us, cooldown_max_us, probes, changed_at, changed_by)
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+-- Index: rowlock_breaker by name; rowlock_breaker_log by name and version.
+insert into rowlock_breaker (name, threshold, cooldown_us, cooldown_max_us, probes, changed_at, changed_by, version)
+values (
+  ?1, ?2, ?3, ?4, ?5, ?6, ?7,
+  -- One that was removed goes on behind its log.
+  (select coalesce(max(l.version), 0) + 1 from rowlock_breaker_log l where l.name = ?1)
+)
 on conflict (name) do update set
   threshold = excluded.threshold, cooldown_us = excluded.cooldown_us,
   cooldown_max_us = excluded.cooldown_max_us, probes = excluded.probes

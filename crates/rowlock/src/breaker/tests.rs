@@ -196,7 +196,18 @@ fn a_worker_remembers_a_success_until_there_is_a_failure_to_take_back() {
         ..breaker(BreakerState::Open, 0)
     };
     assert!(known.set(&[open]));
-    assert_eq!(known.due(), ["till"]);
-    assert!(!known.set(&[breaker(BreakerState::Closed, 0)]), "an older reply");
+    assert!(known.any_due());
+    assert_eq!(known.to_try(&["till".into()]), Some(vec!["till".into()]));
+    let both = ["bank".into(), "till".into()];
+    assert_eq!(known.to_try(&both), None, "nobody knows where the bank stands");
+    let bank = BreakerView {
+        name: "bank".into(),
+        ..breaker(BreakerState::Open, 0)
+    };
+    known.set(&[bank]);
+    assert_eq!(known.to_try(&both), None, "the bank is not to be tried yet");
     assert!(!known.admit(&["till".into()]));
+    let back = [breaker(BreakerState::Closed, 0)];
+    assert!(known.set(&back), "a database that went back is believed");
+    assert_eq!(known.to_try(&["till".into()]), Some(Vec::new()));
 }

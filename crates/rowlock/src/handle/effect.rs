@@ -405,7 +405,10 @@ async fn failed(effects: &Effects, intent: &Intent, open: Open, fail: Fail) -> F
     }
     let why = fail.text.clone();
     let fail = match intent.policy {
-        Policy::Park => Fail::retire(in_doubt(intent, open, &why)),
+        Policy::Park => Fail {
+            dependency: fail.dependency,
+            ..Fail::retire(in_doubt(intent, open, &why))
+        },
         Policy::Retry | Policy::Ask => fail,
     };
     uncertain(effects, intent, open, why, fail).await

@@ -7,11 +7,14 @@ use crate::breaker::{Breaker, BreakerChange, BreakerView, Force, Note};
 /// The answer to a claim of probes.
 #[derive(Debug)]
 pub enum ProbeReply {
-    /// As for any claim; the jobs count as probes of this version of the breaker while their leases last.
-    Claimed { version: i64, reply: ClaimReply },
+    /// As for any claim; the jobs count as probes of these breakers, at these versions, while their leases last.
+    Claimed {
+        tried: Vec<(String, i64)>,
+        reply: ClaimReply,
+    },
     /// As many as may are under way.
     Full,
-    /// It is closed, or open for longer.
+    /// One of them is open for longer, or somebody moves it just now; or all are closed.
     NotNow,
 }
 
@@ -28,7 +31,7 @@ pub trait Breakers: Send + Sync {
     /// Puts one where a person wants it, and notes who did it; `None` when there is none of this name, `false` when it
     /// was there before.
     fn force_breaker<'a>(&'a self, name: &'a str, force: Force, actor: &'a str) -> Fut<'a, Option<bool>>;
-    /// Claims as many jobs as may try this breaker now, of the kinds in the ask: those bound to others too only while
-    /// those are closed.
-    fn claim_probe<'a>(&'a self, name: &'a str, ask: &'a ClaimAsk, by: &'a str) -> Fut<'a, ProbeReply>;
+    /// Claims as many jobs as may try these breakers now, all of them with one job; never waits for who moves one. The
+    /// names are in order.
+    fn claim_probe<'a>(&'a self, names: &'a [String], ask: &'a ClaimAsk, by: &'a str) -> Fut<'a, ProbeReply>;
 }

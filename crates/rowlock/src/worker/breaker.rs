@@ -1,7 +1,6 @@
 //! A worker's part in the breakers: it looks where they stand, and tells them how attempts ended, after their commit.
 
 use std::{
-    collections::BTreeMap,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
@@ -25,6 +24,9 @@ use crate::{
 /// How often a worker looks where its breakers stand; a change counts within a second.
 const LOOK_EVERY: Duration = Duration::from_millis(400);
 
+/// How often the database may refuse a note, for whatever reason, before the others have their turn.
+const REFUSED_MAX: u32 = 10;
+
 /// The breakers that a worker's kinds are bound to.
 pub(crate) struct Breakers {
     pub(crate) known: Known,
@@ -47,8 +49,8 @@ pub(crate) struct Said {
 pub(crate) struct Bond {
     /// Each dependency of its kind, with the version it stood at when the job was claimed.
     seen: Vec<(String, i64)>,
-    /// The one that it tries.
-    probe: Option<String>,
+    /// Those that it tries.
+    tries: Vec<String>,
     /// The one that its handler failed with.
     blamed: Mutex<Option<String>>,
 }
@@ -56,9 +58,19 @@ pub(crate) struct Bond {
 impl Bond {
     /// Whether the dependencies are closed that must be for it to start, as far as is known here.
     pub(crate) fn admitted(&self, known: &Known) -> bool {
-        let needed = self.seen.iter().filter(|(name, _)| self.probe.as_ref() != Some(name));
-        let needed: Vec<String> = needed.map(|(name, _)| name.clone()).collect();
-        known.admit(&needed)
+        self.seen.iter().all(|(name, version)| match known.of(name) {
+            // Once another probe has opened it again, this one has nothing to find out.
+            Some(standing) if self.tries.contains(name) => {
+                standing.state == BreakerState::Closed || standing.version <= *version
+            }
+            Some(standing) => standing.state == BreakerState::Closed,
+            None => false,
+        })
+    }
+
+    /// It is to run once more in the same attempt.
+    pub(crate) fn again(&self) {
+        *self.blamed.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
     /// What a handler's `Fail` becomes, and whom it blames.
@@ -99,18 +111,16 @@ impl Breakers {
         Ok(self.known.set(&found))
     }
 
-    /// For a job just claimed, as a probe of this version of a breaker or as any other.
-    pub(crate) fn bond(&self, names: &[String], probe: Option<&(String, i64)>) -> Bond {
-        let version = |name: &String| match probe {
-            Some((probed, version)) if probed == name => Some(*version),
-            _ => self.known.of(name).map(|standing| standing.version),
+    /// For a job just claimed, to try these versions of breakers or as any other.
+    pub(crate) fn bond(&self, names: &[String], tried: &[(String, i64)]) -> Bond {
+        let version = |name: &String| match tried.iter().find(|(probed, _)| probed == name) {
+            Some((_, version)) => Some(*version),
+            None => self.known.of(name).map(|standing| standing.version),
         };
+        let seen = names.iter().filter_map(|name| Some((name.clone(), version(name)?)));
         Bond {
-            seen: names
-                .iter()
-                .filter_map(|name| Some((name.clone(), version(name)?)))
-                .collect(),
-            probe: probe.map(|(name, _)| name.clone()),
+            seen: seen.collect(),
+            tries: tried.iter().map(|(name, _)| name.clone()).collect(),
             blamed: Mutex::default(),
         }
     }
@@ -120,7 +130,7 @@ impl Breakers {
         let bond = &job.bond;
         let blamed = bond.blamed.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let tell = |name: &str, version: i64, failed: Option<String>| {
-            let (name, probe) = (name.to_owned(), bond.probe.as_deref() == Some(name));
+            let (name, probe) = (name.to_owned(), bond.tries.iter().any(|tried| tried == name));
             // Without a listener the worker is over, and so are its notes.
             let _ = self.said.send(Said {
                 name,
@@ -145,8 +155,7 @@ impl Breakers {
             }
         } else if ended == Ended::Done && skipped.is_none() {
             for (name, version) in &bond.seen {
-                let probe = bond.probe.as_ref() == Some(name);
-                if probe || !self.known.keep_good(name, *version) {
+                if bond.tries.contains(name) || !self.known.keep_good(name, *version) {
                     tell(name, *version, None);
                 }
             }
@@ -197,9 +206,9 @@ pub(crate) async fn tell(shared: Arc<Shared>, mut notes: UnboundedReceiver<Said>
     }
 }
 
-/// In the order in which they came: a success takes back the failures before it.
+/// In the order in which they came: a success takes back the failures before it. What probes say is told one by one.
 fn folded(said: impl Iterator<Item = Said>, known: &Known, by: &str) -> Vec<Note> {
-    let mut notes: BTreeMap<(String, i64, bool), Note> = BTreeMap::new();
+    let mut notes: Vec<Note> = Vec::new();
     for Said {
         name,
         version,
@@ -207,15 +216,20 @@ fn folded(said: impl Iterator<Item = Said>, known: &Known, by: &str) -> Vec<Note
         probe,
     } in said
     {
-        let note = notes.entry((name.clone(), version, probe)).or_insert_with(|| Note {
-            good: !probe && known.take_good(&name, version),
-            name,
-            version,
-            failures: 0,
-            error: None,
-            probe,
-            by: by.to_owned(),
-        });
+        let same = |note: &Note| !probe && !note.probe && note.name == name && note.version == version;
+        let at = notes.iter().position(same).unwrap_or(notes.len());
+        if at == notes.len() {
+            notes.push(Note {
+                good: !probe && known.take_good(&name, version),
+                name,
+                version,
+                failures: 0,
+                error: None,
+                probe,
+                by: by.to_owned(),
+            });
+        }
+        let note = &mut notes[at];
         match failed {
             Some(error) => {
                 note.failures = note.failures.saturating_add(1);
@@ -224,16 +238,24 @@ fn folded(said: impl Iterator<Item = Said>, known: &Known, by: &str) -> Vec<Note
             None => (note.good, note.failures, note.error) = (true, 0, None),
         }
     }
-    notes.into_values().collect()
+    notes
 }
 
 /// Until the database has taken it.
 async fn put(shared: &Shared, note: &Note, woken: &Notify) {
     let mut wait = Duration::from_millis(100);
+    let mut refused = 0;
     let after = loop {
         match shared.store.note_breaker(note).await {
             Ok(after) => break after,
-            Err(error) => tracing::debug!(%error, "a breaker could not be told; trying again"),
+            Err(error) => {
+                refused += u32::from(error.code().is_some());
+                if refused >= REFUSED_MAX {
+                    tracing::error!(breaker = note.name, %error, "the database refuses a breaker's note; it is dropped");
+                    return;
+                }
+                tracing::debug!(%error, "a breaker could not be told; trying again");
+            }
         }
         tokio::time::sleep(wait).await;
         wait = (wait * 2).min(Duration::from_secs(1));
@@ -283,6 +305,7 @@ mod tests {
             said("a", false, false),
             said("a", true, false),
             said("a", false, true),
+            said("a", true, true),
         ];
         let notes = folded(said.into_iter(), &Known::default(), "w");
         let notes: Vec<_> = notes
@@ -291,7 +314,12 @@ mod tests {
             .collect();
         assert_eq!(
             notes,
-            [("a", false, true, 1), ("a", true, true, 0), ("b", false, false, 1)]
+            [
+                ("a", false, true, 1),
+                ("b", false, false, 1),
+                ("a", true, true, 0),
+                ("a", true, false, 1)
+            ]
         );
     }
 }

@@ -37,8 +37,8 @@ const ALONE_SERIES: Duration = Duration::from_secs(1);
 const PROBE_EVERY: Duration = Duration::from_millis(200);
 
 /// Puts claimed jobs in line for a slot of their queue.
-/// Names the breaker, and its version, when they are probes.
-pub(crate) type Dispatch = Box<dyn Fn(Vec<Claimed>, &Arc<Session>, Option<&(String, i64)>) + Send + Sync>;
+/// Names the breakers that they try, each with its version.
+pub(crate) type Dispatch = Box<dyn Fn(Vec<Claimed>, &Arc<Session>, &[(String, i64)]) + Send + Sync>;
 
 pub(crate) struct Claimer {
     pub(crate) shared: Arc<Shared>,
@@ -109,7 +109,7 @@ impl Claimer {
             if self.state.suspect || self.state.checked_at.elapsed() >= self.check_every() {
                 self.check_own_leases(&session).await;
             }
-            if self.serve_probes(&session).await || self.serve_alone(&session).await {
+            if self.serve_alone(&session).await || self.serve_probes(&session).await {
                 continue;
             }
             self.claim_once(&session).await;
@@ -162,34 +162,29 @@ impl Claimer {
         }
         self.state.pace.found();
         self.state.woken = false;
-        self.hand_out(jobs, session, None).await;
+        self.hand_out(jobs, session, &[]).await;
         if !full {
             self.pause(Pace::FLOW, std::future::pending()).await;
         }
     }
 
-    /// Claims as many probes as may be, where a breaker's cooldown is over. `true`: something is wrong.
+    /// Claims as many probes as may be, where breakers' cooldowns are over. `true`: this took the turn.
     async fn serve_probes(&mut self, session: &Arc<Session>) -> bool {
-        let due = self.shared.breakers.known.due();
         let now = Instant::now();
-        if due.is_empty() || self.state.probe_at.is_some_and(|at| now < at) {
+        if !self.shared.breakers.known.any_due() || self.state.probe_at.is_some_and(|at| now < at) {
             return false;
         }
         self.state.probe_at = Some(now + PROBE_EVERY);
-        for name in due {
-            for alone in [false, true] {
-                let free = self.free();
-                if free.is_empty() || (alone && self.shared.in_the_way() > 0) {
-                    continue;
-                }
-                let ask = self.planner.ask_probe(session.worker, &free, &name, alone);
-                if ask.stretches.is_empty() {
-                    continue;
-                }
-                let reply = self.shared.store.claim_probe(&name, &ask, &self.shared.name).await;
-                let (version, jobs) = match reply {
-                    Ok(ProbeReply::Claimed { version, reply }) => match reply {
-                        ClaimReply::Jobs(jobs) => (version, jobs),
+        for alone in [false, true] {
+            let free = self.free();
+            if free.is_empty() || (alone && self.shared.in_the_way() > 0) {
+                continue;
+            }
+            for (names, ask) in self.planner.ask_probes(session.worker, &free, alone) {
+                let reply = self.shared.store.claim_probe(&names, &ask, &self.shared.name).await;
+                let (tried, jobs) = match reply {
+                    Ok(ProbeReply::Claimed { tried, reply }) => match reply {
+                        ClaimReply::Jobs(jobs) => (tried, jobs),
                         ClaimReply::Dead => {
                             self.heard_dead(session).await;
                             return true;
@@ -199,19 +194,19 @@ impl Claimer {
                             return true;
                         }
                     },
-                    Ok(ProbeReply::Full | ProbeReply::NotNow) => break,
+                    Ok(ProbeReply::Full | ProbeReply::NotNow) => continue,
                     Err(error) => {
                         self.failed(&error).await;
                         return true;
                     }
                 };
-                if let Some(first) = jobs.first() {
-                    point!("after-claim");
-                    if alone {
-                        self.state.alone = Some((first.token, Instant::now()));
-                    }
-                    self.hand_out(jobs, session, Some(&(name, version))).await;
-                    break;
+                let Some(first) = jobs.first() else { continue };
+                point!("after-claim");
+                let first = first.token;
+                self.hand_out(jobs, session, &tried).await;
+                if alone {
+                    self.state.alone = Some((first, Instant::now()));
+                    return true;
                 }
             }
         }
@@ -261,7 +256,7 @@ impl Claimer {
     }
 
     /// Starts what came, or hands it back when the session ended while the reply was under way.
-    async fn hand_out(&mut self, jobs: Vec<Claimed>, session: &Arc<Session>, probe: Option<&(String, i64)>) {
+    async fn hand_out(&mut self, jobs: Vec<Claimed>, session: &Arc<Session>, tried: &[(String, i64)]) {
         if session.cut.is_cancelled() || self.shared.lease_ending(Instant::now()) {
             let back: Vec<Settlement> = jobs.iter().map(|j| released(j, "claim reply came too late")).collect();
             if let Err(error) = self.shared.store.settle(&back).await {
@@ -272,7 +267,7 @@ impl Claimer {
             return self.pause(Duration::from_millis(100), std::future::pending()).await;
         }
         self.shared.emit(Event::Claimed { jobs: jobs.len() });
-        (self.dispatch)(jobs, session, probe);
+        (self.dispatch)(jobs, session, tried);
     }
 
     /// How often to look for them unasked. The look passes every dead lease that an old transaction keeps, so it is given
@@ -417,7 +412,7 @@ impl Claimer {
                 Ok(ClaimReply::Jobs(jobs)) => {
                     point!("after-claim");
                     self.state.alone = jobs.first().map(|j| (j.token, Instant::now()));
-                    self.hand_out(jobs, session, None).await;
+                    self.hand_out(jobs, session, &[]).await;
                 }
                 Ok(ClaimReply::Dead) => self.heard_dead(session).await,
                 Ok(ClaimReply::Moved) => self.heard_of_move().await,

@@ -87,14 +87,14 @@ impl<DB: Backend> Crew<DB> {
     }
 
     /// Puts jobs in line in the order they are to start, whatever order the claim returned them in.
-    pub(crate) fn dispatch(&self, mut jobs: Vec<Claimed>, session: &Arc<Session>, probe: Option<&(String, i64)>) {
+    pub(crate) fn dispatch(&self, mut jobs: Vec<Claimed>, session: &Arc<Session>, tried: &[(String, i64)]) {
         jobs.sort_by_key(|j| (j.priority, j.due_at, j.token.id));
         for claimed in jobs {
-            self.line_up(claimed, session, probe);
+            self.line_up(claimed, session, tried);
         }
     }
 
-    fn line_up(&self, claimed: Claimed, session: &Arc<Session>, probe: Option<&(String, i64)>) {
+    fn line_up(&self, claimed: Claimed, session: &Arc<Session>, tried: &[(String, i64)]) {
         let handler = self.handlers.get(&claimed.kind_no).cloned();
         let line = self.lines.get(&claimed.queue_no).cloned();
         let (Some(handler), Some(line)) = (handler, line) else {
@@ -106,7 +106,7 @@ impl<DB: Backend> Crew<DB> {
             return;
         };
         let ending = Ending {
-            probe: probe.is_some(),
+            probe: !tried.is_empty(),
             ..Ending::of(&claimed, handler.backoff)
         };
         let job = InHand::new(
@@ -115,7 +115,7 @@ impl<DB: Backend> Crew<DB> {
             handler.time_limit,
             line.queue.clone(),
             session.clone(),
-            self.shared.breakers.bond(&handler.breakers, probe),
+            self.shared.breakers.bond(&handler.breakers, tried),
         );
         self.shared.take(job.clone());
         line.push(Waiting { claimed, handler, job });

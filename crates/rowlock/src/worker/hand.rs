@@ -159,6 +159,7 @@ impl InHand {
     /// It is to run once more in the same attempt, because the transaction that it shared did not commit.
     pub(crate) fn again(&self) {
         drop(self.take_hooks());
+        self.bond.again();
         *lock(&self.tx_since) = None;
         *lock(&self.started) = None;
         self.over.store(false, Ordering::Relaxed);

@@ -111,7 +111,7 @@ impl Running {
             shared: shared.clone(),
             planner,
             queues,
-            dispatch: Box::new(move |jobs, session, probe| crew.dispatch(jobs, session, probe)),
+            dispatch: Box::new(move |jobs, session, tried| crew.dispatch(jobs, session, tried)),
             woken,
             state: claimer::State::new(),
         };

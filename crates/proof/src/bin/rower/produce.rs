@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use proof::chaos::{
-    jobs::{ACCOUNTS, Charge, Doomed, Guarded, Keyed, Link, MEMORY, Mishap, Nobodys, Poison, Tally, Transfer, Trip},
+    jobs::{
+        ACCOUNTS, Charge, Dial, Doomed, Guarded, Keyed, Link, MEMORY, Mishap, Nobodys, Poison, Tally, Transfer, Trip,
+    },
     log::{Line, Log, now_ms},
     orders::{Role, RowerOrders, Workload},
 };
@@ -167,6 +169,7 @@ impl Producer<'_> {
                 let park = self.random.u32(..4) == 0;
                 put(&rowlock, conn, Charge { order, park }).await?
             }
+            Workload::Dials => put(&rowlock, conn, Dial { order }).await?,
             Workload::Guards => {
                 let entity = self.random.i64(1..=20);
                 let ms = self.takes(if self.slow { 9_000 } else { 3_000 });
@@ -213,7 +216,8 @@ impl Producer<'_> {
     fn choose(&mut self) -> Workload {
         let roll = self.random.u32(..1000);
         let chosen = match roll {
-            0..480 => Workload::Transfers,
+            0..430 => Workload::Transfers,
+            430..480 => Workload::Dials,
             480..760 => Workload::Tallies,
             760..830 => Workload::Chains,
             830..900 => Workload::Charges,

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use proof::chaos::{
-    jobs::{Charge, Doomed, Guarded, Keyed, Link, MEMORY, Poison, Tally, Transfer, Trip},
+    jobs::{Charge, Dial, Doomed, Guarded, Keyed, LINE, LINE_PROBES, Link, MEMORY, Poison, Tally, Transfer, Trip},
     orders::{Role, RowerOrders},
 };
-use rowlock::{Attempt, Backoff, Batch, Fail, Guard};
+use rowlock::{Attempt, Backoff, Batch, Breaker, Fail, Guard};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -37,6 +37,8 @@ pub(crate) async fn work(orders: &RowerOrders, stop: CancellationToken) -> Resul
         base: Duration::from_millis(20),
         max: Duration::from_millis(300),
     };
+    let breaker = Breaker::after(3).cooldown(Duration::from_secs(1));
+    let breaker = breaker.cooldown_max(Duration::from_secs(2)).probes(LINE_PROBES as u32);
     let tools = Tools::new(orders, limited)?;
     let log = tools.log.clone();
     let mut worker = Worker::new(&Rowlock::open(&orders.url)?)
@@ -55,6 +57,9 @@ pub(crate) async fn work(orders: &RowerOrders, stop: CancellationToken) -> Resul
         .backoff(quickly)
         .staged(charge)
         .backoff(quickly)
+        .staged(dial)
+        .backoff(quickly)
+        .breaker(LINE, breaker)
         .staged(guarded)
         .backoff(quickly)
         .atomic(keyed)
@@ -146,6 +151,20 @@ async fn charge(cx: Staged<Tools>, job: Charge) -> Outcome {
     let attempt: Attempt = (*cx).clone();
     let mut tx = cx.settle().await?;
     book(&mut tx, &attempt, job.order, &receipt.to_string()).await?;
+    tx.done().ok()
+}
+
+async fn dial(mut cx: Staged<Tools>, job: Dial) -> Outcome {
+    let attempt: Attempt = (*cx).clone();
+    let _running = cx.state().running(&attempt);
+    let mut read = cx.prepare().await?;
+    let up: i64 = sqlx::query_scalar("select up from line").fetch_one(&mut *read).await?;
+    read.commit().await?;
+    if up == 0 {
+        return Err(Fail::dependency(LINE, "the line is down"));
+    }
+    let mut tx = cx.settle().await?;
+    book(&mut tx, &attempt, job.order, "dial").await?;
     tx.done().ok()
 }
 

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::check;
 use crate::chaos::{
-    history::{EffectRow, Faults, History, JobRow, LedgerRow, OutcomeRow, Place, Rest, RowerLog, Run},
+    history::{BreakerMove, EffectRow, Faults, History, JobRow, LedgerRow, OutcomeRow, Place, Rest, RowerLog, Run},
     jobs::{ACCOUNTS, OPENING_BALANCE},
     orders::Workload,
 };
@@ -147,6 +147,27 @@ impl Maker {
         });
     }
 
+    /// One fails, the breaker opens, and the same job finds out that all is well again.
+    fn dials(&mut self) {
+        let id = self.job("dial", 100, json!({}));
+        self.attempt(id, Ended::Retried, Place::Ready);
+        for (version, to) in [(2, "open"), (3, "half_open")] {
+            self.moved(version, to);
+        }
+        self.done(id, "dial");
+        self.moved(4, "closed");
+    }
+
+    fn moved(&mut self, version: i64, to: &str) {
+        self.history.line.push(BreakerMove {
+            version,
+            to: to.into(),
+            at_ms: self.clock,
+            committed_ms: self.clock + 2,
+        });
+        self.clock += 5;
+    }
+
     fn guards(&mut self) {
         for seen in [0, 1] {
             let id = self.job("guarded", 100, json!({"entity": 4}));
@@ -158,12 +179,15 @@ impl Maker {
     }
 }
 
-/// All is well in it, and every check has something to look at.
-pub(super) fn sound() -> History {
-    let rower = |name: &str| RowerLog {
+fn rower(name: &str) -> RowerLog {
+    RowerLog {
         name: name.into(),
         ..RowerLog::default()
-    };
+    }
+}
+
+/// All is well in it, and every check has something to look at.
+pub(super) fn sound() -> History {
     let mut maker = Maker {
         history: History {
             workloads: Workload::ALL.to_vec(),
@@ -193,6 +217,7 @@ pub(super) fn sound() -> History {
     maker.chain();
     maker.charges();
     maker.guards();
+    maker.dials();
     let keyed = maker.job("keyed", 100, json!({"slot": 44}));
     maker.done(keyed, "keyed");
     for rower in &mut maker.history.rowers {

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx;
-use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
+use sqlx::{Connection, PgConnection, Row, SqlStr, postgres::PgRow};
 
 use super::{Inner, PgStore, flow, rows};
 use crate::{
@@ -13,6 +13,8 @@ use crate::{
         breaker::{Breakers, ProbeReply},
     },
 };
+
+const PROBING: &str = "claim a probe";
 
 impl Breakers for PgStore {
     fn declare_breakers<'a>(&'a self, breakers: &'a [(String, Breaker)], by: &'a str) -> Fut<'a, ()> {
@@ -74,7 +76,7 @@ impl Breakers for PgStore {
         self.bounded(DOING, async move {
             let mut lent = self.0.engine.acquire().await.doing(DOING)?;
             let mut tx = lent.pg().begin().await.doing(DOING)?;
-            let after = match locked(&self.0, &mut tx, &note.name, DOING).await? {
+            let after = match locked(&self.0, &mut tx, &self.0.sql.breaker_lock, &note.name, DOING).await? {
                 Some((before, now)) => match before.noted(note, now) {
                     Some(after) => moved(&self.0, &mut tx, &before, &after, DOING).await?.then_some(after),
                     None => None,
@@ -93,7 +95,7 @@ impl Breakers for PgStore {
             let mut lent = self.0.engine.acquire().await.doing(DOING)?;
             let mut tx = lent.pg().begin().await.doing(DOING)?;
             let mut forced = None;
-            if let Some((before, now)) = locked(&self.0, &mut tx, name, DOING).await? {
+            if let Some((before, now)) = locked(&self.0, &mut tx, &self.0.sql.breaker_lock, name, DOING).await? {
                 forced = Some(false);
                 if let Some(after) = before.forced(force, actor, now) {
                     forced = Some(moved(&self.0, &mut tx, &before, &after, DOING).await?);
@@ -112,58 +114,55 @@ impl Breakers for PgStore {
         })
     }
 
-    fn claim_probe<'a>(&'a self, name: &'a str, ask: &'a ClaimAsk, by: &'a str) -> Fut<'a, ProbeReply> {
-        const DOING: &str = "claim a probe";
-        self.bounded(DOING, async move {
-            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
+    fn claim_probe<'a>(&'a self, names: &'a [String], ask: &'a ClaimAsk, by: &'a str) -> Fut<'a, ProbeReply> {
+        self.bounded(PROBING, async move {
+            let mut lent = self.0.engine.acquire().await.doing(PROBING)?;
             let home = self.0.hosts.is_home(ask.worker, lent.timeline());
-            let mut tx = lent.pg().begin().await.doing(DOING)?;
+            let mut tx = lent.pg().begin().await.doing(PROBING)?;
             let reply = match home {
-                true => probe(&self.0, &mut tx, name, ask, by, DOING).await?,
+                true => probe(&self.0, &mut tx, names, ask, by).await?,
                 false => ProbeReply::Claimed {
-                    version: 0,
+                    tried: Vec::new(),
                     reply: ClaimReply::Moved,
                 },
             };
-            tx.commit().await.doing(DOING)?;
-            lent.end(DOING).await?;
+            tx.commit().await.doing(PROBING)?;
+            lent.end(PROBING).await?;
             Ok(reply)
         })
     }
 }
 
-/// The row under its lock keeps the number of probes from changing but by their ends.
-async fn probe(
-    inner: &Inner,
-    tx: &mut PgConnection,
-    name: &str,
-    ask: &ClaimAsk,
-    by: &str,
-    doing: &'static str,
-) -> Result<ProbeReply> {
-    let Some((mut breaker, now)) = locked(inner, tx, name, doing).await? else {
-        return Ok(ProbeReply::NotNow);
-    };
-    if let Some(half_open) = breaker.probed(by, now) {
-        moved(inner, tx, &breaker, &half_open, doing).await?;
-        breaker = half_open;
+/// The rows under their locks keep the number of probes from changing but by their ends.
+async fn probe(inner: &Inner, tx: &mut PgConnection, names: &[String], ask: &ClaimAsk, by: &str) -> Result<ProbeReply> {
+    let (mut tried, mut room) = (Vec::new(), if ask.alone { 1 } else { i32::MAX });
+    for name in names {
+        let Some((mut breaker, now)) = locked(inner, tx, &inner.sql.breaker_try, name, PROBING).await? else {
+            return Ok(ProbeReply::NotNow);
+        };
+        if let Some(half_open) = breaker.probed(by, now) {
+            moved(inner, tx, &breaker, &half_open, PROBING).await?;
+            breaker = half_open;
+        }
+        match breaker.state {
+            BreakerState::Closed => {}
+            BreakerState::Open => return Ok(ProbeReply::NotNow),
+            BreakerState::HalfOpen => {
+                sweep(inner, tx, name).await?;
+                let probing: i32 = sqlx::query_scalar(inner.sql.probe_count.clone())
+                    .persistent(inner.named())
+                    .bind(name)
+                    .fetch_one(&mut *tx)
+                    .await
+                    .doing(PROBING)?;
+                room = room.min(breaker.policy.probes.saturating_sub(probing));
+                tried.push((name.clone(), breaker.version));
+            }
+        }
     }
-    if breaker.state != BreakerState::HalfOpen {
+    if tried.is_empty() {
         return Ok(ProbeReply::NotNow);
     }
-    sqlx::query(inner.sql.probe_sweep.clone())
-        .persistent(inner.named())
-        .bind(name)
-        .execute(&mut *tx)
-        .await
-        .doing(doing)?;
-    let probing: i32 = sqlx::query_scalar(inner.sql.probe_count.clone())
-        .persistent(inner.named())
-        .bind(name)
-        .fetch_one(&mut *tx)
-        .await
-        .doing(doing)?;
-    let room = breaker.policy.probes.saturating_sub(probing);
     if room <= 0 {
         return Ok(ProbeReply::Full);
     }
@@ -175,36 +174,42 @@ async fn probe(
         }
         match flow::claim_on(inner, tx, &part.up_to(left)).await? {
             ClaimReply::Jobs(more) => jobs.extend(more),
-            reply => {
-                return Ok(ProbeReply::Claimed {
-                    version: breaker.version,
-                    reply,
-                });
-            }
+            reply => return Ok(ProbeReply::Claimed { tried, reply }),
         }
     }
-    sqlx::query(inner.sql.probe_put.clone())
+    for (name, _) in &tried {
+        // A job that was a probe until a moment ago may be one again.
+        sweep(inner, tx, name).await?;
+        sqlx::query(inner.sql.probe_put.clone())
+            .persistent(inner.named())
+            .bind(name)
+            .bind(jobs.iter().map(|job| job.token.id).collect::<Vec<_>>())
+            .bind(jobs.iter().map(|job| job.token.epoch).collect::<Vec<_>>())
+            .bind(ask.worker.0)
+            .execute(&mut *tx)
+            .await
+            .doing(PROBING)?;
+    }
+    let reply = ClaimReply::Jobs(jobs);
+    Ok(ProbeReply::Claimed { tried, reply })
+}
+
+async fn sweep(inner: &Inner, tx: &mut PgConnection, name: &str) -> Result<()> {
+    let sweep = sqlx::query(inner.sql.probe_sweep.clone())
         .persistent(inner.named())
-        .bind(name)
-        .bind(jobs.iter().map(|job| job.token.id).collect::<Vec<_>>())
-        .bind(jobs.iter().map(|job| job.token.epoch).collect::<Vec<_>>())
-        .bind(ask.worker.0)
-        .execute(tx)
-        .await
-        .doing(doing)?;
-    Ok(ProbeReply::Claimed {
-        version: breaker.version,
-        reply: ClaimReply::Jobs(jobs),
-    })
+        .bind(name);
+    sweep.execute(tx).await.doing(PROBING)?;
+    Ok(())
 }
 
 async fn locked(
     inner: &Inner,
     tx: &mut PgConnection,
+    lock: &SqlStr,
     name: &str,
     doing: &'static str,
 ) -> Result<Option<(BreakerView, Timestamp)>> {
-    let found = sqlx::query(inner.sql.breaker_lock.clone())
+    let found = sqlx::query(lock.clone())
         .persistent(inner.named())
         .bind(name)
         .bind(inner.now())

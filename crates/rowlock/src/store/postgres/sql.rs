@@ -48,6 +48,7 @@ statements!(
     breaker_log,
     breaker_logged,
     breaker_set,
+    breaker_try,
     breakers,
     cases,
     chain,

@@ -81,31 +81,45 @@ impl Breakers for SqliteStore {
         }))
     }
 
-    fn claim_probe<'a>(&'a self, name: &'a str, ask: &'a ClaimAsk, by: &'a str) -> Fut<'a, ProbeReply> {
-        let input = (name.to_owned(), ask.clone(), by.to_owned());
-        Box::pin(self.write("claim a probe", input, |db, now, (name, ask, by)| {
-            Box::pin(async move { probe(db, now, name, ask, by).await })
+    fn claim_probe<'a>(&'a self, names: &'a [String], ask: &'a ClaimAsk, by: &'a str) -> Fut<'a, ProbeReply> {
+        let input = (names.to_vec(), ask.clone(), by.to_owned());
+        Box::pin(self.write("claim a probe", input, |db, now, (names, ask, by)| {
+            Box::pin(async move { probe(db, now, names, ask, by).await })
         }))
     }
 }
 
-async fn probe(db: &mut SqliteConnection, now: i64, name: &str, ask: &ClaimAsk, by: &str) -> sqlx::Result<ProbeReply> {
-    let Some(mut breaker) = one(db, now, name).await? else {
-        return Ok(ProbeReply::NotNow);
-    };
-    if let Some(half_open) = breaker.probed(by, rows::time(now)?) {
-        moved(db, &breaker, &half_open).await?;
-        breaker = half_open;
+async fn probe(
+    db: &mut SqliteConnection,
+    now: i64,
+    names: &[String],
+    ask: &ClaimAsk,
+    by: &str,
+) -> sqlx::Result<ProbeReply> {
+    let (mut tried, mut room) = (Vec::new(), if ask.alone { 1 } else { i32::MAX });
+    for name in names {
+        let Some(mut breaker) = one(db, now, name).await? else {
+            return Ok(ProbeReply::NotNow);
+        };
+        if let Some(half_open) = breaker.probed(by, rows::time(now)?) {
+            moved(db, &breaker, &half_open).await?;
+            breaker = half_open;
+        }
+        match breaker.state {
+            BreakerState::Closed => {}
+            BreakerState::Open => return Ok(ProbeReply::NotNow),
+            BreakerState::HalfOpen => {
+                sqlx::query(sql::PROBE_SWEEP).bind(name).execute(&mut *db).await?;
+                let count = sqlx::query_scalar(sql::PROBE_COUNT).bind(name);
+                let probing: i32 = count.fetch_one(&mut *db).await?;
+                room = room.min(breaker.policy.probes.saturating_sub(probing));
+                tried.push((name.clone(), breaker.version));
+            }
+        }
     }
-    if breaker.state != BreakerState::HalfOpen {
+    if tried.is_empty() {
         return Ok(ProbeReply::NotNow);
     }
-    sqlx::query(sql::PROBE_SWEEP).bind(name).execute(&mut *db).await?;
-    let probing: i32 = sqlx::query_scalar(sql::PROBE_COUNT)
-        .bind(name)
-        .fetch_one(&mut *db)
-        .await?;
-    let room = breaker.policy.probes.saturating_sub(probing);
     if room <= 0 {
         return Ok(ProbeReply::Full);
     }
@@ -117,21 +131,16 @@ async fn probe(db: &mut SqliteConnection, now: i64, name: &str, ask: &ClaimAsk, 
         }
         match flow::claim(db, now, &part.up_to(left)).await? {
             ClaimReply::Jobs(more) => jobs.extend(more),
-            reply => {
-                return Ok(ProbeReply::Claimed {
-                    version: breaker.version,
-                    reply,
-                });
-            }
+            reply => return Ok(ProbeReply::Claimed { tried, reply }),
         }
     }
     let tokens: Vec<_> = jobs.iter().map(|job| (job.token.id, job.token.epoch)).collect();
-    let put = sqlx::query(sql::PROBE_PUT).bind(name).bind(rows::array(&tokens)?);
-    put.bind(ask.worker.0).execute(db).await?;
-    Ok(ProbeReply::Claimed {
-        version: breaker.version,
-        reply: ClaimReply::Jobs(jobs),
-    })
+    for (name, _) in &tried {
+        let put = sqlx::query(sql::PROBE_PUT).bind(name).bind(rows::array(&tokens)?);
+        put.bind(ask.worker.0).execute(&mut *db).await?;
+    }
+    let reply = ClaimReply::Jobs(jobs);
+    Ok(ProbeReply::Claimed { tried, reply })
 }
 
 /// Which of these are closed.
