@@ -207,7 +207,9 @@ impl<'a, DB: Tables, A: Act<DB>> Run<'a, DB, A> {
             if matches!(next, Next::Waiting) && done > 0 {
                 next = self.plan().await?;
             }
-            if self.placed == self.size.work && over(&self.ground.observe.status().await?) {
+            // As many die as was said, also when the work is over first.
+            let one_to_die = matches!(next, Next::At(_) | Next::Aimed(_));
+            if !one_to_die && self.placed == self.size.work && over(&self.ground.observe.status().await?) {
                 break;
             }
         }

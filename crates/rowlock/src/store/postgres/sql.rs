@@ -203,4 +203,27 @@ mod tests {
         }
         Ok(())
     }
+
+    /// The two must not drift apart: whoever mends one mends the other.
+    #[test]
+    fn a_claim_of_bound_kinds_is_the_plain_claim_with_the_breakers_before_it() -> Result<()> {
+        let sql = Sql::new("rowlock")?;
+        let lines = |text: &str| -> Vec<String> {
+            let code = text.lines().filter(|line| !line.starts_with("--"));
+            code.map(str::to_owned).collect()
+        };
+        let (plain, bound) = (lines(sql.claim.as_str()), lines(sql.claim_bound.as_str()));
+        let mut added = bound.iter();
+        let missing = plain.iter().find(|line| !added.any(|other| other == *line));
+        assert_eq!(missing, None, "not in its place in claim_bound.sql");
+        let more: Vec<&String> = bound.iter().filter(|line| !plain.contains(line)).collect();
+        let about_breakers = |line: &&&String| {
+            ["breaker", "closed", "shut", "b.kind_no"]
+                .iter()
+                .any(|word| line.contains(word))
+        };
+        assert_eq!(more.iter().filter(about_breakers).count(), more.len(), "{more:#?}");
+        assert_eq!(more.len(), bound.len() - plain.len());
+        Ok(())
+    }
 }
