@@ -32,6 +32,8 @@ grant select (id, epoch, outcome, result) on rowlock.outcome to rowlock_producer
 -- Jobs that wait for a name, and completing one.
 grant select, insert on rowlock.completion to rowlock_producer;
 grant select, insert, delete on rowlock.waiting to rowlock_producer;
+-- Jobs of groups: whose turn it is, and who waits.
+grant select, insert, update (head) on rowlock.job_group to rowlock_producer, rowlock_worker;
 
 -- Takes keys of the ledger with `once`, and reads the answers of others there.
 grant select, insert, update (fingerprint, answer, hold, expires_at, made_at) on rowlock.ledger
@@ -57,10 +59,12 @@ grant select, insert, delete, update (id, epoch, worker, taken_at) on rowlock.bo
 grant select, insert, update on rowlock.breaker to rowlock_worker;
 grant select, insert, delete on rowlock.breaker_log, rowlock.probe to rowlock_worker;
 -- Its upkeep removes what is over.
-grant delete on rowlock.effect, rowlock.completion, rowlock.ledger to rowlock_worker;
+grant delete on rowlock.effect, rowlock.completion, rowlock.ledger, rowlock.job_group to rowlock_worker;
 grant execute on function rowlock.make_partitions(int, bigint), rowlock.drop_history(timestamptz) to rowlock_worker;
 -- Settles inside a handler's transaction, with the handler's own rights.
 grant execute on function rowlock.settle_done to rowlock_worker;
+-- Passes the turn of a group on.
+grant execute on function rowlock.pass_turns to rowlock_worker, rowlock_operator;
 
 -- Looks at everything, reopens cases, resolves effects in doubt and completes names.
 grant select on rowlock.jobs, rowlock.job, rowlock.ready, rowlock.lease, rowlock.outcome, rowlock.case_file, rowlock.worker,
@@ -69,6 +73,11 @@ grant select on rowlock.jobs, rowlock.job, rowlock.ready, rowlock.lease, rowlock
 grant update (state, doubt, reply, ended_at, resolved_by) on rowlock.effect to rowlock_operator;
 grant delete on rowlock.case_file, rowlock.waiting to rowlock_operator;
 grant insert on rowlock.ready, rowlock.audit, rowlock.waiting, rowlock.completion to rowlock_operator;
+-- Pauses and resumes groups: their heads are taken out of ready, and put back.
+grant select, insert, update (head, paused) on rowlock.job_group to rowlock_operator;
+grant delete, update (alone) on rowlock.ready to rowlock_operator;
+-- Delays and cancels jobs, by functions that run with the owner's rights and note who did it.
+grant execute on function rowlock.delay, rowlock.cancel to rowlock_operator;
 -- Opens and closes breakers by hand.
 grant select on rowlock.breaker, rowlock.breaker_log, rowlock.probe to rowlock_operator;
 grant update (state, forced, failures, trips, open_until, version, changed_at, changed_by, reason) on rowlock.breaker

@@ -143,6 +143,13 @@ pub(crate) const CASES: &[Case] = &[
         ("seconds", "s"),
         "defaults",
     ),
+    more("groups-none", "no-op drain, no groups", "jobs/s", "drain"),
+    more(
+        "groups-many",
+        "no-op drain, a group for each job, beside a blocked one",
+        "jobs/s",
+        "drain",
+    ),
     more("grow-base", "no-op drain, nothing else stored", "jobs/s", "drain"),
     more("grow-future", "no-op drain beside rows due in a day", "jobs/s", "drain"),
     more("grow-queues-base", "100 queues served, no others", "jobs/s", "drain"),

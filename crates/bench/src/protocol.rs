@@ -71,6 +71,9 @@ pub struct Args {
     /// Seconds from now until the enqueued jobs are due
     #[arg(long, default_value_t = 0)]
     pub after_s: u64,
+    /// Groups that the enqueued jobs are spread over; none unless given
+    #[arg(long, default_value_t = 0)]
+    pub groups: u64,
     /// A second worker for the stuck job; nothing is enqueued
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, action = clap::ArgAction::Set)]
     pub again: bool,

@@ -26,6 +26,8 @@ pub(crate) struct Sizes {
     /// Jobs of 64 KB, which are too large for `growth` of them.
     pub(crate) growth_wide: usize,
     pub(crate) queues: usize,
+    /// Jobs, each in a group of its own.
+    pub(crate) groups: usize,
     pub(crate) share: usize,
     pub(crate) idle_s: u64,
     pub(crate) stuck_s: u64,
@@ -54,6 +56,7 @@ impl Sizes {
             growth: 20_000,
             growth_wide: 2_000,
             queues: 10_000,
+            groups: 100_000,
             share: 100_000,
             idle_s: 15,
             stuck_s: 60,
@@ -80,6 +83,7 @@ impl Sizes {
             growth: 10_000,
             growth_wide: 500,
             share: 40_000,
+            groups: 20_000,
             idle_s: 8,
             stuck_s: 30,
             defaults_peers: 2_000,

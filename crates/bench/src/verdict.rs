@@ -37,7 +37,7 @@ const fn lane(name: &'static str, title: &'static str, target: &'static str, cas
 }
 
 /// The lanes in order.
-pub(crate) const LANES: [Lane; 14] = [
+pub(crate) const LANES: [Lane; 15] = [
     lane(
         "S1",
         "no-op drain and lifecycle",
@@ -111,6 +111,12 @@ pub(crate) const LANES: [Lane; 14] = [
         &["enqueue"],
     ),
     lane("S13", "killed worker's job claimed again", "≤ 16 s", &["stuck"]),
+    lane(
+        "G1",
+        "groups, one of them blocked",
+        "≥ 0.7 × no groups",
+        &["groups-many", "groups-none"],
+    ),
     lane(
         "growth",
         "more rows, queues, kinds, bytes",

@@ -6,7 +6,7 @@ use std::{
     net::TcpListener,
     path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
 use anyhow::{Context, Result};
@@ -14,6 +14,8 @@ use rustix::{
     event::{PollFd, PollFlags, poll},
     process::{Pid, Signal, kill_process},
 };
+
+use crate::chaos::log::now_ms;
 
 /// The program that this variable names, or the one of this name in `PATH` or Debian's folders. `None` when there is none,
 /// or when the run was told so by an empty variable.
@@ -89,7 +91,10 @@ impl Drop for Served {
 
 /// What a process has printed so far.
 #[derive(Clone, Default)]
-pub struct Lines(Arc<Mutex<Vec<String>>>);
+pub struct Lines {
+    said: Arc<Mutex<Vec<String>>>,
+    over_ms: Arc<OnceLock<i64>>,
+}
 
 impl Lines {
     /// Reads to the end on a thread of its own, so that a process never waits for its reader.
@@ -100,13 +105,19 @@ impl Lines {
             for line in BufReader::new(from).lines().map_while(|line| line.ok()) {
                 kept.all().push(line);
             }
+            kept.over_ms.get_or_init(now_ms);
         });
         lines
     }
 
     /// All of them.
     pub fn all(&self) -> MutexGuard<'_, Vec<String>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When the last end of the pipe was closed: none of the threads that could print runs any more.
+    pub fn over_ms(&self) -> Option<i64> {
+        self.over_ms.get().copied()
     }
 
     /// Whether this is one of them.

@@ -119,6 +119,15 @@ impl Scene {
         }
     }
 
+    /// Orders for a victim that takes over: whatever the machine does, nobody declares it dead meanwhile. How soon it finds
+    /// the dead does not hang on its own lease.
+    pub fn heirs(&self) -> Orders {
+        Orders {
+            lease_ms: 20_000,
+            ..self.orders()
+        }
+    }
+
     /// Starts a victim.
     ///
     /// # Errors

@@ -63,7 +63,7 @@ async fn killed_once(
     first.stands_at(point).await?;
     first.kill()?;
 
-    let mut second = scene.victim(&scene.orders(), None)?;
+    let mut second = scene.victim(&scene.heirs(), None)?;
     scene.until_finished(id).await;
     second.stop().await?;
 
@@ -168,7 +168,7 @@ async fn parked(scene: Rc<Scene>, point: &'static str, calls: usize) -> Result<(
     let mut first = scene.victim(&scene.orders(), Some(point))?;
     first.stands_at(point).await?;
     first.kill()?;
-    let mut second = scene.victim(&scene.orders(), None)?;
+    let mut second = scene.victim(&scene.heirs(), None)?;
     scene
         .until_number("select count(*) from rowlock.case_file", 1, PATIENCE)
         .await;
@@ -237,7 +237,7 @@ async fn hooks_of_a_job_killed_between_its_commit_and_them_are_dropped() -> Resu
         first.stands_at("after-commit").await?;
         first.kill()?;
 
-        let mut second = scene.victim(&scene.orders(), None)?;
+        let mut second = scene.victim(&scene.heirs(), None)?;
         let lives = scene.enqueue(Hooked {}).await?;
         scene.until_finished(lives).await;
         second.stop().await?;
@@ -282,7 +282,7 @@ async fn a_job_killed_while_its_commit_is_under_way_is_not_run_again() -> Result
         // The server has the COMMIT, nobody is left to hear its answer, and it commits all the same.
         first.kill()?;
 
-        let mut second = scene.victim(&scene.orders(), None)?;
+        let mut second = scene.victim(&scene.heirs(), None)?;
         scene.until_finished(id).await;
         second.stop().await?;
         happened_once(&scene, Shape::Atomic, id, &[Done]).await

@@ -121,6 +121,11 @@ fn a_breaker_saves_calls_to_what_is_down() {
 }
 
 #[test]
+fn a_group_keeps_its_order_and_holds_nobody_else() {
+    expect("group", &["bob 1, bob 2, bob 3, ada 1, ada 2, ada 3"]);
+}
+
+#[test]
 fn hooks_tell_of_what_was_committed_and_of_nothing_else() {
     expect(
         "after_commit",

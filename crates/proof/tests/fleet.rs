@@ -194,8 +194,11 @@ fn holder(scene: &Scene) -> Orders {
 async fn a_dead_workers_jobs_are_claimable_within_its_lease_and_a_second_while_others_drain() -> Result<()> {
     let case = "fleet::a_dead_workers_jobs_are_claimable_within_its_lease_and_a_second_while_others_drain";
     on_each(all_servers(), VICTIM, case, |scene| async move {
-        // Before anybody holds a lease: on SQLite one large commit keeps every beat waiting.
-        scene.enqueue_all(vec![Quick {}; 400_000]).await?;
+        // Before anybody holds a lease: on SQLite one large commit keeps every beat waiting. In parts, because no commit may
+        // keep the others from their turn for as long as a lease.
+        for _ in 0..8 {
+            scene.enqueue_all(vec![Quick {}; 50_000]).await?;
+        }
         let held = scene.enqueue_all(vec![Hold {}; 20]).await?;
         let mut dying = scene.victim(&holder(&scene), None)?;
         scene
@@ -276,6 +279,10 @@ async fn workers_of_one_name_do_not_disturb_each_other() -> Result<()> {
         })
         .await;
         let lives = scene.enqueue(Hold {}).await?;
+        let orders = Orders {
+            lease_ms: scene.heirs().lease_ms,
+            ..orders
+        };
         let mut second = scene.victim(&orders, None)?;
         until("the second to hold its job", PATIENCE, async || {
             scene.starts().ok()?.get(&lives).copied()

@@ -53,7 +53,7 @@ async fn frozen_past_its_lease(scene: &Scene, id: i64, point: &'static str) -> R
     freeze(scene, &mut first).await?;
     let frozen_at = Instant::now();
 
-    let mut second = scene.victim(&scene.orders(), None)?;
+    let mut second = scene.victim(&scene.heirs(), None)?;
     scene.until_finished(id).await;
     let took = frozen_at.elapsed();
     ensure!(took < LEASE + TAKEOVER, "the takeover took {took:?}");
@@ -147,7 +147,7 @@ async fn frozen_atomic(scene: Rc<Scene>, point: &'static str) -> Result<()> {
         frozen_at.elapsed()
     );
 
-    let mut second = scene.victim(&scene.orders(), None)?;
+    let mut second = scene.victim(&scene.heirs(), None)?;
     scene.until_finished(id).await;
     let took = frozen_at.elapsed();
     ensure!(took < LEASE + TAKEOVER, "the takeover took {took:?}");
@@ -223,7 +223,7 @@ async fn parked_past_its_lease(scene: &Scene, id: i64, point: &'static str) -> R
     let mut first = scene.victim(&scene.orders(), Some(point))?;
     first.stands_at(point).await?;
     freeze(scene, &mut first).await?;
-    let mut second = scene.victim(&scene.orders(), None)?;
+    let mut second = scene.victim(&scene.heirs(), None)?;
     scene
         .until_number("select count(*) from rowlock.case_file", 1, PATIENCE)
         .await;
@@ -312,7 +312,7 @@ async fn a_worker_frozen_after_its_claim_starts_nothing_when_it_wakes() -> Resul
         let mut first = scene.victim(&scene.orders(), Some("after-claim"))?;
         first.stands_at("after-claim").await?;
         freeze(&scene, &mut first).await?;
-        let mut second = scene.victim(&scene.orders(), None)?;
+        let mut second = scene.victim(&scene.heirs(), None)?;
         scene.until_finished(id).await;
         second.stop().await?;
 

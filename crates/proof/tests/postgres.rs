@@ -19,5 +19,7 @@ mod keys_stall;
 mod only_postgres;
 #[path = "cases/only_postgres_relay.rs"]
 mod only_postgres_relay;
+#[path = "cases/only_postgres_verbs.rs"]
+mod only_postgres_verbs;
 #[path = "cases/only_postgres_verify.rs"]
 mod only_postgres_verify;

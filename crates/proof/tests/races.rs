@@ -27,6 +27,7 @@ mod races {
     mod claim;
     mod commit;
     mod effect;
+    mod group;
     mod guard;
     mod hooks;
     mod isolation;

@@ -3,6 +3,7 @@
 pub(crate) mod breaker;
 pub(crate) mod cases;
 pub(crate) mod complete;
+pub(crate) mod delay;
 pub(crate) mod demo;
 pub(crate) mod effect;
 pub(crate) mod effects;
@@ -83,12 +84,18 @@ pub(crate) enum Command {
     Effect(effect::Args),
     /// Shows and sets how many of a hundred keys take a new way
     Rollout(rollout::Args),
-    /// Stops claims of a queue or a kind in the whole fleet; without either it lists what is paused
+    /// Stops claims of a queue, a kind or a group in the whole fleet; without any it lists what is paused
     Pause(pause::Args),
-    /// Lets a paused queue or kind go on
+    /// Lets a paused queue, kind or group go on
     Resume(pause::Args),
     /// Shows the breakers, how one came where it stands, and moves one by hand
     Breaker(breaker::Args),
+    /// Makes jobs due later
+    Delay(delay::Delay),
+    /// Makes jobs due now
+    RunNow(delay::What),
+    /// Cancels jobs that are not finished; one that runs is stopped, and nothing it still does counts
+    Cancel(delay::Cancel),
     /// Completes a name that jobs wait for, such as an approval
     Complete(complete::Args),
     /// Enqueues a job by its kind and JSON payload

@@ -110,6 +110,8 @@ pub(crate) fn when(at: Timestamp) -> String {
 pub(crate) struct Advice {
     problem: String,
     next: String,
+    /// What was named is not there.
+    missing: bool,
 }
 
 impl Advice {
@@ -117,6 +119,16 @@ impl Advice {
         anyhow::Error::new(Advice {
             problem: problem.into(),
             next: next.into(),
+            missing: false,
+        })
+    }
+
+    /// The same for what is not there.
+    pub(crate) fn missing(problem: impl Into<String>, next: impl Into<String>) -> anyhow::Error {
+        anyhow::Error::new(Advice {
+            problem: problem.into(),
+            next: next.into(),
+            missing: true,
         })
     }
 }
@@ -136,7 +148,24 @@ pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
         text += &format!("{style}{label}{PLAIN} {line}\n");
     }
     note(without_passwords(&text).trim_end());
-    ExitCode::FAILURE
+    code(error)
+}
+
+/// 4 where what was named is not there, 5 where it stands in the way, else 1.
+fn code(error: &anyhow::Error) -> ExitCode {
+    use rowlock::Error;
+    if error
+        .chain()
+        .any(|link| link.downcast_ref::<Advice>().is_some_and(|advice| advice.missing))
+    {
+        return ExitCode::from(4);
+    }
+    let told = error.chain().find_map(|link| link.downcast_ref::<Error>());
+    match told {
+        Some(Error::NotFound(_)) => ExitCode::from(4),
+        Some(Error::Conflict(_) | Error::KeyConflict { .. }) => ExitCode::from(5),
+        _ => ExitCode::FAILURE,
+    }
 }
 
 fn lines(error: &anyhow::Error) -> Vec<(&'static str, &'static str, String)> {

@@ -35,7 +35,7 @@ fn breaker_shows_where_each_stands_and_moves_one_by_hand() {
     let file = File::migrated();
     assert_eq!(file.ok(&["breaker"]), "no worker was ever bound to a breaker\n");
     let unknown = file.run(&["breaker", "till", "open"]);
-    assert_eq!(unknown.code, Some(1));
+    assert_eq!(unknown.code, Some(4));
     assert!(unknown.err.contains("no breaker \"till\""), "{}", unknown.err);
     bound_once(&file);
     let listed = file.ok(&["breaker"]);
@@ -61,6 +61,12 @@ fn breaker_shows_where_each_stands_and_moves_one_by_hand() {
         opened.out.contains("open (forced)") && opened.out.contains("tess"),
         "{}",
         opened.out
+    );
+    assert!(
+        file.ok(&["status"])
+            .contains("\nbreaker till is open, forced, by tess "),
+        "{}",
+        file.ok(&["status"])
     );
     let again = file.run(&["breaker", "till", "open", "--actor", "joe"]);
     assert_eq!(again.err, "breaker till was forced open before\n");

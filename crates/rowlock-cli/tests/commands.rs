@@ -61,7 +61,7 @@ fn migrate_says_what_it_applied_and_then_that_nothing_is_missing() {
     let applied = file.ok(&["migrate"]);
     let first = applied.lines().next();
     assert_eq!(first, Some("applied 0001 foundation"));
-    assert_eq!(applied.lines().last(), Some("applied 0009 breakers"));
+    assert_eq!(applied.lines().last(), Some("applied 0011 operators"));
     assert_eq!(file.ok(&["migrate"]), "schema is up to date\n");
 }
 
@@ -132,7 +132,7 @@ fn a_repeat_under_a_key_prints_the_id_of_the_first_and_says_so() {
     assert_eq!((again.code, again.out.as_str()), (Some(0), "1\n"));
     assert_eq!(again.err, "the key is held by that job already; it is ready\n");
     let other = enqueue(r#"{"order":2}"#, "ever");
-    assert_eq!((other.code, other.out.as_str()), (Some(1), ""));
+    assert_eq!((other.code, other.out.as_str()), (Some(5), ""));
     let conflict = "error: key \"charge:1\" is held by another request: job 1 with ";
     assert!(other.err.starts_with(conflict), "{}", other.err);
 

@@ -32,9 +32,9 @@ fn json(text: &str) -> Value {
 fn a_sound_database_exits_with_0_and_lists_every_check() {
     let file = two_jobs();
     let said = lines(&file.ok(&["verify"]));
-    assert_eq!(said.len(), 17, "{said:?}");
+    assert_eq!(said.len(), 18, "{said:?}");
     assert_eq!(said[0], "check rows broken jobs");
-    assert_eq!(said[1], "schema holds 9 0");
+    assert_eq!(said[1], "schema holds 11 0");
     assert!(said.contains(&"places holds 2 0".to_owned()), "{said:?}");
     let part = lines(&file.ok(&["verify", "--rows", "1"]));
     assert!(part.contains(&"places holds newest 1 0".to_owned()), "{part:?}");
@@ -42,7 +42,7 @@ fn a_sound_database_exits_with_0_and_lists_every_check() {
     let all = json(&file.ok(&["verify", "--json"]));
     assert_eq!(all["holds"], true);
     let checks = all["checks"].as_array().unwrap();
-    assert_eq!(checks.len(), 16);
+    assert_eq!(checks.len(), 17);
     let places = checks.iter().find(|c| c["check"] == "places").unwrap();
     assert_eq!(places["state"], "holds");
     assert_eq!((&places["looked"], &places["whole"]), (&2.into(), &true.into()));
@@ -65,7 +65,7 @@ async fn a_broken_invariant_exits_with_3_names_its_jobs_and_says_what_to_do() {
     assert_eq!(out[at + 1], "job 1 is ready, but its body is gone");
     assert!(
         said.err
-            .starts_with("error: of 16 checks 1 is broken\ntry:   change nothing yet"),
+            .starts_with("error: of 17 checks 1 is broken\ntry:   change nothing yet"),
         "{}",
         said.err
     );
@@ -92,7 +92,7 @@ async fn what_is_only_late_exits_with_3_too_and_asks_for_a_worker() {
     assert_eq!(said.code, Some(3), "{}", said.err);
     assert_eq!(
         said.err,
-        "error: of 16 checks 1 is late\ntry:   see that a worker runs, and look again in a minute\n"
+        "error: of 17 checks 1 is late\ntry:   see that a worker runs, and look again in a minute\n"
     );
     assert!(
         lines(&said.out).contains(&"leases late 1 1 1".to_owned()),
@@ -119,7 +119,7 @@ async fn checks_that_did_not_finish_exit_with_1_and_do_not_hold() {
         out.contains(&"ledger holds 0 0".to_owned()),
         "the others go on: {out:?}"
     );
-    let told = "error: of 16 checks 2 are not finished\ntry:   give it more --seconds";
+    let told = "error: of 17 checks 2 are not finished\ntry:   give it more --seconds";
     assert!(said.err.starts_with(told), "{}", said.err);
     let all = json(&file.run(&["verify", "--seconds", "1", "--json"]).out);
     assert_eq!(all["holds"], false);

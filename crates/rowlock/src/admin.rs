@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::{
     complete::{self, Completed},
     error::{Error, Result},
+    group::Group,
     job::{Draft, Due, Limits, check_payload},
     key::{Enqueued, Hold, Keyed},
     observe::Observe,
@@ -133,6 +134,7 @@ impl Admin {
             position: 0,
             if_retired: None,
             wait: None,
+            group: job.group,
             key,
         };
         let mut put = self.store.enqueue(&[draft.checked(&limits)?]).await?;
@@ -162,6 +164,8 @@ pub struct NamedJob {
     pub key: Option<String>,
     /// How long the key is held.
     pub hold: Hold,
+    /// Runs in this group's order.
+    pub group: Option<Group>,
 }
 
 impl NamedJob {
@@ -177,6 +181,7 @@ impl NamedJob {
             delay: std::time::Duration::ZERO,
             key: None,
             hold: Hold::default(),
+            group: None,
         }
     }
 }

@@ -316,6 +316,35 @@ impl BreakerView {
     }
 }
 
+/// What one claim of probes may try, and how many jobs may.
+#[derive(Debug)]
+pub struct Trying {
+    /// Each breaker that is half-open, with its version.
+    pub tried: Vec<(String, i64)>,
+    room: i32,
+}
+
+impl Trying {
+    pub(crate) fn new(alone: bool) -> Trying {
+        Trying {
+            tried: Vec::new(),
+            room: if alone { 1 } else { i32::MAX },
+        }
+    }
+
+    /// One more that is half-open, with so many probes under way.
+    pub(crate) fn add(&mut self, breaker: &BreakerView, probing: i32) {
+        self.room = self.room.min(breaker.policy.probes.saturating_sub(probing));
+        self.tried.push((breaker.name.clone(), breaker.version));
+    }
+
+    /// How many more jobs may try them, when so many do.
+    pub(crate) fn left(&self, jobs: usize) -> i32 {
+        let jobs = i32::try_from(jobs).unwrap_or(i32::MAX);
+        self.room.saturating_sub(jobs).max(0)
+    }
+}
+
 /// What a worker knows of the breakers that its kinds are bound to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Known(Arc<Mutex<HashMap<String, Standing>>>);

@@ -15,6 +15,7 @@ use serde::Serialize;
 
 use crate::{
     error::Result,
+    group::Group,
     job::{Draft, Due, Job, Limits, Options},
     key::{Enqueued, Hold},
     root::{Backend, Rowlock},
@@ -98,6 +99,14 @@ macro_rules! option_setters {
             $self
         }
 
+        /// Runs after every job of this group that was enqueued before it, never beside one, in the whole fleet; other
+        /// groups go on meanwhile. See [`Group`] for what happens when it is retired. Transactions that are open at the same
+        /// time have no order; a job that is scheduled holds those behind it until it is due.
+        pub fn group(mut $self, group: impl Into<Group>) -> Self {
+            $target.options.group = Some(group.into());
+            $self
+        }
+
         /// How long the key is held, unless as the workers' policy says ([`Hold::Policy`]).
         pub fn hold(mut $self, hold: Hold) -> Self {
             $target.options.hold = Some(hold);
@@ -157,17 +166,25 @@ impl JobOptions {
     }
 
     pub(crate) fn draft<J: Job>(&self, job: &J, limits: &Limits) -> Result<Draft> {
-        self.draft_named(job, None, limits)
+        self.draft_named(job, Named::default(), limits)
     }
 
-    fn draft_named<J: Job>(&self, job: &J, key: Option<String>, limits: &Limits) -> Result<Draft> {
+    fn draft_named<J: Job>(&self, job: &J, named: Named, limits: &Limits) -> Result<Draft> {
         if let Some((field, problem)) = &self.error {
             return Err(crate::Error::invalid(*field, problem));
         }
         let mut options = self.options.clone();
-        options.key = key.or(options.key);
+        options.key = named.key.or(options.key);
+        options.group = named.group.or(options.group);
         Draft::of(job, options, limits)
     }
+}
+
+/// What one of many has of its own.
+#[derive(Default)]
+struct Named {
+    key: Option<String>,
+    group: Option<Group>,
 }
 
 enum Door<'c, DB: Backend> {
@@ -212,6 +229,8 @@ pub struct EnqueueAll<'c, DB: Backend, J: Job> {
     jobs: Vec<J>,
     /// Empty, or one for each job.
     keys: Vec<String>,
+    /// Empty, or one for each job.
+    groups: Vec<Group>,
     chosen: JobOptions,
 }
 
@@ -225,10 +244,20 @@ impl<'c, DB: Backend, J: Job> EnqueueAll<'c, DB, J> {
         EnqueueKeyed(self)
     }
 
+    /// Gives each job its group, as [`Enqueue::group`] does for one.
+    pub fn group_by<G: Into<Group>>(mut self, group: impl Fn(&J) -> G) -> Self {
+        self.groups = self.jobs.iter().map(|job| group(job).into()).collect();
+        self
+    }
+
     fn put(self) -> Pin<Box<dyn Future<Output = Result<Vec<Enqueued>>> + Send + 'c>> {
         let limits = self.rowlock.limits();
         let named = |(i, job)| {
-            let draft = self.chosen.draft_named(job, self.keys.get(i).cloned(), limits);
+            let own = Named {
+                key: self.keys.get(i).cloned(),
+                group: self.groups.get(i).cloned(),
+            };
+            let draft = self.chosen.draft_named(job, own, limits);
             draft.map_err(|e| within_batch(i, e))
         };
         let drafts: Result<Vec<Draft>> = self.jobs.iter().enumerate().map(named).collect();
@@ -334,6 +363,7 @@ impl<DB: Backend> Rowlock<DB> {
             door: Door::Caller(conn),
             jobs: jobs.into_iter().collect(),
             keys: Vec::new(),
+            groups: Vec::new(),
             chosen: JobOptions::new(),
         }
     }
@@ -350,6 +380,7 @@ impl<DB: Backend> Rowlock<DB> {
             door: Door::Own,
             jobs: jobs.into_iter().collect(),
             keys: Vec::new(),
+            groups: Vec::new(),
             chosen: JobOptions::new(),
         }
     }

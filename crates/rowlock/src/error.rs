@@ -51,6 +51,9 @@ pub enum Error {
     /// No such job, or not where the verb needs it.
     #[error("{0}")]
     NotFound(String),
+    /// The job stands where the verb has no business.
+    #[error("{0}")]
+    Conflict(String),
     /// The key is held by another request. Nothing was written; a repeat would get the same answer.
     #[error("key {key:?} is held by another request: {held} is stored, {given} was given")]
     KeyConflict {

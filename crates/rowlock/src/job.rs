@@ -13,6 +13,7 @@ use uuid::Uuid;
 
 use crate::{
     error::{Error, Result},
+    group::Group,
     key::{Hold, Keyed, check_key},
 };
 
@@ -74,6 +75,7 @@ pub(crate) struct Options {
     pub(crate) if_retired: Option<Box<Draft>>,
     pub(crate) waits_for: Option<String>,
     pub(crate) wait_limit: Option<Duration>,
+    pub(crate) group: Option<Group>,
     pub(crate) key: Option<String>,
     pub(crate) hold: Option<Hold>,
     /// JSON that stands for the payload when two requests are compared.
@@ -169,6 +171,7 @@ pub struct Draft {
     pub if_retired: Option<String>,
     /// Stands in waiting until then.
     pub wait: Option<Wait>,
+    pub group: Option<Group>,
     pub key: Option<Box<Keyed>>,
 }
 
@@ -198,6 +201,7 @@ impl Draft {
             position: 0,
             if_retired: options.if_retired.map(|d| d.as_compensation()).transpose()?,
             wait: Wait::of(options.waits_for, options.wait_limit)?,
+            group: options.group,
             key,
         }
         .checked(limits)
@@ -225,6 +229,12 @@ impl Draft {
             check_delay("after", delay)?;
         }
         self.wait.as_ref().map_or(Ok(()), Wait::check)?;
+        self.group.as_ref().map_or(Ok(()), Group::check)?;
+        if self.wait.is_some() && self.group.is_some() {
+            let problem =
+                "a job of a group cannot wait for a name as well; let the job that waits enqueue it as its next link";
+            return Err(Error::invalid("group", problem));
+        }
         Ok(self)
     }
 
@@ -289,7 +299,7 @@ impl Draft {
 }
 
 /// The nearest time that every database and driver can store; beyond, "long ago" and "never" mean the same anyway.
-fn storable(at: Timestamp) -> Timestamp {
+pub(crate) fn storable(at: Timestamp) -> Timestamp {
     /// The end of the year 9998.
     const LATEST_S: i64 = 253_370_764_800;
     let latest = Timestamp::from_second(LATEST_S).unwrap_or(Timestamp::MAX);
@@ -307,7 +317,7 @@ pub(crate) fn kind_no(kind: &str, version: i32) -> i64 {
     number(&format!("{kind}@{version}"))
 }
 
-fn number(name: &str) -> i64 {
+pub(crate) fn number(name: &str) -> i64 {
     let hash = Sha256::digest(name.as_bytes());
     let mut first = [0u8; 8];
     first.copy_from_slice(&hash[..8]);

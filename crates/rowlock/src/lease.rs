@@ -8,7 +8,7 @@ use std::fmt;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::fault::mutant;
+use crate::{fault::mutant, group::Member};
 
 /// A worker process, by a random number it made itself. Never a host name, a process id or a sequence: those come
 /// back after a restart or a failover, and an old token must not fit a new owner.
@@ -76,4 +76,5 @@ pub struct Body {
     pub chain: Option<i64>,
     pub position: i32,
     pub created_at: Timestamp,
+    pub member: Option<Member>,
 }

@@ -27,6 +27,7 @@ mod enqueue;
 mod error;
 mod event;
 mod fault;
+mod group;
 mod handle;
 mod job;
 mod key;
@@ -68,6 +69,7 @@ pub use crate::{
     enqueue::{Enqueue, EnqueueAll, EnqueueKeyed, JobOptions},
     error::{AlreadyHandled, Error, Meaning, NotDone, Result},
     event::{Counters, Event, Skipped},
+    group::Group,
     handle::{
         Answer, Applied, Attempt, Batch, BodyLock, Ctx, Done, Effect, EffectKey, Fail, Guard, Guards, LookOnce, Once,
         OnceSlot, Outcome, Prepare, RolloutCount, Staged, TakeLock, TakeOnce, Transition, Tx,

@@ -78,6 +78,8 @@ pub struct JobView {
     pub created_at: Timestamp,
     /// The name it waits for, or waited for.
     pub waits_for: Option<String>,
+    /// The group it is in.
+    pub group: Option<String>,
     /// The caller's key, while this job holds it.
     pub key: Option<String>,
 }
@@ -144,6 +146,8 @@ pub struct JobFilter {
     pub tag: Option<String>,
     /// Only the job that holds this key.
     pub key: Option<String>,
+    /// Only jobs of this group.
+    pub group: Option<String>,
     /// Only ids below this one: the next page.
     pub below: Option<i64>,
     /// At most this many, newest first; 0 means 100.

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use crate::{
     breaker::Force,
     effect::{EffectState, Resolution},
     error::{Error, Result},
-    job::{Limits, check_name, check_payload},
+    handle::clean,
+    job::{Limits, check_name, check_payload, queue_no, storable},
     pause::Target,
-    store::Store,
+    store::{Store, verbs::Verdict},
 };
 
 /// The operator's verbs, on either database. Cheap to clone.
@@ -23,16 +26,64 @@ impl Operate {
     /// attempt fits again.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when the job is no case. Cancel-safe: it either happened or did not.
+    /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is no case. Cancel-safe: it either happened
+    /// or did not.
     pub async fn reopen(&self, id: i64, actor: &str) -> Result<()> {
         if self.store.reopen(id, actor).await? {
             return Ok(());
         }
         let state = self.store.job(id).await?.map(|j| j.state.as_str());
-        Err(Error::NotFound(match state {
-            Some(state) => format!("job {id} is {state}, not a case; only cases can be reopened"),
-            None => format!("no job {id}; `rowlock cases` lists what can be reopened"),
-        }))
+        Err(match state {
+            Some(state) => Error::Conflict(format!("job {id} is {state}, not a case; only cases can be reopened")),
+            None => Error::NotFound(format!("no job {id}; `rowlock cases` lists what can be reopened")),
+        })
+    }
+
+    /// Makes a job due at another time: one that is ready, or that waits for its turn. A time in the past means now.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is leased, a case or finished. Cancel-safe:
+    /// it either happened or did not.
+    pub async fn delay(&self, id: i64, until: Timestamp, actor: &str) -> Result<()> {
+        let verdict = self.store.delay(id, Some(storable(until)), actor).await?;
+        self.told(id, verdict, "delayed").await
+    }
+
+    /// Makes a job due now. One that waits for a name, or behind the head of its group, still does.
+    ///
+    /// # Errors
+    /// As [`Operate::delay`].
+    pub async fn run_now(&self, id: i64, actor: &str) -> Result<()> {
+        let verdict = self.store.delay(id, None, actor).await?;
+        self.told(id, verdict, "run now").await?;
+        if let Some(job) = self.store.job(id).await? {
+            self.store.wake(&[queue_no(&job.queue)]);
+        }
+        Ok(())
+    }
+
+    /// Cancels a job that is not finished: one that waits is gone at once. One that runs loses its lease, so that nothing it
+    /// still does counts, not even its commit; its worker stops its handler when it next looks, about three times in a lease,
+    /// and what waited for it may begin before that. Its next links are never enqueued, and a group goes on without it.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is a case or finished. Cancel-safe: it
+    /// either happened or did not.
+    pub async fn cancel(&self, id: i64, reason: Option<&str>, actor: &str) -> Result<()> {
+        let reason = reason.map(|reason| clean(reason.to_owned()));
+        let verdict = self.store.cancel(id, reason.as_deref(), actor).await?;
+        self.told(id, verdict, "cancelled").await
+    }
+
+    async fn told(&self, id: i64, verdict: Verdict, what: &str) -> Result<()> {
+        match verdict {
+            Verdict::Done => Ok(()),
+            Verdict::NoJob => Err(Error::NotFound(format!("no job {id}"))),
+            Verdict::Elsewhere => {
+                let state = self.store.job(id).await?.map_or("gone", |job| job.state.as_str());
+                Err(Error::Conflict(format!("job {id} is {state}, and cannot be {what}")))
+            }
+        }
     }
 
     /// Records what somebody found out about an effect in doubt, and returns its job. If it happened, later attempts get

@@ -1,4 +1,4 @@
-//! What people have stopped: a queue or a kind whose jobs nobody claims until it is resumed.
+//! What people have stopped: a queue, a kind or a group whose jobs nobody claims until it is resumed.
 
 use std::{
     collections::HashSet,
@@ -10,6 +10,7 @@ use serde::Serialize;
 
 use crate::{
     error::Result,
+    group::{Member, group_no},
     job::{check_name, queue_no},
 };
 
@@ -22,6 +23,8 @@ pub enum Target {
     Queue(String),
     /// Every job of this kind, whatever its queue and version.
     Kind(String),
+    /// Every job of this group.
+    Group(String),
 }
 
 impl Target {
@@ -35,10 +38,16 @@ impl Target {
         Target::Kind(name.into())
     }
 
+    /// A group by its name.
+    pub fn group(name: impl Into<String>) -> Target {
+        Target::Group(name.into())
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
         match self {
             Target::Queue(name) => check_name("queue", name),
             Target::Kind(name) => check_name("kind", name),
+            Target::Group(name) => check_name("group", name),
         }
     }
 
@@ -47,6 +56,14 @@ impl Target {
         match self {
             Target::Queue(name) => format!("queue:{name}"),
             Target::Kind(name) => format!("kind:{name}"),
+            Target::Group(name) => format!("group:{name}"),
+        }
+    }
+
+    pub(crate) fn group_no(&self) -> Option<i64> {
+        match self {
+            Target::Group(name) => Some(group_no(name)),
+            Target::Queue(_) | Target::Kind(_) => None,
         }
     }
 
@@ -55,6 +72,7 @@ impl Target {
         match key.split_once(':')? {
             ("queue", name) => Some(Target::queue(name)),
             ("kind", name) => Some(Target::kind(name)),
+            ("group", name) => Some(Target::group(name)),
             _ => None,
         }
     }
@@ -65,6 +83,7 @@ impl std::fmt::Display for Target {
         match self {
             Target::Queue(name) => write!(f, "queue {name}"),
             Target::Kind(name) => write!(f, "kind {name}"),
+            Target::Group(name) => write!(f, "group {name}"),
         }
     }
 }
@@ -87,6 +106,7 @@ pub struct PauseView {
 pub(crate) struct Pauses {
     queues: HashSet<i64>,
     kinds: HashSet<String>,
+    groups: HashSet<i64>,
 }
 
 impl Pauses {
@@ -96,6 +116,7 @@ impl Pauses {
             match view.target {
                 Target::Queue(name) => drop(pauses.queues.insert(queue_no(&name))),
                 Target::Kind(name) => drop(pauses.kinds.insert(name)),
+                Target::Group(name) => drop(pauses.groups.insert(group_no(&name))),
             }
         }
         pauses
@@ -104,6 +125,10 @@ impl Pauses {
     /// Whether jobs of this queue and kind are to be left alone.
     pub(crate) fn stop(&self, queue_no: i64, kind: &str) -> bool {
         self.stop_queue(queue_no) || (!self.kinds.is_empty() && self.kinds.contains(kind))
+    }
+
+    pub(crate) fn stop_group(&self, member: Option<Member>) -> bool {
+        !self.groups.is_empty() && member.is_some_and(|member| self.groups.contains(&member.no))
     }
 
     pub(crate) fn stop_queue(&self, queue_no: i64) -> bool {
@@ -137,7 +162,11 @@ mod tests {
 
     #[test]
     fn what_is_stored_is_read_back() {
-        for target in [Target::queue("orders"), Target::kind("charge:card")] {
+        for target in [
+            Target::queue("orders"),
+            Target::kind("charge:card"),
+            Target::group("account:42"),
+        ] {
             assert_eq!(Target::parse(&target.key()), Some(target));
         }
         assert_eq!(Target::parse("planet:mars"), None);

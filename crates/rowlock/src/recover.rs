@@ -16,11 +16,15 @@ const BATCH: i32 = 1000;
 const EVERY_MAX: Duration = Duration::from_millis(700);
 /// While this worker may not judge, it still ends the leases of those whom others declared dead, this often.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// An aimed look is this late, so that it is never too early; all who aim at the same moment are spread by their clocks alone.
+const MARGIN: Duration = Duration::from_millis(5);
 
 /// One process's part in the recovery.
 pub(crate) struct Recovery {
     every: Duration,
     looked_at: Option<Instant>,
+    /// When a suspicion may be confirmed, counted from the last round.
+    look_in: Option<Duration>,
     /// Dead workers still hold something that another transaction has locked.
     pending: bool,
     /// Until then nobody is declared dead from here: the database was out of reach a moment ago, for the others too, and
@@ -34,15 +38,18 @@ impl Recovery {
         Recovery {
             every: (lease / 4).min(EVERY_MAX),
             looked_at: None,
+            look_in: None,
             pending: false,
             blind_until: None,
             blind_for: lease / 3 + Duration::from_secs(1),
         }
     }
 
-    /// The wait before the next round.
+    /// The wait before the next round. Who is suspected is looked at as soon as that can tell: a second look that came by
+    /// chance would keep the jobs of the dead waiting for longer than their lease and a second.
     pub(crate) fn pause(&self) -> Duration {
-        self.every.mul_f64(0.8 + 0.4 * fastrand::f64())
+        let by_chance = self.every.mul_f64(0.8 + 0.4 * fastrand::f64());
+        self.look_in.map_or(by_chance, |aimed| by_chance.min(aimed + MARGIN))
     }
 
     /// One round; `may_judge` says that this worker itself is in good standing.
@@ -57,8 +64,13 @@ impl Recovery {
 
     /// Three separate transactions: a single statement's snapshot is older than the locks it waits for.
     async fn try_round(&mut self, store: &dyn Store, may_judge: bool) -> Result<Vec<Expired>> {
+        self.look_in = None;
         let any = match may_judge {
-            true => store.mark_dead().await?.1,
+            true => {
+                let judged = store.mark_dead().await?;
+                self.look_in = judged.look_in;
+                judged.any
+            }
             false => self.looked_at.is_none_or(|at| at.elapsed() >= LOOK_EVERY),
         };
         if !any && !self.pending {

@@ -41,7 +41,7 @@ use crate::{
     root::{Backend, Rowlock},
     settle::Ending,
     state::Ended,
-    store::{ClaimReply, Clock, Settlement, Store, Timing, waits::Waits},
+    store::{ClaimReply, Clock, Settlement, Store, Timing, group::Groups, waits::Waits},
     worker::{
         breaker::Bond,
         hand::{InHand, Session},
@@ -323,7 +323,9 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
     async fn claim_next(&self) -> Result<(Claimed, &Handler<DB>, Arc<InHand>)> {
         let store = self.rowlock.store();
         // What a worker's watch does beside it: waits end by the rig's clock too.
-        store.sweep_waits(1000, true).await?;
+        if store.sweep_waits(1000, true).await?.groups {
+            store.sweep_groups(1000).await?;
+        }
         let worker = WorkerId::random();
         store.register(worker, "rig", LEASE).await?;
         let mut queues = self

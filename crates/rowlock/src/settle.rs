@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::{
     backoff::Backoff,
+    group::Member,
     handle::{Fail, How},
     job::Draft,
     lease::{Claimed, Token},
@@ -35,6 +36,7 @@ pub(crate) struct Ending {
     pub(crate) backoff: Backoff,
     /// It was claimed to try a breaker.
     pub(crate) probe: bool,
+    pub(crate) member: Option<Member>,
 }
 
 impl Ending {
@@ -45,6 +47,7 @@ impl Ending {
             attempts_max: claimed.attempts_max,
             backoff,
             probe: false,
+            member: claimed.body.as_ref().and_then(|body| body.member),
         }
     }
 
@@ -119,14 +122,18 @@ impl Ending {
     }
 
     fn settlement(&self, ended: Ended, delay: Duration, error: Option<String>) -> Settlement {
+        let to = state::after(ended, self.attempt, self.attempts_max);
         Settlement {
             token: self.token,
             ended,
-            to: state::after(ended, self.attempt, self.attempts_max),
+            to,
             delay: delay.min(DELAY_MAX),
             error,
             result: None,
             next: Vec::new(),
+            turn: self
+                .member
+                .and_then(|member| state::passes_turn(to, member.stops).then_some(member.no)),
         }
     }
 }
@@ -148,7 +155,24 @@ mod tests {
             attempts_max: 10,
             backoff,
             probe: false,
+            member: None,
         }
+    }
+
+    #[test]
+    fn the_turn_passes_on_with_the_end_of_the_head_and_not_with_a_retry() {
+        let of = |attempts_max, stops| Ending {
+            attempts_max,
+            member: Some(Member { no: 7, stops }),
+            ..ending(1, Backoff::DEFAULT)
+        };
+        assert_eq!(of(2, false).done(None, Vec::new()).turn, Some(7));
+        assert_eq!(of(2, true).done(None, Vec::new()).turn, Some(7));
+        assert_eq!(of(2, false).cancelled("expired").turn, Some(7));
+        assert_eq!(of(2, false).failed(Fail::retry("no")).turn, None);
+        assert_eq!(of(2, false).released("paused").turn, None);
+        assert_eq!(of(1, false).failed(Fail::retry("no")).turn, Some(7));
+        assert_eq!(of(1, true).failed(Fail::retry("no")).turn, None);
     }
 
     #[test]

@@ -116,6 +116,15 @@ pub fn after(ended: Ended, attempt: i32, attempts_max: i32) -> State {
     }
 }
 
+/// Whether a group goes on when its head came to stand there; `stops` is the head's own policy for when it is retired.
+pub fn passes_turn(to: State, stops: bool) -> bool {
+    match to {
+        State::Finished => true,
+        State::Case => !stops,
+        State::Waiting | State::Ready | State::Leased => false,
+    }
+}
+
 /// What a failed attempt becomes: another try while there are attempts left, else a case.
 pub fn failed(attempt: i32, attempts_max: i32) -> Ended {
     if attempt < attempts_max {
@@ -162,6 +171,18 @@ mod tests {
         let back: Vec<_> = Ended::ALL.into_iter().filter(|e| e.gives_attempt_back()).collect();
         assert_eq!(back, [Ended::Deferred, Ended::Released]);
         assert!(back.iter().all(|e| after(*e, 1, 1) == State::Ready));
+    }
+
+    #[test]
+    fn a_group_goes_on_when_its_head_is_over() {
+        let passed = |stops| {
+            State::ALL
+                .into_iter()
+                .filter(move |to| passes_turn(*to, stops))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(passed(false), [State::Case, State::Finished]);
+        assert_eq!(passed(true), [State::Finished]);
     }
 
     #[test]

@@ -36,9 +36,10 @@ use crate::{
 pub mod batch;
 pub mod body_lock;
 pub mod breaker;
+pub mod group;
 pub mod guard;
 pub mod journal;
-mod keys;
+pub mod keys;
 pub mod ledger;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -46,6 +47,7 @@ pub mod setting;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod transition;
+pub mod verbs;
 pub mod verify;
 pub mod waits;
 
@@ -195,6 +197,8 @@ pub struct Settlement {
     pub result: Option<String>,
     /// Jobs to enqueue in the same commit, links of the chain included.
     pub next: Vec<Draft>,
+    /// The group whose turn passes on in the same commit.
+    pub turn: Option<i64>,
 }
 
 /// The answer to a settle inside a handler's transaction.
@@ -220,6 +224,17 @@ pub enum Resolved {
     Lost,
 }
 
+/// What a look at the workers' beats found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Judged {
+    /// Declared dead just now.
+    pub dead: Vec<WorkerId>,
+    /// Somebody is dead, by whomever declared.
+    pub any: bool,
+    /// When the next who is suspected may be declared dead, counted from now.
+    pub look_in: Option<Duration>,
+}
+
 /// A lease that recovery ended.
 #[derive(Clone, Debug)]
 pub struct Expired {
@@ -229,6 +244,8 @@ pub struct Expired {
     pub retired: bool,
     pub kind: String,
     pub queue_no: i64,
+    /// Its group, where that goes on without it.
+    pub group_no: Option<i64>,
 }
 
 /// What a round of upkeep removed, beside history.
@@ -253,8 +270,10 @@ pub enum SchemaFound {
 pub trait Store:
     body_lock::BodyLocks
     + breaker::Breakers
+    + group::Groups
     + journal::Journal
     + setting::Settings
+    + verbs::Verbs
     + verify::Verify
     + waits::Waits
     + Send
@@ -293,8 +312,8 @@ pub trait Store:
         let _ = worker;
         false
     }
-    /// Recovery, first part: declares workers dead, and says whether anybody is, by whomever.
-    fn mark_dead(&self) -> Fut<'_, (Vec<WorkerId>, bool)>;
+    /// Recovery, first part: declares workers dead.
+    fn mark_dead(&self) -> Fut<'_, Judged>;
     /// Recovery, second part: ends up to `max` leases of dead workers.
     fn expire(&self, max: i32) -> Fut<'_, Vec<Expired>>;
     /// Recovery, third part: forgets dead workers that hold nothing; how many still hold something.

@@ -1,4 +1,4 @@
-//! S10 and the growth lanes: more processes, more rows that are not due, more queues, more kinds, larger payloads. Ours only.
+//! S10, G1 and the growth lanes: more processes, more rows that are not due, more queues, more kinds, larger payloads, groups. Ours only.
 
 use std::sync::Arc;
 
@@ -122,6 +122,43 @@ pub(super) async fn run(bench: &mut Bench) {
             ("grow-payload-65536", "65536", few),
         ] {
             payload(bench, &attempt(bench, case, &program, round, jobs), bytes).await;
+        }
+    }
+}
+
+/// G1: as many groups as jobs, beside one with a long line behind a head that is not due; against jobs of no group.
+pub(super) async fn groups(bench: &mut Bench) {
+    let Some(program) = ours(bench) else { return };
+    for round in 0..bench.run.sizes.rounds {
+        let mut cases = ["groups-none", "groups-many"];
+        cases.rotate_left(round % 2);
+        for case in cases {
+            let attempt = attempt(bench, case, &program, round, bench.run.sizes.groups);
+            let Some(place) = bench.fresh(Kind::Postgres, &attempt).await else {
+                continue;
+            };
+            let grouped = case == "groups-many";
+            let (count, line) = (attempt.jobs.to_string(), (attempt.jobs / 5).to_string());
+            let hot = [
+                "enqueue",
+                "--jobs",
+                &line,
+                "--kind",
+                "noop",
+                "--groups",
+                "1",
+                "--after-s",
+                "86400",
+            ];
+            let spread = if grouped { count.as_str() } else { "0" };
+            let enqueue = ["enqueue", "--jobs", &count, "--kind", "noop", "--groups", spread];
+            if (!grouped || bench.prepared(&attempt, &place, &hot).await)
+                && bench.prepared(&attempt, &place, &enqueue).await
+            {
+                let words = ["drain", "--jobs", &count, "--kind", "noop", "--part", "true"];
+                bench.timed(&attempt, &place, &words).await;
+            }
+            place.remove(&bench.server).await;
         }
     }
 }

@@ -24,6 +24,7 @@ pub(crate) fn judge(lane: Lane, measured: &Measured<'_>) -> Verdict {
         "S11" => s11(lane, measured),
         "S12" => s12(lane, measured),
         "S13" => s13(lane, measured),
+        "G1" => g1(lane, measured),
         _ => growth(lane, measured),
     }
 }
@@ -276,6 +277,16 @@ fn s13(lane: Lane, measured: &Measured<'_>) -> Verdict {
     } else {
         at_most(verdict.ours, 16.0)
     };
+    verdict
+}
+
+fn g1(lane: Lane, measured: &Measured<'_>) -> Verdict {
+    let mut verdict = plain(lane, measured);
+    let none = measured.ours("groups-none");
+    let by_none = ratio(verdict.ours, none);
+    verdict.add("groups-none_per_s", none);
+    verdict.add("by_none", by_none);
+    verdict.met = at_least(by_none, 0.7);
     verdict
 }
 

@@ -7,6 +7,7 @@ mod breakers;
 mod calls;
 mod effects;
 mod enqueues;
+mod groups;
 mod liveness;
 mod paths;
 #[cfg(test)]
@@ -137,6 +138,7 @@ pub fn check(history: &History) -> Vec<Finding> {
     findings.extend(paths::check(&look));
     findings.extend(told::check(&look));
     findings.extend(breakers::check(&look));
+    findings.extend(groups::check(&look));
     findings.extend(calls::check(&look));
     findings.extend(liveness::check(&look));
     for finding in &mut findings {

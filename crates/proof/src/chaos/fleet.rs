@@ -336,7 +336,8 @@ impl Rower {
         if self.gone.is_none()
             && let Ok(Some(status)) = self.child.try_wait()
         {
-            self.gone = Some((now_ms(), status));
+            // Nobody may have looked for a while; its output ended when it did.
+            self.gone = Some((self.lines.over_ms().unwrap_or_else(now_ms), status));
             return true;
         }
         self.gone.is_some()

@@ -19,7 +19,13 @@ use crate::{base::Base, rows};
 pub async fn database(base: &mut Base, history: &mut History) -> Result<()> {
     history.has_xids = matches!(base, Base::Postgres(_));
     let places = places(base).await?;
-    history.jobs = jobs(base, &places).await?;
+    // When everybody could see a row that is never changed.
+    let committed = |made: &str| match matches!(base, Base::Postgres(_)) {
+        true => format!("coalesce({{ms:pg_xact_commit_timestamp(xmin)}}, {{ms:{made}}})"),
+        false => format!("{{ms:{made}}}"),
+    };
+    let (job_seen, move_seen) = (committed("created_at"), committed("changed_at"));
+    history.jobs = jobs(base, &places, &job_seen).await?;
     history.outcomes = outcomes(base).await?;
     let ledger = rows!(
         base,
@@ -43,12 +49,8 @@ pub async fn database(base: &mut Base, history: &mut History) -> Result<()> {
         .into_iter()
         .map(|(job, state)| EffectRow { job, state })
         .collect();
-    let committed = match history.has_xids {
-        true => "coalesce({ms:pg_xact_commit_timestamp(xmin)}, {ms:changed_at})",
-        false => "{ms:changed_at}",
-    };
     let moves = format!(
-        "select version, to_state, {{ms:changed_at}}, {committed} from rowlock.breaker_log where name = '{LINE}' order by version"
+        "select version, to_state, {{ms:changed_at}}, {move_seen} from rowlock.breaker_log where name = '{LINE}' order by version"
     );
     let moves = rows!(base, &moves, (i64, String, i64, i64))?;
     let line = moves.into_iter().map(|(version, to, at_ms, committed_ms)| BreakerMove {
@@ -83,10 +85,15 @@ async fn places(base: &mut Base) -> Result<HashMap<i64, Place>> {
     Ok(places)
 }
 
-async fn jobs(base: &mut Base, places: &HashMap<i64, Place>) -> Result<Vec<JobRow>> {
-    let sql = "select id, kind, cast(payload as text), cast(attempts_max as bigint), chain, {xid} from rowlock.job order by id";
-    let rows = rows!(base, sql, (i64, String, String, i64, Option<i64>, i64))?;
-    let read = |(id, kind, payload, attempts_max, chain, xid): (i64, String, String, i64, Option<i64>, i64)| {
+type JobTuple = (i64, String, String, i64, Option<i64>, i64, Option<String>, i64, i64);
+
+async fn jobs(base: &mut Base, places: &HashMap<i64, Place>, seen: &str) -> Result<Vec<JobRow>> {
+    let sql = format!(
+        "select id, kind, cast(payload as text), cast(attempts_max as bigint), chain, {{xid}}, in_group, {{ms:created_at}}, {seen} \
+         from rowlock.job order by id"
+    );
+    let rows = rows!(base, &sql, JobTuple)?;
+    let read = |(id, kind, payload, attempts_max, chain, xid, group, created_ms, committed_ms): JobTuple| {
         Ok(JobRow {
             id,
             kind,
@@ -95,6 +102,9 @@ async fn jobs(base: &mut Base, places: &HashMap<i64, Place>) -> Result<Vec<JobRo
             chain,
             place: places.get(&id).copied().unwrap_or(Place::Nowhere),
             xid,
+            group,
+            created_ms,
+            committed_ms,
         })
     };
     rows.into_iter().map(read).collect()

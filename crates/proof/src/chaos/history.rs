@@ -81,6 +81,12 @@ pub struct JobRow {
     pub place: Place,
     /// The transaction that enqueued it.
     pub xid: i64,
+    /// The group it is in.
+    pub group: Option<String>,
+    /// When it was enqueued, on the database's clock.
+    pub created_ms: i64,
+    /// When everybody could see it.
+    pub committed_ms: i64,
 }
 
 /// An ended attempt.

@@ -28,6 +28,9 @@ pub const LINE: &str = "line";
 /// How many may try it at once after an outage.
 pub const LINE_PROBES: usize = 2;
 
+/// How many groups of [`Posting`]s there are, for all producers.
+pub const GROUPS: u32 = 12;
+
 /// The kind that nobody runs.
 pub const NOBODYS: &str = "nobodys";
 
@@ -103,6 +106,14 @@ pub struct Keyed {
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(kind = "dial", attempts = 100)]
 pub struct Dial {
+    /// The order.
+    pub order: i64,
+}
+
+/// Atomic, in a group: after those before it, and beside none of them.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "posting", attempts = 100)]
+pub struct Posting {
     /// The order.
     pub order: i64,
 }

@@ -36,8 +36,8 @@ pub struct Mutant {
     /// Names by which the library knows what it is to do wrong.
     in_library: &'static [&'static str],
     statements: &'static [Swap],
-    /// Changes to the function that settles.
-    function: &'static [(&'static str, &'static str)],
+    /// A function of the schema, and the changes to it.
+    function: (&'static str, &'static [(&'static str, &'static str)]),
     lanes: Lanes,
     /// Handlers that take longer than a lease are many.
     slow: bool,
@@ -58,7 +58,7 @@ const PLAIN: Mutant = Mutant {
     seen_in: "",
     in_library: &[],
     statements: &[],
-    function: &[],
+    function: ("settle_done", &[]),
     lanes: PROCESS,
     slow: false,
     poison: true,
@@ -78,6 +78,8 @@ const STAYS: &str = "a kind that nobody knows stays";
 const KEY: &str = "one job per key";
 const SHUT: &str = "no claim after a breaker opened";
 const PROBES: &str = "no more probes at once than may be";
+const ALONE: &str = "never two of a group under way";
+const ORDER: &str = "a group runs in the order of its commits";
 const CHARGE: &str = "one charge per order at a till that knows keys";
 
 /// Those who had these bugs had no worker that stops itself either; ours would hide them.
@@ -87,7 +89,7 @@ const BOLD: &[&str] = &["failed beats ignored", "told to be dead and goes on"];
 const TOKEN: &str = "l.id = any (array[u.id]) and l.epoch = u.epoch and l.worker = u.worker";
 
 /// Every bug that can be put in.
-pub const MUTANTS: [Mutant; 19] = [
+pub const MUTANTS: [Mutant; 21] = [
     Mutant {
         name: "recovery overwrites a job finished meanwhile",
         seen_in: "river#1302",
@@ -180,10 +182,13 @@ pub const MUTANTS: [Mutant; 19] = [
     Mutant {
         name: "finished and failed at once",
         seen_in: "solid_queue#589",
-        function: &[(
-            "delete from rowlock.lease l\n  where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker\n  returning l.attempt, l.claimed_at into tried, began;",
-            "select l.attempt, l.claimed_at into tried, began from rowlock.lease l\n  where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker;",
-        )],
+        function: (
+            "settle_done",
+            &[(
+                "delete from rowlock.lease l\n  where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker\n  returning l.attempt, l.claimed_at into tried, began;",
+                "select l.attempt, l.claimed_at into tried, began from rowlock.lease l\n  where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker;",
+            )],
+        ),
         noticed_by: &[PATH, PLACE],
         ..PLAIN
     },
@@ -247,7 +252,7 @@ pub const MUTANTS: [Mutant; 19] = [
     Mutant {
         name: "failed beats ignored",
         seen_in: "stroom#5772",
-        in_library: &["failed beats ignored"],
+        in_library: BOLD,
         lanes: Lanes {
             process: false,
             database: false,
@@ -278,10 +283,13 @@ pub const MUTANTS: [Mutant; 19] = [
             (statement!("settle"), &[(TOKEN, "l.id = any (array[u.id])")]),
             (statement!("settle_done"), &[(TOKEN, "l.id = any (array[u.id])")]),
         ],
-        function: &[(
-            "where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker",
-            "where l.id = token_id",
-        )],
+        function: (
+            "settle_done",
+            &[(
+                "where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker",
+                "where l.id = token_id",
+            )],
+        ),
         slow: true,
         noticed_by: &[FENCED, ONCE, PATH],
         ..PLAIN
@@ -290,10 +298,13 @@ pub const MUTANTS: [Mutant; 19] = [
         name: "committed although nothing was settled",
         seen_in: "job, sqlxmq",
         in_library: BOLD,
-        function: &[(
-            "    raise exception 'the lease of job % is lost', token_id using errcode = 'RL001';",
-            "    return;",
-        )],
+        function: (
+            "settle_done",
+            &[(
+                "    raise exception 'the lease of job % is lost', token_id using errcode = 'RL001';",
+                "    return;",
+            )],
+        ),
         slow: true,
         noticed_by: &[ONCE, FENCED],
         ..PLAIN
@@ -325,6 +336,33 @@ pub const MUTANTS: [Mutant; 19] = [
         noticed_by: &[PROBES],
         ..PLAIN
     },
+    Mutant {
+        name: "whoever joins a group is its head",
+        seen_in: "locks looked at before they are taken",
+        statements: &[(
+            statement!("enqueue_grouped"),
+            &[("from input where head\n", "from input\n"), ("from input where not head\n", "from input where false\n")],
+        )],
+        noticed_by: &[ALONE],
+        ..PLAIN
+    },
+    Mutant {
+        name: "the turn goes to who came last",
+        seen_in: "groups in memory",
+        function: (
+            "pass_turns",
+            &[(
+                "      select x.id, x.group_no from rowlock.waiting x
+      where x.group_no is not null and (x.group_no, x.id) > (g.no, 0)
+      order by x.group_no, x.id limit 1
+",
+                "      select max(x.id) as id, x.group_no from rowlock.waiting x where x.group_no = g.no group by x.group_no
+",
+            )],
+        ),
+        noticed_by: &[ORDER],
+        ..PLAIN
+    },
 ];
 
 /// Bugs in what there is not yet.
@@ -352,11 +390,11 @@ impl Mutant {
             env.push(("ROWLOCK_MUTANT_SQL".to_owned(), folder.to_string_lossy().into_owned()));
         }
         let spoil = match self.function {
-            [] => None,
-            changes => {
+            (_, []) => None,
+            (name, changes) => {
                 let start = SCHEMA
-                    .find("create function rowlock.settle_done")
-                    .context("the function that settles")?;
+                    .find(&format!("create function rowlock.{name}("))
+                    .context("the function")?;
                 let end = SCHEMA[start..].find("$body$;").context("its end")?;
                 let text = changed(&SCHEMA[start..start + end + "$body$;".len()], changes)?;
                 Some(text.replacen("create function", "create or replace function", 1))

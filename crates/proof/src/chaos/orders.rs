@@ -17,6 +17,8 @@ pub enum Workload {
     Charges,
     /// Jobs that depend on something that is down now and then.
     Dials,
+    /// Jobs that run one after the other.
+    Groups,
     /// Several that saw the same thing.
     Guards,
     /// Several producers under one key.
@@ -29,12 +31,13 @@ pub enum Workload {
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Workload; 9] = [
+    pub const ALL: [Workload; 10] = [
         Workload::Transfers,
         Workload::Tallies,
         Workload::Chains,
         Workload::Charges,
         Workload::Dials,
+        Workload::Groups,
         Workload::Guards,
         Workload::Keys,
         Workload::Poison,
@@ -49,6 +52,7 @@ impl Workload {
             Workload::Chains => "chains",
             Workload::Charges => "charges",
             Workload::Dials => "dials",
+            Workload::Groups => "groups",
             Workload::Guards => "guards",
             Workload::Keys => "keys",
             Workload::Poison => "poison",

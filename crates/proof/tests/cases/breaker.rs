@@ -10,9 +10,9 @@ use std::{
 };
 
 use rowlock::{Backoff, Breaker, BreakerState, BreakerView, Ended, Error, Event, Fail, Force, State};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Notify;
 
-use super::{Bed, LEASE, Note, Other, Running, until, vanish};
+use super::{Bed, LEASE, Note, Other, Running, pause::unstarted_come_back, until, vanish};
 use crate::db::{Ctx, Staged, Tx, Worker};
 
 /// What is promised, from a change to the last worker that hears of it.
@@ -161,11 +161,13 @@ async fn it_opens_for_the_whole_fleet_and_closes_when_a_probe_succeeds(bed: &Bed
         &changes[changes.len() - 2..],
         [BreakerState::HalfOpen, BreakerState::Closed]
     );
+    let mut counted = 0;
     for running in running {
-        running.stop().await;
+        counted += running.stop().await.breakers_opened();
     }
     let opens = changes.iter().filter(|state| **state == BreakerState::Open).count();
     assert_eq!(opened.load(Ordering::SeqCst), opens, "each is told once, by who did it");
+    assert_eq!(counted, opens as u64);
 }
 
 async fn nobody_claims_while_it_is_open_and_no_attempt_is_burned(bed: &Bed) {
@@ -194,56 +196,15 @@ async fn nobody_claims_while_it_is_open_and_no_attempt_is_burned(bed: &Bed) {
 }
 
 async fn what_was_claimed_and_not_started_comes_back_with_its_attempt(bed: &Bed) {
-    let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
-    let (at, gate) = (begun.clone(), go_on.clone());
-    let handler = move |cx: Staged, _: Note| {
-        let (at, gate) = (at.clone(), gate.clone());
-        async move {
-            at.notify_one();
-            let _permit = gate.acquire().await;
-            cx.done().ok()
-        }
-    };
-    let ids = notes(bed, 4).await;
-    let worker = Worker::new(&bed.rowlock)
-        .queue("default", 1)
-        .prefetch(3)
-        .staged(handler);
-    let running = Running::start(worker.breaker("till", Breaker::after(3)));
-    begun.notified().await;
-    until("all to be claimed", async || {
-        bed.count("select count(*) from rowlock.lease").await == 4
-    })
+    let running = unstarted_come_back(
+        bed,
+        |worker| worker.breaker("till", Breaker::after(3)),
+        async || assert!(force(bed, Force::Open).await),
+        "its breaker opened before it started",
+    )
     .await;
-    force(bed, Force::Open).await;
-    tokio::time::sleep(WITHIN).await;
-    go_on.add_permits(10);
-    until("the others to be back", async || {
-        bed.count("select count(*) from rowlock.ready").await == 3
-    })
-    .await;
-    let mut done = 0;
-    for id in &ids {
-        let job = bed.job(*id).await;
-        match job.state {
-            // It had started, and goes on.
-            State::Finished => done += 1,
-            _ => {
-                assert_eq!((job.state, job.attempt), (State::Ready, 0));
-                let attempts = bed.attempts(*id).await;
-                assert_eq!(attempts.len(), 1);
-                assert_eq!(attempts[0].outcome, Ended::Released);
-                assert_eq!(
-                    attempts[0].error.as_deref(),
-                    Some("its breaker opened before it started")
-                );
-            }
-        }
-    }
-    assert_eq!(done, 1);
-    force(bed, Force::Auto).await;
-    are_done(bed, &ids).await;
-    running.stop().await;
+    assert!(force(bed, Force::Auto).await);
+    running.all_done(bed).await;
 }
 
 async fn bad_data_opens_nothing(bed: &Bed) {

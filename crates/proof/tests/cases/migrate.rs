@@ -33,6 +33,8 @@ async fn eight_that_migrate_at_once_apply_each_migration_once(bed: &Bed) {
             "0007 body_locks",
             "0008 waiting",
             "0009 breakers",
+            "0010 groups",
+            "0011 operators",
         ]
     );
     bed.rowlock.check_schema().await.unwrap();
@@ -42,7 +44,7 @@ async fn eight_that_migrate_at_once_apply_each_migration_once(bed: &Bed) {
     );
 }
 
-const MISSING: &str = "no rowlock schema here, this binary needs schema 9; run `rowlock migrate`";
+const MISSING: &str = "no rowlock schema here, this binary needs schema 11; run `rowlock migrate`";
 
 async fn a_missing_schema_is_one_sentence_with_the_command_that_helps(bed: &Bed) {
     let said = |result: rowlock::Result<()>| match result {
@@ -82,7 +84,7 @@ impl Write for Log {
 }
 
 async fn a_newer_schema_that_allows_this_binary_warns_and_works(bed: &Bed) {
-    bed.run("insert into rowlock.migration (version, name, oldest) values (10, 'from the future', 1)")
+    bed.run("insert into rowlock.migration (version, name, oldest) values (12, 'from the future', 1)")
         .await;
     let log = Log::default();
     let writer = log.clone();
@@ -97,7 +99,7 @@ async fn a_newer_schema_that_allows_this_binary_warns_and_works(bed: &Bed) {
     }
     let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(
-        logged.contains("WARN") && logged.contains("schema 10 is newer than this binary (9)"),
+        logged.contains("WARN") && logged.contains("schema 12 is newer than this binary (11)"),
         "{logged}"
     );
 
@@ -108,13 +110,13 @@ async fn a_newer_schema_that_allows_this_binary_warns_and_works(bed: &Bed) {
         bed.rowlock.migrate().await.unwrap().is_empty(),
         "an older binary changes nothing"
     );
-    assert_eq!(bed.count("select count(*) from rowlock.migration").await, 10);
+    assert_eq!(bed.count("select count(*) from rowlock.migration").await, 12);
 }
 
 async fn a_newer_schema_that_does_not_allow_this_binary_refuses_it(bed: &Bed) {
-    bed.run("insert into rowlock.migration (version, name, oldest) values (11, 'from the future', 10)")
+    bed.run("insert into rowlock.migration (version, name, oldest) values (13, 'from the future', 12)")
         .await;
-    let refused = "schema 11 allows binaries from schema 10 on, this binary speaks 9; deploy a newer binary";
+    let refused = "schema 13 allows binaries from schema 12 on, this binary speaks 11; deploy a newer binary";
     assert_eq!(bed.rowlock.check_schema().await.unwrap_err().to_string(), refused);
     let worker = bed.worker().atomic(note).run_until(async {}).await;
     assert_eq!(worker.unwrap_err().to_string(), refused);

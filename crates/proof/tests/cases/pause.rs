@@ -71,6 +71,42 @@ async fn what_is_paused_is_left_alone_within_a_second_and_goes_on_when_resumed(b
 }
 
 async fn what_was_claimed_and_not_started_comes_back_with_its_attempt(bed: &Bed) {
+    let kind = Target::kind("note");
+    let running = unstarted_come_back(
+        bed,
+        |worker| worker,
+        async || pause(bed, &kind).await,
+        "paused before it started",
+    )
+    .await;
+    assert!(bed.rowlock.operate().resume(&kind, "tess").await.unwrap());
+    running.all_done(bed).await;
+}
+
+/// A worker whose jobs were stopped while one ran and the others were in its hands.
+pub(super) struct Stopped {
+    running: Running,
+    ids: Vec<i64>,
+}
+
+impl Stopped {
+    /// Now that they may go on, they do.
+    pub(super) async fn all_done(self, bed: &Bed) {
+        for id in self.ids {
+            is_done(bed, id).await;
+        }
+        self.running.stop().await;
+    }
+}
+
+/// One job runs, three more are in the worker's hands, and they are stopped: the one goes on to its end, the others come
+/// back with their attempt, for this reason.
+pub(super) async fn unstarted_come_back(
+    bed: &Bed,
+    set: impl FnOnce(Worker) -> Worker,
+    stop: impl AsyncFnOnce(),
+    reason: &str,
+) -> Stopped {
     let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Semaphore::new(0)));
     let (at, gate) = (begun.clone(), go_on.clone());
     let handler = move |cx: Staged, _: Note| {
@@ -90,41 +126,38 @@ async fn what_was_claimed_and_not_started_comes_back_with_its_attempt(bed: &Bed)
         .queue("default", 1)
         .prefetch(3)
         .staged(handler);
-    let running = Running::start(worker);
+    let running = Running::start(set(worker));
     begun.notified().await;
     until("all to be claimed", async || {
         bed.count("select count(*) from rowlock.lease").await == 4
     })
     .await;
-    pause(bed, &Target::kind("note")).await;
+    stop().await;
     tokio::time::sleep(WITHIN).await;
     go_on.add_permits(10);
     until("the others to be back", async || {
         bed.count("select count(*) from rowlock.ready").await == 3
     })
     .await;
+    let mut done = 0;
     for id in &ids {
         let job = bed.job(*id).await;
         match job.state {
             // It had started, and goes on.
-            State::Finished => assert_eq!(bed.ends(*id).await, [Ended::Done]),
+            State::Finished => {
+                assert_eq!(bed.ends(*id).await, [Ended::Done]);
+                done += 1;
+            }
             _ => {
                 assert_eq!((job.state, job.attempt), (State::Ready, 0));
                 assert_eq!(bed.ends(*id).await, [Ended::Released]);
                 let why = bed.attempts(*id).await[0].error.clone();
-                assert_eq!(why.as_deref(), Some("paused before it started"));
+                assert_eq!(why.as_deref(), Some(reason));
             }
         }
     }
-    bed.rowlock
-        .operate()
-        .resume(&Target::kind("note"), "tess")
-        .await
-        .unwrap();
-    for id in ids {
-        is_done(bed, id).await;
-    }
-    running.stop().await;
+    assert_eq!(done, 1);
+    Stopped { running, ids }
 }
 
 async fn a_worker_that_starts_later_leaves_it_alone_from_the_first_claim_on(bed: &Bed) {

@@ -9,7 +9,7 @@ use sqlx::AssertSqlSafe;
 use super::{AT_ONCE, Bed, Note, Other, fail, note};
 use crate::db::{Ctx, TestRig, Tx};
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
+pub(super) const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// A rig and its tables; as `new`, with a plain handler for notes, and one for others that gives up on them.
 pub(super) struct Rigged {
@@ -23,7 +23,7 @@ impl Rigged {
         Rigged { rig, tables }
     }
 
-    async fn new(bed: &Bed) -> Rigged {
+    pub(super) async fn new(bed: &Bed) -> Rigged {
         let Rigged { rig, tables } = Rigged::empty(bed).await;
         let done = |_: Ctx, job: Note, tx: Tx| async move { tx.done().result(&job.text).ok() };
         let retired = |_: Ctx, _: Other, _: Tx| async move { fail(Fail::retire("no")) };
@@ -407,6 +407,22 @@ async fn a_worker_that_would_forget_keys_too_early_refuses_to_start_with_the_num
     assert_eq!(bed.ledger().await, 1);
 }
 
+async fn changes_of_breakers_go_with_history(bed: &Bed) {
+    let rigged = Rigged::new(bed).await;
+    let (old, now) = (rigged.at(rigged.rig.now() - 20 * DAY), rigged.now());
+    let change = |version: i64, at: &str| {
+        format!(
+            "insert into rowlock.breaker_log (name, version, from_state, to_state, forced, changed_at, changed_by) \
+             select 'till', {version}, 'closed', 'open', 1 = 1, {at}, 'tess'"
+        )
+    };
+    rigged.run(&format!("{}; {}", change(1, &old), change(2, &now))).await;
+    rigged.pass(DAY, Retention::default()).await;
+    assert_eq!(rigged.count("select min(version) from rowlock.breaker_log").await, 2);
+    rigged.pass(20 * DAY, Retention::default()).await;
+    assert_eq!(rigged.count("select count(*) from rowlock.breaker_log").await, 0);
+}
+
 mod tests {
     // A rig brings its own tables.
     crate::cases::cases!(bare:
@@ -417,6 +433,7 @@ mod tests {
         the_history_of_a_job_in_doubt_stays_until_the_doubt_is_over,
         the_body_of_a_waiting_job_is_never_history,
         ledger_entries_completions_and_locks_of_the_dead_go_by_policy,
+        changes_of_breakers_go_with_history,
     );
     crate::cases::cases!(a_worker_that_would_forget_keys_too_early_refuses_to_start_with_the_numbers);
 }

@@ -285,8 +285,56 @@ async fn waits_that_nobody_ends_are_late(bed: &Bed) {
     breaks(bed, &damage, &[Invariant::Waits], Some(id), says).await;
 }
 
+async fn one_of_a_group_out_of_turn_is_found(bed: &Bed) {
+    let put = async || bed.rowlock.enqueue_now(Note::new("x")).group("a").await.unwrap().id();
+    let (first, second) = (put().await, put().await);
+    assert!(verify(bed).await.holds());
+    let columns = "queue_no, kind_no, priority, due_at, id, epoch, attempt, attempts_max";
+    let damage = format!(
+        "insert into rowlock.ready (alone, {columns}) select alone, {columns} from rowlock.waiting;
+         delete from rowlock.waiting"
+    );
+    let says = format!("is ready, but in group \"a\" it is the turn of {first}");
+    breaks(bed, &damage, &[Invariant::Groups], Some(second), &says).await;
+}
+
+/// Two of a group, of which the second has waited for long.
+async fn two_of_a_group(bed: &Bed) -> (i64, i64) {
+    let put = async || bed.rowlock.enqueue_now(Note::new("x")).group("a").await.unwrap().id();
+    let ids = (put().await, put().await);
+    let long = minutes(bed, 20);
+    bed.run(&format!("update rowlock.waiting set since = since - {long}"))
+        .await;
+    ids
+}
+
+async fn a_turn_that_nobody_passes_on_is_found(bed: &Bed) {
+    let (first, second) = two_of_a_group(bed).await;
+    let damage = format!("delete from rowlock.ready where id = {first}; delete from rowlock.job where id = {first}");
+    let says = format!("waits behind job {first}, which stands nowhere");
+    breaks(bed, &damage, &[Invariant::Groups], Some(second), &says).await;
+}
+
+async fn a_group_without_its_row_is_found(bed: &Bed) {
+    let (first, second) = two_of_a_group(bed).await;
+    let damage = format!(
+        "delete from rowlock.ready where id = {first}; delete from rowlock.job where id = {first}; delete from rowlock.job_group"
+    );
+    breaks(
+        bed,
+        &damage,
+        &[Invariant::Groups],
+        Some(second),
+        "waits in a group that is gone",
+    )
+    .await;
+}
+
 mod tests {
     crate::cases::cases!(
+        one_of_a_group_out_of_turn_is_found,
+        a_turn_that_nobody_passes_on_is_found,
+        a_group_without_its_row_is_found,
         a_database_that_the_engine_wrote_holds,
         a_migration_that_was_left_out_is_named,
         an_index_that_is_missing_or_decides_nothing_is_named,

@@ -24,7 +24,7 @@ const NOBODYS: [&str; 12] = [
 ];
 
 /// What is another role's part.
-const FORBIDDEN: [(&str, &str, &str); 53] = [
+const FORBIDDEN: [(&str, &str, &str); 55] = [
     (PRODUCER, "claim", sql!("claim")),
     (PRODUCER, "settle", sql!("settle")),
     (PRODUCER, "settle_one", sql!("settle_one")),
@@ -49,6 +49,8 @@ const FORBIDDEN: [(&str, &str, &str); 53] = [
     (WORKER, "turn a gate", sql!("set_rollout")),
     (PRODUCER, "pause", sql!("pause")),
     (WORKER, "pause", sql!("pause")),
+    (WORKER, "pause a group", "update rowlock.job_group set paused = true"),
+    (PRODUCER, "pass a turn on", sql!("group_pass")),
     (WORKER, "resume", sql!("resume")),
     (WORKER, "the case", "update rowlock.case_file set reason = 'mine'"),
     (PRODUCER, "a payload", "select payload from rowlock.job"),

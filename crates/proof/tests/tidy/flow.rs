@@ -4,7 +4,7 @@ use crate::{assert_none, read, tree};
 
 const SRC: &str = "crates/rowlock/src/";
 
-const NOUNS: [&str; 13] = [
+const NOUNS: [&str; 14] = [
     "backoff",
     "breaker",
     "case",
@@ -12,6 +12,7 @@ const NOUNS: [&str; 13] = [
     "error",
     "event",
     "fault",
+    "group",
     "job",
     "key",
     "lease",

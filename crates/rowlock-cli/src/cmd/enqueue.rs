@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use rowlock::{Enqueued, Hold, NamedJob, State};
+use rowlock::{Enqueued, Group, Hold, NamedJob, State};
 
 use super::{Place, duration};
 use crate::output;
@@ -37,6 +37,12 @@ pub(crate) struct Args {
     /// the workers keep keys
     #[arg(long, value_parser = hold, value_name = "open|ever|30d", requires = "key")]
     hold: Option<Hold>,
+    /// Runs after every job of this group that was enqueued before it, and never beside one
+    #[arg(long)]
+    group: Option<String>,
+    /// When this job is retired, its group stops until the case is reopened or removed
+    #[arg(long, requires = "group")]
+    group_stops: bool,
 }
 
 fn hold(text: &str) -> Result<Hold, String> {
@@ -61,6 +67,10 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         delay: args.after,
         key: args.key,
         hold: args.hold.unwrap_or_default(),
+        group: args.group.map(|name| match args.group_stops {
+            true => Group::new(name).stop_when_retired(),
+            false => Group::new(name),
+        }),
     };
     let put = place.checked().await?.enqueue(job).await?;
     output::print(&format!("{}\n", put.id()))?;

@@ -21,7 +21,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     let observe = place.checked().await?.observe();
     let Some(job) = observe.job(args.id).await? else {
-        return Err(Advice::error(
+        return Err(Advice::missing(
             format!("no job {}, or its retention is over", args.id),
             "rowlock jobs   lists the newest",
         ));
@@ -85,6 +85,13 @@ fn facts(job: &JobView) -> String {
     if let Some(name) = &job.waits_for {
         let verb = if job.state == State::Waiting { "waits" } else { "waited" };
         fact(&format!("{verb} for"), name.clone());
+    }
+    if let Some(group) = &job.group {
+        let behind = job.state == State::Waiting;
+        fact(
+            "group",
+            format!("{group}{}", if behind { ", waits for its turn" } else { "" }),
+        );
     }
     if let Some(due) = job.due_at {
         fact("due", format!("{} ({due})", when(due)));

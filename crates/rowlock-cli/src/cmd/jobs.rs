@@ -23,6 +23,9 @@ pub(crate) struct Args {
     /// Only the job that holds this key
     #[arg(long)]
     key: Option<String>,
+    /// Only jobs of this group
+    #[arg(long)]
+    group: Option<String>,
     /// At most so many
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
     max: i64,
@@ -45,6 +48,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         state: args.state,
         tag: args.tag,
         key: args.key,
+        group: args.group,
         below: args.below,
         max: args.max,
     };

@@ -28,14 +28,15 @@ struct What {
     /// Every job of this kind, in any queue
     #[arg(long, value_name = "NAME")]
     kind: Option<String>,
+    /// Every job of this group
+    #[arg(long, value_name = "NAME")]
+    group: Option<String>,
 }
 
 impl What {
     fn target(self) -> Option<Target> {
-        match (self.queue, self.kind) {
-            (Some(queue), _) => Some(Target::queue(queue)),
-            (None, kind) => kind.map(Target::kind),
-        }
+        let queue = self.queue.map(Target::queue);
+        queue.or(self.kind.map(Target::kind)).or(self.group.map(Target::group))
     }
 }
 

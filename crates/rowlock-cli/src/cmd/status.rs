@@ -2,10 +2,11 @@
 
 use anyhow::Result;
 use comfy_table::{Cell, Color};
-use rowlock::{LaneStatus, WorkerStatus};
+use rowlock::{BreakerState, BreakerView, LaneStatus, PauseView, Status, WorkerStatus};
+use serde::Serialize;
 
 use super::Place;
-use crate::output::{self, right, span_ms, table, text, watched};
+use crate::output::{self, right, span_ms, table, text, watched, when};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -15,11 +16,54 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
-    let status = place.checked().await?.observe().status().await?;
+    let observe = place.checked().await?.observe();
+    let (status, pauses) = (observe.status().await?, observe.pauses().await?);
+    let mut breakers = observe.breakers().await?;
+    breakers.retain(|breaker| breaker.state != BreakerState::Closed || breaker.forced);
     if args.json {
-        return output::print_json(&status);
+        return output::print_json(&Shown {
+            status: &status,
+            pauses: &pauses,
+            breakers: &breakers,
+        });
     }
-    output::print(&format!("{}\n{}", lanes(&status.lanes), workers(&status.workers)))
+    let stopped = stopped(&pauses, &breakers);
+    output::print(&format!(
+        "{}\n{}{stopped}",
+        lanes(&status.lanes),
+        workers(&status.workers)
+    ))
+}
+
+/// The status with what keeps jobs from being claimed.
+#[derive(Serialize)]
+struct Shown<'a> {
+    #[serde(flatten)]
+    status: &'a Status,
+    pauses: &'a [PauseView],
+    /// Those that are not closed, or forced.
+    breakers: &'a [BreakerView],
+}
+
+/// One line for each thing that is stopped; nothing when nothing is.
+fn stopped(pauses: &[PauseView], breakers: &[BreakerView]) -> String {
+    let mut lines = String::new();
+    for pause in pauses {
+        lines += &format!("{} is paused, by {} {}\n", pause.target, pause.by, when(pause.since));
+    }
+    for breaker in breakers {
+        let forced = if breaker.forced { ", forced" } else { "" };
+        let (state, by) = (breaker.state, &breaker.changed_by);
+        lines += &format!(
+            "breaker {} is {state}{forced}, by {by} {}\n",
+            breaker.name,
+            when(breaker.changed_at)
+        );
+    }
+    match lines.is_empty() {
+        true => lines,
+        false => format!("\n{lines}"),
+    }
 }
 
 fn lanes(lanes: &[LaneStatus]) -> String {

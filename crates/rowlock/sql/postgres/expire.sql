@@ -32,5 +32,6 @@ with taken as materialized (
   insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
   select id, epoch, worker, attempt, 'lost', claimed_at, now, $3::text from gone
 )
-select g.id, g.epoch, g.worker, g.attempt, g.attempt >= g.attempts_max as retired, j.kind, j.queue
+select g.id, g.epoch, g.worker, g.attempt, g.attempt >= g.attempts_max as retired, j.kind, j.queue,
+  case when not j.group_stops then j.group_no end as group_no
 from gone g left join rowlock.job j on j.id = g.id

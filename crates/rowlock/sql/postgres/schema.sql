@@ -29,6 +29,9 @@ create table rowlock.job (
   trace text,
   created_at timestamptz not null,
   waits_for text,
+  in_group text,
+  group_no bigint,
+  group_stops boolean,
   primary key (id)
 ) partition by range (id);
 
@@ -42,6 +45,9 @@ create index job_chain on rowlock.job (chain, position) where chain is not null;
 
 -- A completion is kept while a body names it.
 create index job_waits_for on rowlock.job (waits_for) where waits_for is not null;
+
+-- The jobs of one group, for people.
+create index job_in_group on rowlock.job (in_group, id) where in_group is not null;
 
 -- Due or scheduled. Narrow: it is written and removed once per attempt.
 create table rowlock.ready (
@@ -122,7 +128,10 @@ create table rowlock.audit (
   actor text not null,
   verb text not null,
   id bigint not null,
-  detail text
+  detail text,
+  jobs bigint not null default 1,
+  before text,
+  after text
 );
 
 create index audit_id on rowlock.audit (id);
@@ -235,10 +244,11 @@ create table rowlock.body_lock (
   primary key (key, slot)
 );
 
--- Waits for somebody outside to complete the name; then it moves to ready. Past its limit it ends as said.
+-- Waits for somebody outside to complete the name, or for its turn behind the head of its group; then it moves to ready. Past
+-- its limit it ends as said.
 create table rowlock.waiting (
   id bigint primary key,
-  name text not null,
+  name text,
   queue_no bigint not null,
   kind_no bigint not null,
   priority smallint not null,
@@ -248,11 +258,31 @@ create table rowlock.waiting (
   attempts_max int not null,
   limit_at timestamptz,
   limit_ends text not null check (limit_ends in ('retired', 'cancelled')),
-  since timestamptz not null
+  since timestamptz not null,
+  group_no bigint,
+  alone boolean not null default false,
+  constraint waiting_one check ((name is null) <> (group_no is null))
 );
 
 create index waiting_name on rowlock.waiting (name);
 create index waiting_limit on rowlock.waiting (limit_at) where limit_at is not null;
+
+-- The next of a group is the smallest.
+create index waiting_group on rowlock.waiting (group_no, id) where group_no is not null;
+
+-- One row per group that has a job: the job whose turn it is, which stands in ready, in lease, or in a case that stops the
+-- group; every other job of it is in waiting. Vacant until the sweep has filled or removed it.
+create table rowlock.job_group (
+  no bigint primary key,
+  head bigint,
+  paused boolean not null default false,
+  vacant boolean not null generated always as (head is null) stored
+) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+
+-- What the sweep looks for.
+-- By a column of its own, so that a turn that is passed on changes nothing in any index.
+create index job_group_vacant on rowlock.job_group (no) where vacant and not paused;
+create index job_group_paused on rowlock.job_group (no) where paused;
 
 -- What was completed, with the answer for the jobs that wait for it, now or later.
 create table rowlock.completion (
@@ -337,7 +367,8 @@ select
   j.expires_at,
   j.created_at,
   j.waits_for,
-  k.key
+  k.key,
+  j.in_group
 from rowlock.job j
 left join rowlock.lease l on l.id = j.id
 left join rowlock.ready r on r.id = j.id
@@ -480,9 +511,175 @@ begin
 end
 $body$;
 
+-- Passes the turn of groups on: where a group's head is still the one given, the job behind it with the smallest id is moved
+-- to ready and is its head now; without one the group is vacant. In the commit that ends the head, or later from the sweep.
+-- Two statements on purpose: the second one's snapshot must be newer than the locks the first one waited for. A function,
+-- so that its plans are made apart from the settings of the user's session. It says which queues got work.
+create function rowlock.pass_turns(groups bigint[], heads bigint[], at timestamptz) returns bigint[]
+language plpgsql security invoker
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  turns bigint[];
+  queues bigint[];
+begin
+  select array_agg(held.no) into turns
+  from (
+    select g.no
+    from unnest(groups, heads) as u (no, head) join rowlock.job_group g on g.no = u.no
+    where g.head is not distinct from u.head
+    order by g.no
+    for no key update of g
+  ) held;
+  with next as materialized (
+    select g.no, w.id
+    from unnest(turns) as t (no)
+    join rowlock.job_group g on g.no = t.no
+    -- From the group's first on and no further, whatever the statistics say of a group that is large.
+    left join lateral (
+      select x.id, x.group_no from rowlock.waiting x
+      where x.group_no is not null and (x.group_no, x.id) > (g.no, 0)
+      order by x.group_no, x.id limit 1
+    ) w on w.group_no = g.no and not g.paused
+  ), gone as (
+    delete from rowlock.waiting w using next n where w.id = any (array[n.id])
+    returning
+      w.id, w.queue_no, w.kind_no, w.alone, w.priority, greatest(w.due_at, coalesce(at, clock_timestamp())) as due_at,
+      w.epoch, w.attempt, w.attempts_max
+  ), place as (
+    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+    select queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max from gone
+  ), passed as (
+    update rowlock.job_group g set head = d.id
+    from next n left join gone d on d.id = n.id
+    where g.no = any (array[n.no]) and g.head is distinct from d.id
+  )
+  select array_agg(distinct queue_no) into queues from gone;
+  return queues;
+end
+$body$;
+-- Why a verb cannot be applied to a job, for people: RL010 where there is no such job, RL011 where it stands elsewhere. It says
+-- nothing where the job is moving between two places just now: look again.
+create function rowlock.refuse(job bigint, verb text) returns void
+language plpgsql security invoker
+as $body$
+declare
+  place text;
+begin
+  select j.state into place from rowlock.jobs j where j.id = job;
+  if not found then
+    raise exception 'no job %', job using errcode = 'RL010';
+  end if;
+  if (place in ('leased', 'case') and verb <> 'cancelled') or place = 'case'
+    or (place = 'finished' and exists (
+      select from rowlock.outcome o where o.id = job and o.outcome in ('done', 'cancelled')))
+  then
+    raise exception 'job % is %, and cannot be %', job, place, verb using errcode = 'RL011';
+  end if;
+end
+$body$;
+
+-- Makes a job due at another time, wherever it waits for it: in ready, or behind the head of its group. Without a time it is
+-- due now. It says when it was due before. With the owner's rights: whoever may call it can do this, with its note in the
+-- audit, and nothing else to those tables.
+create function rowlock.delay(job bigint, until timestamptz, actor text) returns timestamptz
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  -- No further ahead than every driver can read.
+  due timestamptz := least(greatest(until, clock_timestamp()), '9998-12-31T00:00:00Z');
+  before timestamptz;
+  place text;
+begin
+  if actor is null then
+    raise exception 'say who does it' using errcode = 'RL011';
+  end if;
+  for round in 1..20 loop
+    place := 'ready';
+    select r.due_at into before from rowlock.ready r where r.id = job for update;
+    if found then
+      update rowlock.ready r set due_at = due where r.id = job;
+    else
+      place := 'waiting';
+      select w.due_at into before from rowlock.waiting w where w.id = job for update;
+      if found then
+        update rowlock.waiting w set due_at = due where w.id = job;
+      end if;
+    end if;
+    if found then
+      insert into rowlock.audit (actor, verb, id, detail, before, after)
+      values (actor, case when until is null then 'run now' else 'delay' end, job, place, before::text, due::text);
+      return before;
+    end if;
+    perform rowlock.refuse(job, 'delayed');
+  end loop;
+  raise exception 'job % does not stand still; try again', job using errcode = 'RL011';
+end
+$body$;
+
+-- Cancels a job that is not finished. A waiting one is gone at once. Of one that runs the lease is ended, so that nothing it
+-- still does counts; its worker hears of it and stops it. It says where the job stood.
+create function rowlock.cancel(job bigint, reason text, actor text) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  why text := 'cancelled by ' || actor || coalesce(': ' || reason, '');
+  turn bigint;
+  place text;
+begin
+  if actor is null then
+    raise exception 'say who does it' using errcode = 'RL011';
+  end if;
+  for round in 1..20 loop
+    place := null;
+    with gone as (
+      delete from rowlock.ready r where r.id = job returning r.epoch, r.attempt
+    ), logged as (
+      insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
+      select job, g.epoch + 1, 0, g.attempt, 'cancelled', clock_timestamp(), clock_timestamp(), why from gone g
+    )
+    select 'ready' into place from gone;
+    if place is null then
+      with gone as (
+        delete from rowlock.waiting w where w.id = job returning w.epoch, w.attempt, w.since
+      ), logged as (
+        insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
+        select job, g.epoch + 1, 0, g.attempt, 'cancelled', g.since, clock_timestamp(), why from gone g
+      )
+      select 'waiting' into place from gone;
+    end if;
+    if place is null then
+      -- It names no worker: the attempt did not end like this by its own doing, and must not take it for its commit.
+      with gone as (
+        delete from rowlock.lease l where l.id = job returning l.epoch, l.attempt, l.claimed_at
+      ), logged as (
+        insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
+        select job, g.epoch, 0, g.attempt, 'cancelled', g.claimed_at, clock_timestamp(), why from gone g
+      )
+      select 'leased' into place from gone;
+    end if;
+    if place is not null then
+      select j.group_no into turn from rowlock.job j where j.id = job;
+      if turn is not null then
+        perform rowlock.pass_turns(array[turn], array[job], null);
+      end if;
+      insert into rowlock.audit (actor, verb, id, detail, before, after) values (actor, 'cancel', job, reason, place, 'finished');
+      return place;
+    end if;
+    perform rowlock.refuse(job, 'cancelled');
+  end loop;
+  raise exception 'job % does not stand still; try again', job using errcode = 'RL011';
+end
+$body$;
 
 revoke all on function rowlock.make_partitions(int, bigint) from public;
 revoke all on function rowlock.drop_history(timestamptz) from public;
 revoke all on function rowlock.settle_done(
   bigint, bigint, bigint, text, text, timestamptz, uuid, text, bigint, int, text, bigint, smallint, int, text, text, bigint,
   int, timestamptz, bigint, timestamptz, text) from public;
+revoke all on function rowlock.pass_turns(bigint[], bigint[], timestamptz) from public;
+revoke all on function rowlock.refuse(bigint, text) from public;
+revoke all on function rowlock.delay(bigint, timestamptz, text) from public;
+revoke all on function rowlock.cancel(bigint, text, text) from public;

@@ -1,5 +1,5 @@
 -- Removes cases that were retired before the given time, with their bodies and effects, a bounded number at a time; never one with an effect in doubt.
--- Index: case_file_pkey, all of it (cases are few); effect_id_name_key, job_pkey.
+-- Index: case_file_pkey, all of it (cases are few); effect_id_name_key, job_pkey, job_group_pkey.
 with old as materialized (
   select c.id from rowlock.case_file c
   where c.retired_at < $1
@@ -10,6 +10,10 @@ with old as materialized (
   returning c.id
 ), bodies as (
   delete from rowlock.job j using gone g where j.id = g.id
+  returning j.id, j.group_no
+), turns as (
+  -- What a case has stopped goes on when the case is gone; the sweep of groups sees to it.
+  update rowlock.job_group g set head = null from bodies b where g.no = b.group_no and g.head = b.id
 ), effects as (
   delete from rowlock.effect e using gone g where e.id = g.id
 )

@@ -6,10 +6,11 @@ with looked as materialized (
     ('audit_id', false), ('audit_pkey', true), ('body_lock_pkey', true), ('breaker_log_changed', false), ('breaker_log_pkey', true),
     ('breaker_pkey', true), ('case_file_pkey', true), ('completion_pkey', true),
     ('effect_doubt', false), ('effect_id_name_key', true), ('effect_pkey', true), ('guard_version_pkey', true),
-    ('job_chain', false), ('job_created', false), ('job_key_id', false), ('job_key_made', false), ('job_key_pkey', true),
+    ('job_chain', false), ('job_created', false), ('job_group_paused', false), ('job_group_pkey', true), ('job_group_vacant', false),
+    ('job_in_group', false), ('job_key_id', false), ('job_key_made', false), ('job_key_pkey', true),
     ('job_pkey', true), ('job_waits_for', false), ('lease_pkey', true), ('ledger_made', false), ('ledger_pkey', true),
     ('migration_pkey', true), ('outcome_id', false), ('probe_pkey', true), ('ready_id', true), ('ready_order', true), ('setting_pkey', true),
-    ('waiting_limit', false), ('waiting_name', false), ('waiting_pkey', true), ('worker_pkey', true)
+    ('waiting_group', false), ('waiting_limit', false), ('waiting_name', false), ('waiting_pkey', true), ('worker_pkey', true)
   ) as u (name, decides)
 ), broken as (
   select

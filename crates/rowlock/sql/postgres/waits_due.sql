@@ -1,8 +1,10 @@
--- Whether the sweep of waiting jobs has anything to do: a limit has passed, or, if asked for, a name was completed by somebody who did not see the job.
--- Index: waiting_limit, waiting_name, completion_pkey.
+-- Whether the sweeps have anything to do: a limit has passed or, if asked for, a name was completed by somebody who did not see the job; a group is vacant, or paused with its head in ready.
+-- Index: waiting_limit, waiting_name, completion_pkey; job_group_vacant, job_group_paused, ready_id. One statement, because idle workers ask it all the time.
 with clock as materialized (
   select coalesce($1::timestamptz, clock_timestamp()) as now
 )
 select
   exists (select from rowlock.waiting w where w.limit_at <= (select now from clock))
-  or ($2::boolean and exists (select from rowlock.waiting w join rowlock.completion c on c.name = w.name))
+  or ($2::boolean and exists (select from rowlock.waiting w join rowlock.completion c on c.name = w.name)) as waits,
+  exists (select from rowlock.job_group where vacant and not paused)
+  or exists (select from rowlock.job_group g join rowlock.ready r on r.id = g.head where g.paused) as groups

@@ -26,7 +26,10 @@ create table rowlock_job (
   if_retired text,
   trace text,
   created_at integer not null,
-  waits_for text
+  waits_for text,
+  in_group text,
+  group_no integer,
+  group_stops integer
 ) strict;
 
 -- A chain's root has no chain of its own; its links carry the root's id.
@@ -34,6 +37,9 @@ create index rowlock_job_chain on rowlock_job (chain, position) where chain is n
 
 -- A completion is kept while a body names it.
 create index rowlock_job_waits_for on rowlock_job (waits_for) where waits_for is not null;
+
+-- The jobs of one group, for people.
+create index rowlock_job_in_group on rowlock_job (in_group, id) where in_group is not null;
 
 -- Due or scheduled. Narrow: it is written and removed once per attempt. The id is the row's place in the table, so
 -- it needs no index of its own.
@@ -114,7 +120,10 @@ create table rowlock_audit (
   actor text not null,
   verb text not null,
   id integer not null,
-  detail text
+  detail text,
+  jobs integer not null default 1,
+  before text,
+  after text
 ) strict;
 
 create index rowlock_audit_id on rowlock_audit (id);
@@ -227,10 +236,11 @@ create table rowlock_body_lock (
   primary key (key, slot)
 ) strict;
 
--- Waits for somebody outside to complete the name; then it moves to ready. Past its limit it ends as said.
+-- Waits for somebody outside to complete the name, or for its turn behind the head of its group; then it moves to ready. Past
+-- its limit it ends as said.
 create table rowlock_waiting (
   id integer primary key,
-  name text not null,
+  name text,
   queue_no integer not null,
   kind_no integer not null,
   priority integer not null,
@@ -240,11 +250,27 @@ create table rowlock_waiting (
   attempts_max integer not null,
   limit_at integer,
   limit_ends text not null check (limit_ends in ('retired', 'cancelled')),
-  since integer not null
+  since integer not null,
+  group_no integer,
+  alone integer not null default 0,
+  check ((name is null) <> (group_no is null))
 ) strict;
 
 create index rowlock_waiting_name on rowlock_waiting (name);
 create index rowlock_waiting_limit on rowlock_waiting (limit_at) where limit_at is not null;
+
+-- The next of a group is the smallest.
+create index rowlock_waiting_group on rowlock_waiting (group_no, id) where group_no is not null;
+
+-- One row per group that has a job: the job whose turn it is, which stands in ready, in lease, or in a case that stops the
+-- group; every other job of it is in waiting. Only a paused group has no head.
+create table rowlock_job_group (
+  no integer primary key,
+  head integer,
+  paused integer not null default 0
+) strict;
+
+create index rowlock_job_group_paused on rowlock_job_group (no) where paused = 1;
 
 -- What was completed, with the answer for the jobs that wait for it, now or later.
 create table rowlock_completion (
@@ -329,7 +355,8 @@ select
   j.expires_at,
   j.created_at,
   j.waits_for,
-  k.key
+  k.key,
+  j.in_group
 from rowlock_job j
 left join rowlock_lease l on l.id = j.id
 left join rowlock_ready r on r.id = j.id
@@ -337,3 +364,90 @@ left join rowlock_case_file c on c.id = j.id
 left join rowlock_waiting w on w.id = j.id
 left join rowlock_job_key k on k.id = j.id
 left join rowlock_outcome o on o.id = j.id and o.epoch = (select max(x.epoch) from rowlock_outcome x where x.id = j.id);
+
+-- The verbs of people as plain SQL: insert into rowlock_verb (verb, id, actor) values ('cancel', 42, 'ann'). Each does what it
+-- says or refuses, and is noted in the audit. `at` is when a delayed job is due, and a job without one is due now.
+create view rowlock_verb as
+select '' as verb, 0 as id, '' as actor, null as at, null as reason, null as now where 0;
+
+create trigger rowlock_verb_unknown instead of insert on rowlock_verb
+when new.verb is null or new.verb not in ('delay', 'run now', 'cancel')
+begin
+  select raise(abort, 'RL011: no such verb; there are delay, run now and cancel');
+end;
+
+create trigger rowlock_verb_delay instead of insert on rowlock_verb when new.verb in ('delay', 'run now')
+begin
+  select case
+    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
+    when not exists (select 1 from rowlock_ready r where r.id = new.id)
+      and not exists (select 1 from rowlock_waiting w where w.id = new.id)
+      then raise(abort, 'RL011: the job is leased, a case or finished, and cannot be delayed')
+    when new.verb = 'delay' and new.at is null then raise(abort, 'RL011: say until when')
+  end;
+  insert into rowlock_audit (at, actor, verb, id, detail, before, after)
+  select
+    coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor, new.verb, p.id, p.place, p.due_at,
+    max(case new.verb when 'delay' then min(new.at, 253370678400000000) else 0 end, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000))
+  from (
+    select r.id, 'ready' as place, r.due_at from rowlock_ready r where r.id = new.id
+    union all
+    select w.id, 'waiting', w.due_at from rowlock_waiting w where w.id = new.id
+  ) p;
+  update rowlock_ready set due_at = max(case new.verb when 'delay' then min(new.at, 253370678400000000) else 0 end, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000))
+  where id = new.id;
+  update rowlock_waiting set due_at = max(case new.verb when 'delay' then min(new.at, 253370678400000000) else 0 end, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000))
+  where id = new.id;
+end;
+
+create trigger rowlock_verb_cancel instead of insert on rowlock_verb when new.verb = 'cancel'
+begin
+  select case
+    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
+    when exists (select 1 from rowlock_case_file c where c.id = new.id)
+      then raise(abort, 'RL011: the job is a case, and cannot be cancelled')
+    when not exists (select 1 from rowlock_ready r where r.id = new.id)
+      and not exists (select 1 from rowlock_waiting w where w.id = new.id)
+      and not exists (select 1 from rowlock_lease l where l.id = new.id)
+      then raise(abort, 'RL011: the job is finished, and cannot be cancelled')
+  end;
+  insert into rowlock_outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
+  select
+    p.id, p.epoch, p.worker, p.attempt, 'cancelled', coalesce(p.since, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000),
+    'cancelled by ' || new.actor || coalesce(': ' || new.reason, '')
+  from (
+    select r.id, r.epoch + 1 as epoch, 0 as worker, r.attempt, null as since from rowlock_ready r where r.id = new.id
+    union all
+    select w.id, w.epoch + 1, 0, w.attempt, w.since from rowlock_waiting w where w.id = new.id
+    union all
+    select l.id, l.epoch, 0, l.attempt, l.claimed_at from rowlock_lease l where l.id = new.id
+  ) p;
+  insert into rowlock_audit (at, actor, verb, id, detail, before, after)
+  values (
+    coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor, 'cancel', new.id, new.reason,
+    case
+      when exists (select 1 from rowlock_ready r where r.id = new.id) then 'ready'
+      when exists (select 1 from rowlock_waiting w where w.id = new.id) then 'waiting'
+      else 'leased'
+    end, 'finished'
+  );
+  delete from rowlock_ready where id = new.id;
+  delete from rowlock_waiting where id = new.id;
+  delete from rowlock_lease where id = new.id;
+  update rowlock_job_group
+  set head = (select min(w.id) from rowlock_waiting w where w.group_no = rowlock_job_group.no and rowlock_job_group.paused = 0)
+  where no = (select j.group_no from rowlock_job j where j.id = new.id) and head = new.id;
+  insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
+  select w.id, w.queue_no, w.kind_no, w.alone, w.priority, max(w.due_at, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), w.epoch, w.attempt, w.attempts_max
+  from rowlock_job j
+  join rowlock_job_group g on g.no = j.group_no
+  join rowlock_waiting w on w.id = g.head
+  where j.id = new.id;
+  delete from rowlock_waiting where id = (
+    select g.head from rowlock_job j join rowlock_job_group g on g.no = j.group_no where j.id = new.id
+  );
+  delete from rowlock_job_group
+  where no = (select j.group_no from rowlock_job j where j.id = new.id) and head is null and paused = 0;
+end;

@@ -1,3 +1,8 @@
--- Whether the sweep of waiting jobs has anything to do: a limit has passed.
--- Index: rowlock_waiting_limit.
-select exists (select 1 from rowlock_waiting where limit_at <= ?1)
+-- Whether the sweeps have anything to do: a limit has passed, or a paused group has its head in ready.
+-- Index: rowlock_waiting_limit, rowlock_job_group_paused, rowlock_ready by id.
+select
+  exists (select 1 from rowlock_waiting where limit_at <= ?1) as waits,
+  exists (
+    select 1 from rowlock_job_group g indexed by rowlock_job_group_paused cross join rowlock_ready r on r.id = g.head
+    where g.paused = 1
+  ) as groups

@@ -47,11 +47,13 @@ pub enum Invariant {
     Leases,
     /// Waits that are over are ended within a quarter of an hour.
     Waits,
+    /// A job of a group that may run is the one whose turn it is, and those behind it have somebody to wait for.
+    Groups,
 }
 
 impl Invariant {
     /// Every one, in the order in which they are looked at.
-    pub const ALL: [Invariant; 16] = [
+    pub const ALL: [Invariant; 17] = [
         Invariant::Schema,
         Invariant::Indexes,
         Invariant::Places,
@@ -68,6 +70,7 @@ impl Invariant {
         Invariant::Ledger,
         Invariant::Leases,
         Invariant::Waits,
+        Invariant::Groups,
     ];
 
     /// Its name.
@@ -89,6 +92,7 @@ impl Invariant {
             Invariant::Ledger => "ledger",
             Invariant::Leases => "leases",
             Invariant::Waits => "waits",
+            Invariant::Groups => "groups",
         }
     }
 
@@ -111,6 +115,7 @@ impl Invariant {
             Invariant::Ledger => "an entry of the ledger ends exactly if it is held for a period",
             Invariant::Leases => "leases of silent workers are ended in time",
             Invariant::Waits => "waits that are over are ended in time",
+            Invariant::Groups => "one job of a group may run, and its turn is passed on in time",
         }
     }
 

@@ -69,6 +69,12 @@ pub fn any_keyed(drafts: &[Draft]) -> bool {
     drafts.iter().any(|d| d.key.is_some())
 }
 
+/// Whether inserting any of these drafts may have to wait for somebody's open transaction: whoever is about to take the same
+/// key, or to begin the same group.
+pub fn may_wait(drafts: &[Draft]) -> bool {
+    drafts.iter().any(|d| d.key.is_some() || d.group.is_some())
+}
+
 impl<'a> Asking<'a> {
     pub fn new(drafts: &'a [Draft]) -> Asking<'a> {
         let mut open = BTreeMap::new();

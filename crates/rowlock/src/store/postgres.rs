@@ -10,6 +10,7 @@ mod breaker;
 mod by_key;
 mod conns;
 mod flow;
+mod group;
 mod guard;
 mod hosts;
 mod journal;
@@ -25,6 +26,7 @@ mod settle;
 mod sql;
 mod sweep;
 mod url;
+mod verbs;
 mod verify;
 mod views;
 mod waits;
@@ -58,8 +60,8 @@ use crate::{
     observe::{AttemptView, JobFilter, JobView, Status},
     retention::Retention,
     store::{
-        ClaimAsk, ClaimReply, Clock, Expired, Fut, Isolation, Opening, Resolved, Room, SchemaFound, SettledIn,
-        Settlement, Store, Stretch, Swept, Timing, Wakes, keys::any_keyed,
+        ClaimAsk, ClaimReply, Clock, Expired, Fut, Isolation, Judged, Opening, Resolved, Room, SchemaFound, SettledIn,
+        Settlement, Store, Stretch, Swept, Timing, Wakes, keys::may_wait,
     },
 };
 
@@ -213,7 +215,7 @@ impl Store for PgStore {
 
     fn enqueue<'a>(&'a self, drafts: &'a [Draft]) -> Fut<'a, Vec<Enqueued>> {
         self.within(Duration::from_secs(60), "enqueue", async {
-            let turn = tokio::time::timeout(self.0.timing.lock, keys::turn(&self.0, any_keyed(drafts)));
+            let turn = tokio::time::timeout(self.0.timing.lock, keys::turn(&self.0, may_wait(drafts)));
             let _turn = turn.await.map_err(|_| Error::TryAgain {
                 doing: "enqueue",
                 source: sqlx::Error::PoolTimedOut,
@@ -245,7 +247,7 @@ impl Store for PgStore {
         });
         Box::pin(async {
             // The turn is not part of the limit: waiting for it says nothing about the server.
-            let _turn = keys::turn(&self.0, batch.iter().any(|s| any_keyed(&s.next))).await;
+            let _turn = keys::turn(&self.0, batch.iter().any(|s| may_wait(&s.next))).await;
             settled.await
         })
     }
@@ -258,7 +260,7 @@ impl Store for PgStore {
         self.within(self.0.timing.lock, "beat", recover::beat(&self.0, worker))
     }
 
-    fn mark_dead(&self) -> Fut<'_, (Vec<WorkerId>, bool)> {
+    fn mark_dead(&self) -> Fut<'_, Judged> {
         self.bounded("mark dead", recover::mark_dead(&self.0))
     }
 

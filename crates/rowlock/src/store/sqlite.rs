@@ -12,6 +12,7 @@ mod body_lock;
 mod breaker;
 mod conns;
 mod flow;
+mod group;
 mod guard;
 mod journal;
 mod keys;
@@ -24,6 +25,7 @@ mod rows;
 mod setting;
 mod sql;
 mod sweep;
+mod verbs;
 mod verify;
 mod views;
 mod waits;
@@ -56,8 +58,8 @@ use crate::{
     observe::{AttemptView, JobFilter, JobView, Status},
     retention::Retention,
     store::{
-        ClaimAsk, ClaimReply, Clock, Expired, Fut, Resolved, SchemaFound, Settlement, Store, Stretch, Swept, Timing,
-        Wakes,
+        ClaimAsk, ClaimReply, Clock, Expired, Fut, Judged, Resolved, SchemaFound, Settlement, Store, Stretch, Swept,
+        Timing, Wakes,
     },
 };
 
@@ -225,7 +227,7 @@ impl Store for SqliteStore {
         }))
     }
 
-    fn mark_dead(&self) -> Fut<'_, (Vec<WorkerId>, bool)> {
+    fn mark_dead(&self) -> Fut<'_, Judged> {
         Box::pin(self.write("mark dead", (), |db, now, ()| Box::pin(recover::mark_dead(db, now))))
     }
 

@@ -19,6 +19,8 @@ pub struct Swept {
     pub moved: usize,
     /// Ended by their limit.
     pub over: Vec<WaitOver>,
+    /// Whether the sweep of groups has something to do.
+    pub groups: bool,
 }
 
 /// A wait that its limit ended.
@@ -49,7 +51,7 @@ pub trait Waits: Send + Sync {
     fn complete<'a>(&'a self, name: &'a str, answer: Option<&'a str>) -> Fut<'a, Option<i64>>;
     /// Ends up to so many waiting jobs whose limit has passed, with the compensations of those that are retired; and,
     /// with `names`, moves as many whose name is completed. Wakes are sent after it. With nothing to do it costs a look at
-    /// one index entry; with `names`, at each waiting job.
+    /// a few index entries; with `names`, at each waiting job.
     fn sweep_waits(&self, max: i32, names: bool) -> Fut<'_, Swept>;
     /// Where a job stands; with `chain`, every link of its chain in order. Empty when there is no such job.
     fn stands(&self, id: i64, chain: bool) -> Fut<'_, Vec<Stand>>;

@@ -1,7 +1,7 @@
 //! A worker's part in the breakers: it looks where they stand, and tells them how attempts ended, after their commit.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex},
     time::Duration,
 };
 
@@ -10,7 +10,10 @@ use tokio::sync::{
     mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
 };
 
-use super::hand::{InHand, Shared};
+use super::{
+    hand::{InHand, Shared, lock},
+    watch::look_again,
+};
 use crate::{
     breaker::{Breaker, BreakerState, Known, Note},
     error::Result,
@@ -20,9 +23,6 @@ use crate::{
     state::Ended,
     store::{Settlement, Store},
 };
-
-/// How often a worker looks where its breakers stand; a change counts within a second.
-const LOOK_EVERY: Duration = Duration::from_millis(400);
 
 /// How often the database may refuse a note, for whatever reason, before the others have their turn.
 const REFUSED_MAX: u32 = 10;
@@ -70,15 +70,12 @@ impl Bond {
 
     /// It is to run once more in the same attempt.
     pub(crate) fn again(&self) {
-        *self.blamed.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *lock(&self.blamed) = None;
     }
 
     /// What a handler's `Fail` becomes, and whom it blames.
     pub(crate) fn failed(&self, ending: &Ending, fail: Fail) -> Settlement {
-        self.blamed
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone_from(&fail.dependency);
+        lock(&self.blamed).clone_from(&fail.dependency);
         ending.failed(fail)
     }
 }
@@ -128,7 +125,7 @@ impl Breakers {
     /// An attempt's end has committed.
     pub(crate) fn heard(&self, job: &InHand, ended: Ended, skipped: Option<Skipped>, error: Option<&str>) {
         let bond = &job.bond;
-        let blamed = bond.blamed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let blamed = lock(&bond.blamed).clone();
         let tell = |name: &str, version: i64, failed: Option<String>| {
             let (name, probe) = (name.to_owned(), bond.tries.iter().any(|tried| tried == name));
             // Without a listener the worker is over, and so are its notes.
@@ -168,24 +165,12 @@ pub(crate) async fn heed(shared: &Shared, store: &dyn Store, woken: &Notify) {
     if shared.breakers.names.is_empty() {
         return std::future::pending().await;
     }
-    let mut failing = false;
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        match shared.breakers.look(store, &shared.name).await {
-            Ok(changed) => {
-                failing = false;
-                if changed {
-                    woken.notify_one();
-                }
-            }
-            // A claim looks at them itself; only what is in hand goes by the last known.
-            Err(error) if !failing => {
-                failing = true;
-                tracing::warn!(%error, "breakers cannot be read; going on with the last known ones");
-            }
-            Err(_) => {}
-        }
-    }
+    // A claim looks at them itself; only what is in hand goes by the last known.
+    let complaint = "breakers cannot be read; going on with the last known ones";
+    look_again(woken, complaint, async || {
+        shared.breakers.look(store, &shared.name).await
+    })
+    .await
 }
 
 /// Tells the breakers what attempts said, until the worker is over and all is told.

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 
 use super::{
     hand::{Cut, InHand, Session, Shared},
+    settler,
     turnover::Turnover,
 };
 use crate::{
@@ -284,6 +285,8 @@ impl Claimer {
         for session in self.shared.earlier() {
             found = found.and(self.check_earlier(&session, &mut tokens).await);
         }
+        let of_session = |job: &Arc<InHand>| job.token.worker == session.worker;
+        let in_hand: Vec<Arc<InHand>> = self.shared.in_hand().into_iter().filter(of_session).collect();
         let listed = self.shared.store.own_leases(session.worker, self.state.suspect).await;
         if let Err(error) = found.and(listed.map(|listed| tokens.extend(listed))) {
             tracing::debug!(%error, "own leases could not be listed; asking again");
@@ -294,6 +297,9 @@ impl Claimer {
         self.state.suspect = false;
         self.state.checked_at = Instant::now();
         self.state.check_took = asked_at.elapsed();
+        for job in in_hand.into_iter().filter(|job| !tokens.contains(&job.token)) {
+            self.withdraw(job);
+        }
         let unknown: Vec<Token> = tokens.into_iter().filter(|t| !self.shared.holds(*t)).collect();
         if unknown.is_empty() {
             return;
@@ -311,6 +317,28 @@ impl Claimer {
             }
             Err(_) => self.state.suspect = true,
         }
+    }
+
+    /// Stops a job whose lease somebody has ended by hand. Its backend goes too, so that it keeps no row lock.
+    fn withdraw(&self, job: Arc<InHand>) {
+        if !job.has_started() {
+            return job.end(Cut::DeclaredDead);
+        }
+        // One that has returned is being settled, or was a moment ago.
+        if !self.shared.holds(job.token) || !job.condemn() {
+            return;
+        }
+        let shared = self.shared.clone();
+        tokio::spawn(async move {
+            let holder = job.holder.load(std::sync::atomic::Ordering::Relaxed);
+            if holder != 0
+                && let Err(error) = shared.store.cut(holder).await
+            {
+                tracing::warn!(%error, job = job.token.id, "the backend of a cancelled job could not be ended");
+            }
+            job.end(Cut::TimeLimit);
+            settler::lost(&shared, &job);
+        });
     }
 
     /// Stops what a failover took from a session before it, and ends the session when nothing is left of it.
@@ -447,6 +475,7 @@ fn reply_lost(token: Token) -> Settlement {
         attempts_max: 1,
         backoff: Backoff::DEFAULT,
         probe: false,
+        member: None,
     };
     ending.released("claim reply lost")
 }

@@ -18,6 +18,7 @@ use super::{
     run::{self, Env, Finished},
     settler::{self, ToSettle},
     turnover::Turnover,
+    watch::SWEEP_EVERY,
 };
 use crate::{
     breaker,
@@ -200,10 +201,20 @@ impl<DB: Backend> Line<DB> {
 
     /// Why a claimed job is not to be started any more.
     fn stops(&self, waiting: &Waiting<DB>) -> Option<&'static str> {
-        if self.pauses.now().stop(self.queue.queue_no, waiting.handler.kind) {
+        let pauses = self.pauses.now();
+        if pauses.stop(self.queue.queue_no, waiting.handler.kind) || pauses.stop_group(waiting.job.ending.member) {
             return Some("paused before it started");
         }
         (!waiting.job.bond.admitted(&self.breakers)).then_some("its breaker opened before it started")
+    }
+
+    /// How long a job that is stopped must not come back. Nobody asks for a kind that is stopped, but a group's head can be
+    /// claimed again until the sweep has withdrawn it.
+    fn not_before(&self, waiting: &Waiting<DB>) -> Duration {
+        match self.pauses.now().stop_group(waiting.job.ending.member) {
+            true => SWEEP_EVERY,
+            false => Duration::ZERO,
+        }
     }
 
     fn waiting(&self) -> MutexGuard<'_, InLine<DB>> {
@@ -318,7 +329,7 @@ async fn attempt<DB: Backend>(
     }
     let stops = line.stops(&waiting).filter(|_| slot.is_some());
     if let (Some(why), false) = (stops, waiting.job.cut.is_cancelled()) {
-        let settlement = waiting.job.ending.released(why);
+        let settlement = waiting.job.ending.released_for(line.not_before(&waiting), why);
         return tell(run::settle(settlement), waiting.job);
     }
     let may_run = slot.is_some();

@@ -45,7 +45,7 @@ pub(crate) enum Cut {
     TimeLimit,
     /// The lease could not be renewed in time, so it stops before anyone else may start.
     LeaseEnding,
-    /// The worker was declared dead; the job is somebody else's.
+    /// The worker was declared dead, or the job was cancelled by hand: it is not its any more.
     DeclaredDead,
     /// The server that it has its transaction on was left in a failover.
     FailedOver,
@@ -179,6 +179,10 @@ impl InHand {
 
     pub(crate) fn took(&self) -> Duration {
         lock(&self.started).map(|at| at.elapsed()).unwrap_or_default()
+    }
+
+    pub(crate) fn has_started(&self) -> bool {
+        lock(&self.started).is_some()
     }
 
     /// Its time is over: whatever its handler still returns is dropped, and the watch records how it ended. Its
@@ -424,6 +428,6 @@ pub(crate) fn cut_off(lease: Duration) -> Duration {
     lease.saturating_sub(Duration::from_secs(1).max(lease / 10))
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

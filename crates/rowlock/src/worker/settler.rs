@@ -19,7 +19,7 @@ use crate::{
     handle::Fail,
     lease::Token,
     state::Ended,
-    store::{Resolved, Settlement, Store},
+    store::{Resolved, Settlement, Store, keys::may_wait},
 };
 
 /// A batch waits this long for company, and no longer than this many.
@@ -57,9 +57,9 @@ pub(crate) async fn run(shared: Arc<Shared>, mut rx: UnboundedReceiver<ToSettle>
                 () = &mut gathered => break,
             }
         }
-        // A key may have to wait for somebody's open transaction, or be refused: no neighbour shares that.
-        let (keyed, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(ToSettle::is_keyed);
-        apart(&shared, keyed, &give_up, &beside);
+        // A key or a group may have to wait for somebody's open transaction, a key be refused: no neighbour shares that.
+        let (waiting, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(ToSettle::may_wait);
+        apart(&shared, waiting, &give_up, &beside);
         if !batch.is_empty() {
             let (shared, give_up, tracker) = (shared.clone(), give_up.clone(), beside.clone());
             beside.spawn(async move {
@@ -73,8 +73,8 @@ pub(crate) async fn run(shared: Arc<Shared>, mut rx: UnboundedReceiver<ToSettle>
 }
 
 impl ToSettle {
-    fn is_keyed(&self) -> bool {
-        self.settlement.next.iter().any(|draft| draft.key.is_some())
+    fn may_wait(&self) -> bool {
+        may_wait(&self.settlement.next)
     }
 }
 

@@ -29,16 +29,16 @@ use crate::{
 
 /// How often time limits and the lease's end are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How often waiting jobs are swept, and how many in one commit.
-const SWEEP_EVERY: Duration = Duration::from_millis(800);
+/// How often waiting jobs and groups are swept, and how many in one commit.
+pub(super) const SWEEP_EVERY: Duration = Duration::from_millis(800);
 const SWEEP_SPREAD: f64 = 1.2;
 const SWEEP_MAX: i32 = 500;
 /// Looking their names up is done as often, unless it costs more than a twentieth of the time.
 const NAMES_COST_SHARE: u32 = 20;
 /// A look-up that failed says little about its cost; it is not put off for longer than this.
 const NAMES_FAILED_MAX: Duration = Duration::from_secs(30);
-/// How often what people have paused is looked at; it counts within a second.
-const PAUSES_EVERY: Duration = Duration::from_millis(400);
+/// How often what people have paused, and where the breakers stand, is looked at; it counts within a second.
+const CHANGES_EVERY: Duration = Duration::from_millis(400);
 const UPKEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// Runs the watch until `stop`; the thread ends by itself then.
@@ -108,22 +108,31 @@ async fn beat(shared: &Arc<Shared>, store: &dyn Store) {
     }
 }
 
-/// Reads what is paused and, after a change, has the claimer look at once.
+/// Reads what is paused.
 async fn heed_pauses(shared: &Shared, store: &dyn Store, woken: &Notify) {
+    let complaint = "pauses cannot be read; going on with the last known ones";
+    look_again(woken, complaint, async || {
+        Ok(shared.pauses.set(Pauses::of(store.pauses().await?)))
+    })
+    .await;
+}
+
+/// Looks again and again at what people may change, and has the claimer look at once after a change. While it cannot be
+/// read, what was known before goes on counting.
+pub(super) async fn look_again(woken: &Notify, complaint: &'static str, look: impl AsyncFn() -> Result<bool>) {
     let mut failing = false;
     loop {
-        tokio::time::sleep(PAUSES_EVERY).await;
-        match store.pauses().await {
-            Ok(pauses) => {
+        tokio::time::sleep(CHANGES_EVERY).await;
+        match look().await {
+            Ok(changed) => {
                 failing = false;
-                if shared.pauses.set(Pauses::of(pauses)) {
+                if changed {
                     woken.notify_one();
                 }
             }
-            // What was known before goes on counting.
             Err(error) if !failing => {
                 failing = true;
-                tracing::warn!(%error, "pauses cannot be read; going on with the last known ones");
+                tracing::warn!(%error, "{complaint}");
             }
             Err(_) => {}
         }
@@ -308,6 +317,11 @@ async fn sweep_waits(shared: &Shared, store: &dyn Store) {
         };
         let full = swept.moved.max(swept.over.len()) >= SWEEP_MAX as usize;
         pace.swept(full, names, start, start.elapsed());
+        if swept.groups
+            && let Err(error) = store.sweep_groups(SWEEP_MAX).await
+        {
+            tracing::warn!(%error, "sweeping groups failed; trying again");
+        }
         for over in swept.over {
             tracing::info!(
                 job = over.id,

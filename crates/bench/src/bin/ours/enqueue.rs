@@ -40,11 +40,8 @@ pub(crate) async fn warm<DB: Tables>(rowlock: &Rowlock<DB>) -> Result<()> {
 async fn all<J: Numbered, DB: Tables>(rowlock: &Rowlock<DB>, args: &Args) -> Result<Duration> {
     let bulk = Bulk::best::<DB>(args);
     let fill = Arc::new(Fill::new(args.payload));
-    let (from, jobs, after) = (
-        Arc::new(AtomicU64::new(0)),
-        args.jobs,
-        Duration::from_secs(args.after_s),
-    );
+    let (from, jobs, groups) = (Arc::new(AtomicU64::new(0)), args.jobs, args.groups);
+    let after = Duration::from_secs(args.after_s);
     let began = Instant::now();
     let mut producers = JoinSet::new();
     for _ in 0..bulk.producers {
@@ -56,8 +53,13 @@ async fn all<J: Numbered, DB: Tables>(rowlock: &Rowlock<DB>, args: &Args) -> Res
                     return Ok::<(), rowlock::Error>(());
                 }
                 let numbers = first as i64..(first + bulk.chunk).min(jobs) as i64;
-                let put = rowlock.enqueue_all_now(numbers.map(|number| J::make(number, &fill)));
-                let put = put.after(after).await?;
+                let jobs = numbers.map(|number| J::make(number, &fill));
+                let mut put = rowlock.enqueue_all_now(jobs).after(after);
+                if groups > 0 {
+                    // As many groups as were asked for, apart from those of another number.
+                    put = put.group_by(|job| format!("{groups}:{}", job.number() as u64 % groups));
+                }
+                let put = put.await?;
                 DONE.fetch_add(put.len() as u64, Ordering::Relaxed);
             }
         });

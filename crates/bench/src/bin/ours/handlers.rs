@@ -36,6 +36,7 @@ pub(crate) struct After {
 /// A job that is made of a number and letters.
 pub(crate) trait Numbered: Job {
     fn make(number: i64, fill: &Fill) -> Self;
+    fn number(&self) -> i64;
 }
 
 impl Numbered for Noop {
@@ -43,12 +44,20 @@ impl Numbered for Noop {
         let fill = fill.of(number);
         Noop { number, fill }
     }
+
+    fn number(&self) -> i64 {
+        self.number
+    }
 }
 
 impl Numbered for Book {
     fn make(number: i64, fill: &Fill) -> Book {
         let fill = fill.of(number);
         Book { number, fill }
+    }
+
+    fn number(&self) -> i64 {
+        self.number
     }
 }
 

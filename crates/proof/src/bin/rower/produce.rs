@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use proof::chaos::{
     jobs::{
-        ACCOUNTS, Charge, Dial, Doomed, Guarded, Keyed, Link, MEMORY, Mishap, Nobodys, Poison, Tally, Transfer, Trip,
+        ACCOUNTS, Charge, Dial, Doomed, GROUPS, Guarded, Keyed, Link, MEMORY, Mishap, Nobodys, Poison, Posting, Tally,
+        Transfer, Trip,
     },
     log::{Line, Log, now_ms},
     orders::{Role, RowerOrders, Workload},
@@ -170,6 +171,11 @@ impl Producer<'_> {
                 put(&rowlock, conn, Charge { order, park }).await?
             }
             Workload::Dials => put(&rowlock, conn, Dial { order }).await?,
+            Workload::Groups => {
+                let group = format!("group:{}", self.random.u32(..GROUPS));
+                let enqueue = rowlock.enqueue(conn, Posting { order }).group(group);
+                enqueue.await?.id()
+            }
             Workload::Guards => {
                 let entity = self.random.i64(1..=20);
                 let ms = self.takes(if self.slow { 9_000 } else { 3_000 });
@@ -216,7 +222,8 @@ impl Producer<'_> {
     fn choose(&mut self) -> Workload {
         let roll = self.random.u32(..1000);
         let chosen = match roll {
-            0..430 => Workload::Transfers,
+            0..390 => Workload::Transfers,
+            390..430 => Workload::Groups,
             430..480 => Workload::Dials,
             480..760 => Workload::Tallies,
             760..830 => Workload::Chains,

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use proof::chaos::{
-    jobs::{Charge, Dial, Doomed, Guarded, Keyed, LINE, LINE_PROBES, Link, MEMORY, Poison, Tally, Transfer, Trip},
+    jobs::{
+        Charge, Dial, Doomed, Guarded, Keyed, LINE, LINE_PROBES, Link, MEMORY, Poison, Posting, Tally, Transfer, Trip,
+    },
     orders::{Role, RowerOrders},
 };
 use rowlock::{Attempt, Backoff, Batch, Breaker, Fail, Guard};
@@ -60,6 +62,8 @@ pub(crate) async fn work(orders: &RowerOrders, stop: CancellationToken) -> Resul
         .staged(dial)
         .backoff(quickly)
         .breaker(LINE, breaker)
+        .atomic(posting)
+        .backoff(quickly)
         .staged(guarded)
         .backoff(quickly)
         .atomic(keyed)
@@ -165,6 +169,15 @@ async fn dial(mut cx: Staged<Tools>, job: Dial) -> Outcome {
     }
     let mut tx = cx.settle().await?;
     book(&mut tx, &attempt, job.order, "dial").await?;
+    tx.done().ok()
+}
+
+async fn posting(cx: Ctx<Tools>, job: Posting, mut tx: Tx) -> Outcome {
+    let _running = cx.state().running(&cx);
+    book(&mut tx, &cx, job.order, "posting").await?;
+    if job.order % 30 == 7 && cx.attempt() == 1 {
+        return Err(Fail::retry("the first attempt fails, and holds its group"));
+    }
     tx.done().ok()
 }
 

@@ -56,6 +56,9 @@ impl Maker {
             chain: None,
             place: Place::Ready,
             xid: 0,
+            group: None,
+            created_ms: self.clock,
+            committed_ms: self.clock,
         });
         id
     }
@@ -158,6 +161,20 @@ impl Maker {
         self.moved(4, "closed");
     }
 
+    /// Three, one after the other; the first is tried twice.
+    fn postings(&mut self) {
+        let ids = [(); 3].map(|()| {
+            let id = self.job("posting", 100, json!({}));
+            self.clock += 1;
+            self.history.jobs[id as usize - 1].group = Some("group:1".into());
+            id
+        });
+        self.attempt(ids[0], Ended::Retried, Place::Ready);
+        for id in ids {
+            self.done(id, "posting");
+        }
+    }
+
     fn moved(&mut self, version: i64, to: &str) {
         self.history.line.push(BreakerMove {
             version,
@@ -218,6 +235,7 @@ pub(super) fn sound() -> History {
     maker.charges();
     maker.guards();
     maker.dials();
+    maker.postings();
     let keyed = maker.job("keyed", 100, json!({"slot": 44}));
     maker.done(keyed, "keyed");
     for rower in &mut maker.history.rowers {

@@ -6,7 +6,7 @@ use sqlx::{Connection, PgConnection, Row, SqlStr, postgres::PgRow};
 
 use super::{Inner, PgStore, flow, rows};
 use crate::{
-    breaker::{Breaker, BreakerChange, BreakerState, BreakerView, Force, Note},
+    breaker::{Breaker, BreakerChange, BreakerState, BreakerView, Force, Note, Trying},
     error::{Doing, Result},
     store::{
         ClaimAsk, ClaimReply, Fut,
@@ -135,7 +135,7 @@ impl Breakers for PgStore {
 
 /// The rows under their locks keep the number of probes from changing but by their ends.
 async fn probe(inner: &Inner, tx: &mut PgConnection, names: &[String], ask: &ClaimAsk, by: &str) -> Result<ProbeReply> {
-    let (mut tried, mut room) = (Vec::new(), if ask.alone { 1 } else { i32::MAX });
+    let mut trying = Trying::new(ask.alone);
     for name in names {
         let Some((mut breaker, now)) = locked(inner, tx, &inner.sql.breaker_try, name, PROBING).await? else {
             return Ok(ProbeReply::NotNow);
@@ -155,29 +155,31 @@ async fn probe(inner: &Inner, tx: &mut PgConnection, names: &[String], ask: &Cla
                     .fetch_one(&mut *tx)
                     .await
                     .doing(PROBING)?;
-                room = room.min(breaker.policy.probes.saturating_sub(probing));
-                tried.push((name.clone(), breaker.version));
+                trying.add(&breaker, probing);
             }
         }
     }
-    if tried.is_empty() {
+    if trying.tried.is_empty() {
         return Ok(ProbeReply::NotNow);
     }
-    if room <= 0 {
+    if trying.left(0) == 0 {
         return Ok(ProbeReply::Full);
     }
     let mut jobs = Vec::new();
     for part in ask.parts() {
-        let left = room - jobs.len() as i32;
+        let left = trying.left(jobs.len());
         if left == 0 {
             break;
         }
         match flow::claim_on(inner, tx, &part.up_to(left)).await? {
             ClaimReply::Jobs(more) => jobs.extend(more),
-            reply => return Ok(ProbeReply::Claimed { tried, reply }),
+            reply => {
+                let tried = trying.tried;
+                return Ok(ProbeReply::Claimed { tried, reply });
+            }
         }
     }
-    for (name, _) in &tried {
+    for (name, _) in &trying.tried {
         // A job that was a probe until a moment ago may be one again.
         sweep(inner, tx, name).await?;
         sqlx::query(inner.sql.probe_put.clone())
@@ -190,8 +192,10 @@ async fn probe(inner: &Inner, tx: &mut PgConnection, names: &[String], ask: &Cla
             .await
             .doing(PROBING)?;
     }
-    let reply = ClaimReply::Jobs(jobs);
-    Ok(ProbeReply::Claimed { tried, reply })
+    Ok(ProbeReply::Claimed {
+        tried: trying.tried,
+        reply: ClaimReply::Jobs(jobs),
+    })
 }
 
 async fn sweep(inner: &Inner, tx: &mut PgConnection, name: &str) -> Result<()> {

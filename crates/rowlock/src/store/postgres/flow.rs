@@ -6,9 +6,10 @@ use jiff_sqlx::ToSqlx;
 use sqlx::{Connection, PgConnection, Postgres, Row, SqlStr, postgres::PgArguments, query::Query};
 use sqlx_core::transaction::TransactionManager;
 
-use super::{Inner, Pm, by_key::ByKey, keys, rows};
+use super::{Inner, Pm, by_key::ByKey, group, keys, rows};
 use crate::{
     error::{Doing, Result, sqlstate},
+    group::Group,
     job::{Draft, Wait},
     key::Enqueued,
     lease::Token,
@@ -72,7 +73,8 @@ pub async fn enqueue_alone(
 
 fn fits_one_statement(drafts: &[Draft]) -> bool {
     let same = drafts.windows(2).all(|two| alike(&two[0], &two[1]));
-    same && !any_keyed(drafts) && drafts.len() <= ENQUEUE_CHUNK
+    let grouped = drafts.first().is_some_and(|d| d.group.is_some());
+    same && !grouped && !any_keyed(drafts) && drafts.len() <= ENQUEUE_CHUNK
 }
 
 /// With an id for each draft that has one reserved, where there are any.
@@ -93,9 +95,9 @@ pub async fn enqueue_chunks(
     Ok(ids)
 }
 
-/// Whether both wait for something or neither does: those that do take another statement.
+/// Whether both wait for something or neither does, and both are in a group or neither is: those take other statements.
 fn alike(one: &Draft, other: &Draft) -> bool {
-    one.wait.is_some() == other.wait.is_some()
+    one.wait.is_some() == other.wait.is_some() && one.group.is_some() == other.group.is_some()
 }
 
 async fn enqueue_chunk(
@@ -110,16 +112,26 @@ async fn enqueue_chunk(
     };
     let (callers, hint) = (hint, hint && !inner.heard.lately(drafts.iter().map(Draft::queue_no)));
     let channel = hint.then_some(&*inner.channel);
-    let insert = match first.wait {
-        None => bound(inner, inner.sql.enqueue.clone(), drafts, channel, reserved),
-        Some(_) => bound(inner, inner.sql.enqueue_waiting.clone(), drafts, channel, reserved)
-            .bind(column(drafts, |d| d.wait.as_ref().map(|w| w.name.as_str())))
-            .bind(column(drafts, |d| d.wait.as_ref().and_then(Wait::limit_us))),
-    };
     // In the caller's transaction. In a handler's the settle has seen to it, and the engine's own are not serializable.
-    let by_key = match first.wait.is_some() && callers {
+    let by_key = match (first.wait.is_some() || first.group.is_some()) && callers {
         true => Some(ByKey::begin(inner, pg, "enqueue").await?),
         false => None,
+    };
+    let (places, ids);
+    let insert = match (&first.wait, &first.group) {
+        (None, None) => bound(inner, inner.sql.enqueue.clone(), drafts, channel, reserved),
+        (_, Some(_)) => {
+            places = group::enter(inner, pg, drafts, reserved).await?;
+            ids = places.ids.iter().copied().map(Some).collect::<Vec<_>>();
+            bound(inner, inner.sql.enqueue_grouped.clone(), drafts, channel, Some(&ids))
+                .bind(column(drafts, |d| d.group.as_ref().map(|g| g.name.as_str())))
+                .bind(column(drafts, |d| d.group.as_ref().map(|g| g.stops)))
+                .bind(column(drafts, |d| d.group.as_ref().map(Group::no)))
+                .bind(&places.heads)
+        }
+        (Some(_), None) => bound(inner, inner.sql.enqueue_waiting.clone(), drafts, channel, reserved)
+            .bind(column(drafts, |d| d.wait.as_ref().map(|w| w.name.as_str())))
+            .bind(column(drafts, |d| d.wait.as_ref().and_then(Wait::limit_us))),
     };
     let rows = insert.fetch_all(&mut *pg).await.doing("enqueue")?;
     if let Some(by_key) = by_key {

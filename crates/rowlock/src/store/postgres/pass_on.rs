@@ -40,6 +40,7 @@ pub fn passes_on(inner: &Inner, held: &Lent, settlement: &Settlement) -> bool {
         .flatten()
         .any(|at| at < Timestamp::UNIX_EPOCH);
     settle::is_done(settlement)
+        && settlement.turn.is_none()
         // The next transaction may be on another server.
         && inner.hosts.pooler.is_none()
         && length <= TEXT_MAX

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use sqlx::{Connection, PgConnection, Row};
 
-use super::{HANDLER_NAME, Inner, conns::backend, flow, rows, settle};
+use super::{HANDLER_NAME, Inner, conns::backend, flow, group, rows, settle};
 use crate::{
     error::{Doing, Result},
     lease::{Token, WorkerId},
-    store::{Expired, Stretch},
+    store::{Expired, Judged, Stretch},
 };
 
 /// What a lost attempt's row says.
@@ -49,7 +49,7 @@ pub async fn beat(inner: &Inner, worker: WorkerId) -> Result<bool> {
     Ok(alive.is_some())
 }
 
-pub async fn mark_dead(inner: &Inner) -> Result<(Vec<WorkerId>, bool)> {
+pub async fn mark_dead(inner: &Inner) -> Result<Judged> {
     let mut lent = inner.engine.acquire().await.doing("mark dead")?;
     let marked: Vec<(Option<i64>, bool)> = sqlx::query_as(inner.sql.mark_dead.clone())
         .bind(inner.now())
@@ -57,9 +57,11 @@ pub async fn mark_dead(inner: &Inner) -> Result<(Vec<WorkerId>, bool)> {
         .await
         .doing("mark dead")?;
     lent.end("mark dead").await?;
-    let any = marked.iter().any(|(_, any)| *any);
-    let ids = marked.into_iter().filter_map(|(id, _)| id.map(WorkerId));
-    Ok((ids.collect(), any))
+    Ok(Judged {
+        any: marked.iter().any(|(_, any)| *any),
+        dead: marked.into_iter().filter_map(|(id, _)| id.map(WorkerId)).collect(),
+        look_in: None,
+    })
 }
 
 pub async fn expire(inner: &Inner, max: i32) -> Result<(Vec<Expired>, Vec<i64>)> {
@@ -81,6 +83,9 @@ pub async fn expire(inner: &Inner, max: i32) -> Result<(Vec<Expired>, Vec<i64>)>
     let mut woken: Vec<i64> = expired.iter().map(|e| e.queue_no).collect();
     if !retired.is_empty() {
         woken.extend(settle::compensate(inner, &mut tx, &retired).await?);
+        let over = expired.iter().filter(|e| e.retired);
+        let turns: Vec<_> = over.filter_map(|e| Some((e.group_no?, Some(e.token.id)))).collect();
+        woken.extend(group::pass(inner, &mut tx, &turns).await?);
     }
     tx.commit().await.doing("expire")?;
     lent.end("expire").await?;

@@ -5,6 +5,7 @@ use sqlx::{Row, postgres::PgRow};
 
 use crate::{
     case::CaseView,
+    group::Member,
     lease::{Body, Claimed, Token, WorkerId},
     observe::{AttemptView, JobView, LaneStatus, WorkerStatus},
     state::{Ended, State},
@@ -52,6 +53,7 @@ pub fn claimed(row: &PgRow, worker: WorkerId) -> sqlx::Result<Option<Claimed>> {
             chain: row.try_get(15)?,
             position: row.try_get(16)?,
             created_at: time(17)?,
+            member: Member::of(row.try_get(19)?, row.try_get(20)?),
         }),
     };
     Ok(Some(Claimed {
@@ -85,6 +87,7 @@ pub fn expired(row: &PgRow) -> sqlx::Result<Expired> {
         retired: row.try_get("retired")?,
         kind: kind.unwrap_or_default(),
         queue_no: crate::job::queue_no(&queue.unwrap_or_default()),
+        group_no: row.try_get("group_no")?,
     })
 }
 
@@ -117,6 +120,7 @@ pub fn job(row: &PgRow) -> sqlx::Result<JobView> {
         expires_at: maybe_at(row, "expires_at")?,
         created_at: at(row, "created_at")?,
         waits_for: row.try_get("waits_for")?,
+        group: row.try_get("in_group")?,
         key: row.try_get("key")?,
     })
 }

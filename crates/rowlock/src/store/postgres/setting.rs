@@ -1,14 +1,14 @@
 //! What people set at run time.
 
-use sqlx::{Row, postgres::PgRow};
+use sqlx::{Connection, Row, postgres::PgRow};
 
-use super::PgStore;
+use super::{PgStore, group};
 use crate::{
     error::{Doing, Result},
     observe::RolloutView,
     pause::{PauseView, Target},
     store::{
-        Fut,
+        Fut, Store,
         setting::{Settings, percent},
     },
 };
@@ -62,13 +62,20 @@ impl Settings for PgStore {
         };
         self.bounded(doing, async move {
             let mut lent = self.0.engine.acquire().await.doing(doing)?;
+            let mut tx = lent.pg().begin().await.doing(doing)?;
             let mut set = sqlx::query(text.clone()).bind(target.key()).bind(actor);
             if paused {
                 set = set.bind(self.0.now());
             }
-            let set = set.execute(lent.pg()).await.doing(doing)?;
+            let changed = set.execute(&mut *tx).await.doing(doing)?.rows_affected() > 0;
+            let woken = match target.group_no() {
+                Some(no) if changed => group::pause(&self.0, &mut tx, no, paused).await?,
+                _ => Vec::new(),
+            };
+            tx.commit().await.doing(doing)?;
             lent.end(doing).await?;
-            Ok(set.rows_affected() > 0)
+            self.wake(&woken);
+            Ok(changed)
         })
     }
 }

@@ -11,22 +11,26 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, postgres::PgRow};
 use super::{
     Inner,
     flow::{self, column},
+    group,
 };
 use crate::{
     error::{Doing, Error, Result, sqlstate},
     job::{Draft, queue_no},
     state::{Ended, State},
-    store::{SettledIn, Settlement, keys::any_keyed},
+    store::{
+        SettledIn, Settlement,
+        keys::{any_keyed, may_wait},
+    },
 };
 
-/// How long a settlement with a key waits for an open transaction that has it, before it lets another one have its turn
+/// How long a settlement whose next link has a key or a group waits for an open transaction that has it, before it lets another one have its turn
 /// and comes again.
 const KEY_WAIT: Duration = Duration::from_secs(1);
 
 /// An engine batch: one commit, the lost ones leave the others standing.
 pub async fn settle(inner: &Inner, batch: &[Settlement]) -> Result<(Vec<bool>, Vec<i64>)> {
     let mut lent = inner.engine.acquire().await.doing("settle")?;
-    let follows = |s: &Settlement| !s.next.is_empty() || s.to == State::Case;
+    let follows = |s: &Settlement| !s.next.is_empty() || s.to == State::Case || s.turn.is_some();
     if !batch.iter().any(follows) {
         let stand = match batch.iter().all(is_done) {
             true => write_done(inner, lent.pg(), batch).await?,
@@ -36,7 +40,7 @@ pub async fn settle(inner: &Inner, batch: &[Settlement]) -> Result<(Vec<bool>, V
         return Ok((applied(batch, &stand), Vec::new()));
     }
     let mut tx = lent.pg().begin().await.doing("settle")?;
-    if batch.iter().any(|s| any_keyed(&s.next)) {
+    if batch.iter().any(|s| may_wait(&s.next)) {
         let brief = format!(
             "set local lock_timeout = {}",
             inner.timing.lock.min(KEY_WAIT).as_millis()
@@ -66,12 +70,15 @@ pub async fn settle_in(inner: &Inner, pg: &mut PgConnection, settlement: &Settle
             None => (None, &settlement.next[..]),
         };
         let settled = write_one(inner, pg, settlement, link).await?;
-        if rest.is_empty() || !matches!(settled, SettledIn::Applied { .. }) {
+        let SettledIn::Applied { mut woken } = settled else {
             return Ok(settled);
+        };
+        if !rest.is_empty() {
+            woken = write_what_follows(inner, pg, std::iter::once(settlement)).await?;
+        } else if let Some(no) = settlement.turn {
+            woken.extend(group::pass(inner, pg, &[(no, Some(settlement.token.id))]).await?);
         }
-        return Ok(SettledIn::Applied {
-            woken: write_what_follows(inner, pg, std::iter::once(settlement)).await?,
-        });
+        return Ok(SettledIn::Applied { woken });
     }
     let marker = settlement.token.to_string();
     let written = write_outcomes(inner, pg, std::slice::from_ref(settlement), Some(&marker)).await?;
@@ -85,12 +92,12 @@ pub async fn settle_in(inner: &Inner, pg: &mut PgConnection, settlement: &Settle
 }
 
 /// The link that `rowlock.settle_done` can write beside the outcome, or that there is none; `None` when there are more,
-/// or one with a key or a wait.
+/// or one with a key, a wait or a group.
 #[allow(clippy::option_option, reason = "no link, and no such link, are two things")]
 pub fn plain_link(settlement: &Settlement) -> Option<Option<&Draft>> {
     match settlement.next.as_slice() {
         [] => Some(None),
-        [link] if !any_keyed(&settlement.next) && link.wait.is_none() => Some(Some(link)),
+        [link] if !any_keyed(&settlement.next) && link.wait.is_none() && link.group.is_none() => Some(Some(link)),
         _ => None,
     }
 }
@@ -219,15 +226,16 @@ pub async fn write_outcomes(
     Ok(Written { stand, marked })
 }
 
-/// Next links and compensations; returns the queues that got work.
+/// Next links, compensations and the turns of groups; returns the queues that got work.
 pub async fn write_what_follows(
     inner: &Inner,
     pg: &mut PgConnection,
     settlements: impl Iterator<Item = &Settlement>,
 ) -> Result<Vec<i64>> {
     let mut next = Vec::new();
-    let mut retired = Vec::new();
+    let (mut retired, mut turns) = (Vec::new(), Vec::new());
     for settlement in settlements {
+        turns.extend(settlement.turn.map(|no| (no, Some(settlement.token.id))));
         next.extend(settlement.next.iter().cloned());
         if settlement.to == State::Case {
             retired.push(settlement.token.id);
@@ -238,6 +246,7 @@ pub async fn write_what_follows(
     if !retired.is_empty() {
         woken.extend(compensate(inner, pg, &retired).await?);
     }
+    woken.extend(group::pass(inner, pg, &turns).await?);
     Ok(distinct(woken))
 }
 

@@ -50,12 +50,14 @@ statements!(
     breaker_set,
     breaker_try,
     breakers,
+    cancel,
     cases,
     chain,
     claim,
     claim_bound,
     compensate,
     complete,
+    delay,
     drop_history,
     effect,
     effect_begin,
@@ -67,9 +69,22 @@ statements!(
     effects_doubtful,
     effects_of,
     enqueue,
+    enqueue_grouped,
     enqueue_waiting,
     expire,
     forget_dead,
+    group_drop,
+    group_head,
+    group_lock_empty,
+    group_mend,
+    group_of_case,
+    group_pass,
+    group_pause,
+    group_share,
+    group_take,
+    group_take_over,
+    group_vacant,
+    group_withdraw,
     guard_lock,
     guard_raise,
     guard_take_back,
@@ -79,6 +94,7 @@ statements!(
     job_key_read,
     job_key_take,
     jobs,
+    jobs_of_group,
     keys_page,
     leave,
     ledger_page,
@@ -104,6 +120,7 @@ statements!(
     prune,
     register,
     reopen,
+    reopen_behind,
     resolve_lock,
     resolve_outcome,
     resume,
@@ -132,6 +149,7 @@ statements!(
     verify_effects,
     verify_endings,
     verify_finished,
+    verify_groups,
     verify_indexes,
     verify_keys,
     verify_leases,
@@ -204,17 +222,29 @@ mod tests {
         Ok(())
     }
 
+    fn lines(text: &SqlStr) -> Vec<String> {
+        let code = text.as_str().lines().filter(|line| !line.starts_with("--"));
+        code.map(str::to_owned).collect()
+    }
+
     /// The two must not drift apart: whoever mends one mends the other.
+    #[test]
+    fn the_jobs_of_a_group_are_listed_as_all_jobs_are() -> Result<()> {
+        let sql = Sql::new("rowlock")?;
+        let plain = lines(&sql.jobs)
+            .join("\n")
+            .replace("where (", "where in_group = $8\n  and (");
+        assert_eq!(lines(&sql.jobs_of_group).join("\n"), plain);
+        Ok(())
+    }
+
+    /// These neither.
     #[test]
     fn a_claim_of_bound_kinds_is_the_plain_claim_with_the_breakers_before_it() -> Result<()> {
         let sql = Sql::new("rowlock")?;
-        let lines = |text: &str| -> Vec<String> {
-            let code = text.lines().filter(|line| !line.starts_with("--"));
-            code.map(str::to_owned).collect()
-        };
-        let (plain, bound) = (lines(sql.claim.as_str()), lines(sql.claim_bound.as_str()));
-        let mut added = bound.iter();
-        let missing = plain.iter().find(|line| !added.any(|other| other == *line));
+        let (plain, bound) = (lines(&sql.claim), lines(&sql.claim_bound));
+        let mut rest = bound.iter();
+        let missing = plain.iter().find(|line| !rest.any(|other| other == *line));
         assert_eq!(missing, None, "not in its place in claim_bound.sql");
         let more: Vec<&String> = bound.iter().filter(|line| !plain.contains(line)).collect();
         let about_breakers = |line: &&&String| {

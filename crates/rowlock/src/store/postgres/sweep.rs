@@ -9,7 +9,7 @@ use super::{Inner, conns::Lent, recover, rows};
 use crate::{
     error::{Doing, Result},
     retention::Retention,
-    store::Swept,
+    store::{Swept, group::STUCK},
 };
 
 /// Rows removed in one commit, and commits in one go.
@@ -58,6 +58,11 @@ pub async fn maintain(inner: &Inner, retention: &Retention) -> Result<Swept> {
     )
     .await?;
     body_locks(inner, &mut lent).await?;
+    let mend = sqlx::query(inner.sql.group_mend.clone()).bind(PAGE);
+    let mended = mend.execute(lent.pg()).await.doing("mend groups")?.rows_affected();
+    if mended > 0 {
+        tracing::warn!(groups = mended, "{STUCK}");
+    }
     lent.end("maintain").await?;
     Ok(swept)
 }

@@ -111,5 +111,6 @@ fn statement(sql: &Sql, invariant: Invariant) -> (&SqlStr, Takes) {
         Invariant::Ledger => (&sql.verify_ledger, Takes::Rows),
         Invariant::Leases => (&sql.verify_leases, Takes::Now),
         Invariant::Waits => (&sql.verify_waits, Takes::Now),
+        Invariant::Groups => (&sql.verify_groups, Takes::Now),
     }
 }

@@ -1,8 +1,8 @@
 //! Reads for people, and the one verb of theirs that writes.
 
-use sqlx::{Row, postgres::PgRow};
+use sqlx::{Connection, Row, postgres::PgRow};
 
-use super::{Inner, rows};
+use super::{Inner, group, rows};
 use crate::{
     case::CaseView,
     error::{Doing, Result},
@@ -36,17 +36,22 @@ pub async fn status(inner: &Inner) -> Result<Status> {
 
 pub async fn jobs(inner: &Inner, filter: &JobFilter) -> Result<Vec<JobView>> {
     let mut lent = inner.engine.acquire().await.doing("list jobs")?;
-    let found = sqlx::query(inner.sql.jobs.clone())
+    let text = match filter.group {
+        None => &inner.sql.jobs,
+        Some(_) => &inner.sql.jobs_of_group,
+    };
+    let mut list = sqlx::query(text.clone())
         .bind(&filter.queue)
         .bind(&filter.kind)
         .bind(filter.state.map(State::as_str))
         .bind(&filter.tag)
         .bind(filter.below)
         .bind(if filter.max <= 0 { 100 } else { filter.max })
-        .bind(&filter.key)
-        .fetch_all(lent.pg())
-        .await
-        .doing("list jobs")?;
+        .bind(&filter.key);
+    if let Some(group) = &filter.group {
+        list = list.bind(group);
+    }
+    let found = list.fetch_all(lent.pg()).await.doing("list jobs")?;
     lent.end("list jobs").await?;
     each(&found, rows::job, "list jobs")
 }
@@ -99,13 +104,22 @@ pub async fn cases(inner: &Inner, id: Option<i64>, max: i64) -> Result<Vec<CaseV
 /// The queue to wake, or `None` when the job is no case.
 pub async fn reopen(inner: &Inner, id: i64, actor: &str) -> Result<Option<i64>> {
     let mut lent = inner.engine.acquire().await.doing("reopen")?;
-    let row = sqlx::query(inner.sql.reopen.clone())
-        .bind(id)
-        .bind(actor)
-        .bind(inner.now())
-        .fetch_optional(lent.pg())
-        .await
-        .doing("reopen")?;
+    let mut tx = lent.pg().begin().await.doing("reopen")?;
+    let outside = group::stands_outside(inner, &mut tx, id).await?;
+    let text = match outside {
+        None => &inner.sql.reopen,
+        Some(_) => &inner.sql.reopen_behind,
+    };
+    let mut open = sqlx::query(text.clone()).bind(id).bind(actor).bind(inner.now());
+    if let Some(no) = outside {
+        open = open.bind(no);
+    }
+    let row = open.fetch_optional(&mut *tx).await.doing("reopen")?;
+    match row {
+        Some(_) => tx.commit().await.doing("reopen")?,
+        // Somebody else has reopened it meanwhile: it is not for us to have taken its turn.
+        None => tx.rollback().await.doing("reopen")?,
+    }
     lent.end("reopen").await?;
     let Some(row) = row else { return Ok(None) };
     let queue: Option<String> = row.try_get("queue").doing("reopen")?;

@@ -99,7 +99,7 @@ async fn complete(inner: &Inner, pg: &mut PgConnection, name: &str, answer: Opti
 async fn sweep(inner: &Inner, max: i32, names: bool) -> Result<(Swept, Vec<i64>)> {
     const DOING: &str = "sweep waits";
     let mut lent = inner.engine.acquire().await.doing(DOING)?;
-    let due: bool = sqlx::query_scalar(inner.sql.waits_due.clone())
+    let (due, groups): (bool, bool) = sqlx::query_as(inner.sql.waits_due.clone())
         .persistent(inner.named())
         .bind(inner.now())
         .bind(names)
@@ -108,7 +108,11 @@ async fn sweep(inner: &Inner, max: i32, names: bool) -> Result<(Swept, Vec<i64>)
         .doing(DOING)?;
     if !due {
         lent.end(DOING).await?;
-        return Ok(Default::default());
+        let swept = Swept {
+            groups,
+            ..Swept::default()
+        };
+        return Ok((swept, Vec::new()));
     }
     let mut tx = lent.pg().begin().await.doing(DOING)?;
     let mut woken: Vec<i64> = Vec::new();
@@ -141,7 +145,7 @@ async fn sweep(inner: &Inner, max: i32, names: bool) -> Result<(Swept, Vec<i64>)
     lent.end(DOING).await?;
     woken.sort_unstable();
     woken.dedup();
-    Ok((Swept { moved, over }, woken))
+    Ok((Swept { moved, over, groups }, woken))
 }
 
 fn wait_over(row: &PgRow) -> sqlx::Result<WaitOver> {

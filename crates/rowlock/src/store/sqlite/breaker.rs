@@ -5,7 +5,7 @@ use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
 
 use super::{SqliteStore, flow, rows, setting::audit, sql};
 use crate::{
-    breaker::{Breaker, BreakerChange, BreakerState, BreakerView, Force, Note},
+    breaker::{Breaker, BreakerChange, BreakerState, BreakerView, Force, Note, Trying},
     store::{
         ClaimAsk, ClaimReply, Fut,
         breaker::{Breakers, ProbeReply},
@@ -96,7 +96,7 @@ async fn probe(
     ask: &ClaimAsk,
     by: &str,
 ) -> sqlx::Result<ProbeReply> {
-    let (mut tried, mut room) = (Vec::new(), if ask.alone { 1 } else { i32::MAX });
+    let mut trying = Trying::new(ask.alone);
     for name in names {
         let Some(mut breaker) = one(db, now, name).await? else {
             return Ok(ProbeReply::NotNow);
@@ -112,35 +112,39 @@ async fn probe(
                 sqlx::query(sql::PROBE_SWEEP).bind(name).execute(&mut *db).await?;
                 let count = sqlx::query_scalar(sql::PROBE_COUNT).bind(name);
                 let probing: i32 = count.fetch_one(&mut *db).await?;
-                room = room.min(breaker.policy.probes.saturating_sub(probing));
-                tried.push((name.clone(), breaker.version));
+                trying.add(&breaker, probing);
             }
         }
     }
-    if tried.is_empty() {
+    if trying.tried.is_empty() {
         return Ok(ProbeReply::NotNow);
     }
-    if room <= 0 {
+    if trying.left(0) == 0 {
         return Ok(ProbeReply::Full);
     }
     let mut jobs = Vec::new();
     for part in ask.parts() {
-        let left = room - jobs.len() as i32;
+        let left = trying.left(jobs.len());
         if left == 0 {
             break;
         }
         match flow::claim(db, now, &part.up_to(left)).await? {
             ClaimReply::Jobs(more) => jobs.extend(more),
-            reply => return Ok(ProbeReply::Claimed { tried, reply }),
+            reply => {
+                let tried = trying.tried;
+                return Ok(ProbeReply::Claimed { tried, reply });
+            }
         }
     }
     let tokens: Vec<_> = jobs.iter().map(|job| (job.token.id, job.token.epoch)).collect();
-    for (name, _) in &tried {
+    for (name, _) in &trying.tried {
         let put = sqlx::query(sql::PROBE_PUT).bind(name).bind(rows::array(&tokens)?);
         put.bind(ask.worker.0).execute(&mut *db).await?;
     }
-    let reply = ClaimReply::Jobs(jobs);
-    Ok(ProbeReply::Claimed { tried, reply })
+    Ok(ProbeReply::Claimed {
+        tried: trying.tried,
+        reply: ClaimReply::Jobs(jobs),
+    })
 }
 
 /// Which of these are closed.

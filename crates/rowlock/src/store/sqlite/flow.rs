@@ -15,7 +15,7 @@ use sqlx::{Connection, Row, SqliteConnection};
 use uuid::Uuid;
 
 use super::{
-    breaker,
+    breaker, group,
     keys::{self, Put},
     rows::{self, DraftRow, StretchRow, Taken},
     sql, waits,
@@ -46,6 +46,10 @@ pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> s
             ids.extend(waits::enqueue(db, now, chunk).await?);
             continue;
         }
+        if chunk[0].group.is_some() {
+            ids.extend(group::enqueue(db, now, chunk).await?);
+            continue;
+        }
         let array = rows::array(&chunk.iter().map(DraftRow::from).collect::<Vec<_>>())?;
         let mut new: Vec<i64> = sqlx::query_scalar(sql::ENQUEUE)
             .bind(array)
@@ -68,9 +72,10 @@ fn chunks(drafts: &[Draft]) -> impl Iterator<Item = &[Draft]> {
             bytes += d.payload.len();
             fit
         };
-        // A chunk holds jobs that wait, or jobs that do not.
-        let waits = rest.first().is_some_and(|d| d.wait.is_some());
-        let alike = rest.iter().take(CHUNK_DRAFTS).take_while(|d| d.wait.is_some() == waits);
+        // A chunk holds jobs that wait, jobs of groups, or others.
+        let sort = |d: &Draft| (d.wait.is_some(), d.group.is_some());
+        let first = rest.first().map(sort);
+        let alike = rest.iter().take(CHUNK_DRAFTS).take_while(|d| Some(sort(d)) == first);
         let len = alike.take_while(fits).count();
         let (chunk, later) = rest.split_at(len);
         rest = later;
@@ -282,17 +287,22 @@ pub async fn settle(db: &mut SqliteConnection, now: i64, batch: &[Settlement]) -
     let ends: Vec<EndRow> = batch.iter().map(|s| EndRow::from(*s)).collect();
     let held = end_leases(db, now, &ends).await?;
     let mut next = Vec::new();
-    let mut retired = Vec::new();
+    let (mut retired, mut turns) = (Vec::new(), Vec::new());
     for settlement in batch.iter().filter(|s| held.contains(&s.token)) {
+        turns.extend(settlement.turn.map(|no| (no, Some(settlement.token.id))));
         next.extend(settlement.next.iter().cloned());
         if settlement.to == State::Case {
             retired.push(settlement.token.id);
         }
     }
     next.extend(compensations(db, &retired).await?);
-    Ok(keys::enqueue(db, now, &next)
-        .await?
-        .map(|put| (held, new_due_queues(&next, &put, now))))
+    let put = match keys::enqueue(db, now, &next).await? {
+        Ok(put) => put,
+        Err(conflict) => return Ok(Err(conflict)),
+    };
+    let mut woken = new_due_queues(&next, &put, now);
+    woken.extend(group::pass(db, now, &turns).await?);
+    Ok(Ok((held, distinct(woken))))
 }
 
 /// What `Draft::as_compensation` stored.
@@ -337,6 +347,7 @@ pub async fn compensations(db: &mut SqliteConnection, retired: &[i64]) -> sqlx::
                 position: row.try_get("position")?,
                 if_retired: None,
                 wait: None,
+                group: None,
                 key: None,
             }),
             Err(error) => tracing::error!(id, %error, "job retired, but its compensation does not read"),

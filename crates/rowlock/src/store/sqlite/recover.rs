@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use sqlx::SqliteConnection;
 
-use super::{flow, rows, sql};
+use super::{flow, group, rows, sql};
 use crate::{
     lease::{Token, WorkerId},
     state::{self, Ended, State},
-    store::Expired,
+    store::{Expired, Judged},
 };
 
 /// What a lost attempt's row says.
@@ -42,11 +42,15 @@ pub async fn beat(db: &mut SqliteConnection, now: i64, worker: WorkerId) -> sqlx
 
 /// A worker is declared dead when it was stale at an earlier look and is stale now: whoever held the write lock in
 /// between may have kept its beat waiting, but not through both.
-pub async fn mark_dead(db: &mut SqliteConnection, now: i64) -> sqlx::Result<(Vec<WorkerId>, bool)> {
+pub async fn mark_dead(db: &mut SqliteConnection, now: i64) -> sqlx::Result<Judged> {
     let dead: Vec<i64> = sqlx::query_scalar(sql::MARK_DEAD).bind(now).fetch_all(&mut *db).await?;
     sqlx::query(sql::MARK_SUSPECT).bind(now).execute(&mut *db).await?;
-    let any: bool = sqlx::query_scalar(sql::ANY_DEAD).fetch_one(&mut *db).await?;
-    Ok((dead.into_iter().map(WorkerId).collect(), any))
+    let (any, look_at): (bool, Option<i64>) = sqlx::query_as(sql::ANY_DEAD).fetch_one(&mut *db).await?;
+    Ok(Judged {
+        dead: dead.into_iter().map(WorkerId).collect(),
+        any,
+        look_in: look_at.map(|at| Duration::from_micros(u64::try_from(at - now).unwrap_or(0))),
+    })
 }
 
 /// What ended, and the queues that got due work.
@@ -80,6 +84,9 @@ pub async fn expire(db: &mut SqliteConnection, now: i64, max: i32) -> sqlx::Resu
     flow::enqueue(db, now, &next).await?;
     let mut woken: Vec<i64> = expired.iter().map(|e| e.queue_no).collect();
     woken.extend(flow::due_queues(&next, now));
+    let over = expired.iter().filter(|e| e.retired);
+    let turns: Vec<_> = over.filter_map(|e| Some((e.group_no?, Some(e.token.id)))).collect();
+    woken.extend(group::pass(db, now, &turns).await?);
     Ok((expired, flow::distinct(woken)))
 }
 

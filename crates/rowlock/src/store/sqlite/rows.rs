@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::{
     case::CaseView,
+    group::{Group, Member},
     job::{Draft, Wait},
     lease::{Body, Claimed, Token, WorkerId},
     observe::{AttemptView, JobView, LaneStatus, WorkerStatus},
@@ -47,6 +48,28 @@ pub struct WaitingRow<'a> {
     draft: DraftRow<'a>,
     waits_for: Option<&'a str>,
     limit_us: Option<i64>,
+}
+
+/// One element of what `enqueue_grouped.sql` and the statements behind it read.
+#[derive(Serialize)]
+pub struct GroupedRow<'a> {
+    #[serde(flatten)]
+    draft: DraftRow<'a>,
+    in_group: Option<&'a str>,
+    group_no: Option<i64>,
+    group_stops: i64,
+}
+
+impl<'a> From<&'a Draft> for GroupedRow<'a> {
+    fn from(draft: &'a Draft) -> GroupedRow<'a> {
+        let group = draft.group.as_ref();
+        GroupedRow {
+            draft: DraftRow::from(draft),
+            in_group: group.map(|g| g.name.as_str()),
+            group_no: group.map(Group::no),
+            group_stops: group.is_some_and(|g| g.stops).into(),
+        }
+    }
 }
 
 impl<'a> From<&'a Draft> for WaitingRow<'a> {
@@ -168,6 +191,7 @@ pub fn body(row: &SqliteRow) -> sqlx::Result<(i64, (Body, bool))> {
         chain: row.try_get("chain")?,
         position: row.try_get("position")?,
         created_at: at(row, "created_at")?,
+        member: Member::of(row.try_get("group_no")?, row.try_get("group_stops")?),
     };
     Ok((row.try_get("id")?, (body, row.try_get("expired")?)))
 }
@@ -218,6 +242,7 @@ pub fn lost(row: &SqliteRow) -> sqlx::Result<(Expired, i32)> {
         retired: false,
         kind: row.try_get("kind")?,
         queue_no: row.try_get("queue_no")?,
+        group_no: row.try_get("group_no")?,
     };
     Ok((expired, row.try_get("attempts_max")?))
 }
@@ -251,6 +276,7 @@ pub fn job(row: &SqliteRow) -> sqlx::Result<JobView> {
         expires_at: maybe_at(row, "expires_at")?,
         created_at: at(row, "created_at")?,
         waits_for: row.try_get("waits_for")?,
+        group: row.try_get("in_group")?,
         key: row.try_get("key")?,
     })
 }

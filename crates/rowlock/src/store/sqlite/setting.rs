@@ -2,12 +2,12 @@
 
 use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
 
-use super::{SqliteStore, rows, sql};
+use super::{SqliteStore, group, rows, sql};
 use crate::{
     observe::RolloutView,
     pause::{PauseView, Target},
     store::{
-        Fut,
+        Fut, Store,
         setting::{Settings, percent},
     },
 };
@@ -34,9 +34,10 @@ impl Settings for SqliteStore {
 
     fn set_pause<'a>(&'a self, target: &'a Target, paused: bool, actor: &'a str) -> Fut<'a, bool> {
         let doing = if paused { "pause" } else { "resume" };
-        let input = (target.key(), actor.to_owned(), paused);
-        Box::pin(self.write(doing, input, |db, now, (key, actor, paused)| {
+        let input = (target.key(), target.group_no(), actor.to_owned(), paused);
+        let write = self.write(doing, input, |db, now, (key, group_no, actor, paused)| {
             Box::pin(async move {
+                let mut woken = Vec::new();
                 let (verb, set) = match paused {
                     true => ("pause", sqlx::query(sql::PAUSE).bind(key).bind(actor).bind(now)),
                     false => ("resume", sqlx::query(sql::RESUME).bind(key)),
@@ -44,10 +45,18 @@ impl Settings for SqliteStore {
                 let changed = set.execute(&mut *db).await?.rows_affected() > 0;
                 if changed {
                     audit(db, now, (actor, verb), 0, Some(key)).await?;
+                    if let Some(no) = group_no {
+                        woken = group::pause(db, now, *no, *paused).await?;
+                    }
                 }
-                Ok(changed)
+                Ok((changed, woken))
             })
-        }))
+        });
+        Box::pin(async move {
+            let (changed, woken) = write.await?;
+            self.wake(&woken);
+            Ok(changed)
+        })
     }
 }
 

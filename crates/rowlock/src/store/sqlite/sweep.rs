@@ -3,8 +3,12 @@
 
 use sqlx::{Row, SqliteConnection};
 
-use super::{SqliteStore, micros, now_us, rows, sql};
-use crate::{error::Result, retention::Retention, store::Swept};
+use super::{SqliteStore, group, micros, now_us, rows, sql};
+use crate::{
+    error::Result,
+    retention::Retention,
+    store::{Swept, group::STUCK},
+};
 
 /// Rows looked at or removed in one turn, and turns for each thing but keys in one go.
 const PAGE: i64 = 1000;
@@ -58,7 +62,9 @@ pub async fn maintain(store: &SqliteStore, retention: &Retention) -> Result<Swep
     let mut swept = Swept::default();
     for _ in 0..ROUNDS {
         let Some(kept) = retention.cases else { break };
-        let turn = store.write("sweep cases", ago(kept), |db, _, before| Box::pin(cases(db, *before)));
+        let turn = store.write("sweep cases", ago(kept), |db, now, before| {
+            Box::pin(cases(db, now, *before))
+        });
         let removed = turn.await?;
         swept.cases += removed;
         if removed < PAGE.unsigned_abs() {
@@ -78,6 +84,11 @@ pub async fn maintain(store: &SqliteStore, retention: &Retention) -> Result<Swep
         ago(retention.history),
     )
     .await?;
+    let turn = store.write("mend groups", (), |db, now, ()| Box::pin(mend_groups(db, now)));
+    let mended = turn.await?;
+    if mended > 0 {
+        tracing::warn!(groups = mended, "{STUCK}");
+    }
     for _ in 0..ROUNDS {
         let turn = store.write("sweep body locks", (), |db, _, ()| Box::pin(body_locks(db)));
         if turn.await? < PAGE.unsigned_abs() {
@@ -114,7 +125,14 @@ async fn prune(db: &mut SqliteConnection, before: i64, from: i64) -> sqlx::Resul
     Ok((seen == PAGE).then_some(last))
 }
 
-async fn cases(db: &mut SqliteConnection, before: i64) -> sqlx::Result<u64> {
+/// Lets groups go on whose head is over.
+async fn mend_groups(db: &mut SqliteConnection, now: i64) -> sqlx::Result<usize> {
+    let stuck: Vec<(i64, Option<i64>)> = sqlx::query_as(sql::GROUP_MEND).bind(PAGE).fetch_all(&mut *db).await?;
+    group::pass(db, now, &stuck).await?;
+    Ok(stuck.len())
+}
+
+async fn cases(db: &mut SqliteConnection, now: i64, before: i64) -> sqlx::Result<u64> {
     let removed: Vec<i64> = sqlx::query_scalar(sql::SWEEP_CASES)
         .bind(before)
         .bind(PAGE)
@@ -122,8 +140,15 @@ async fn cases(db: &mut SqliteConnection, before: i64) -> sqlx::Result<u64> {
         .await?;
     if !removed.is_empty() {
         let ids = rows::array(&removed)?;
-        sqlx::query(sql::SWEEP_CASE_BODIES).bind(&ids).execute(&mut *db).await?;
+        let bodies = sqlx::query_as(sql::SWEEP_CASE_BODIES).bind(&ids);
+        let bodies: Vec<(i64, Option<i64>)> = bodies.fetch_all(&mut *db).await?;
         sqlx::query(sql::PRUNE_EFFECTS).bind(&ids).execute(&mut *db).await?;
+        // What a case has stopped goes on when the case is gone.
+        let turns: Vec<_> = bodies
+            .into_iter()
+            .filter_map(|(id, no)| Some((no?, Some(id))))
+            .collect();
+        group::pass(db, now, &turns).await?;
     }
     Ok(removed.len() as u64)
 }

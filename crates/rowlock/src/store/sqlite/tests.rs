@@ -125,6 +125,7 @@ fn draft(payload: &str) -> Draft {
         position: 0,
         if_retired: None,
         wait: None,
+        group: None,
         key: None,
     }
 }
@@ -173,6 +174,7 @@ fn settlement(claimed: &Claimed, ended: Ended) -> Settlement {
         error: None,
         result: None,
         next: Vec::new(),
+        turn: None,
     }
 }
 

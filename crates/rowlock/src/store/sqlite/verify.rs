@@ -86,5 +86,6 @@ fn statement(invariant: Invariant) -> &'static str {
         Invariant::Ledger => sql::VERIFY_LEDGER,
         Invariant::Leases => sql::VERIFY_LEASES,
         Invariant::Waits => sql::VERIFY_WAITS,
+        Invariant::Groups => sql::VERIFY_GROUPS,
     }
 }

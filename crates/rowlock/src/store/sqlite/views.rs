@@ -3,6 +3,7 @@
 use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
+    group,
     rows::{self, StretchRow},
     setting, sql,
 };
@@ -27,7 +28,11 @@ pub async fn status(db: &mut SqliteConnection, now: i64) -> sqlx::Result<Status>
 }
 
 pub async fn jobs(db: &mut SqliteConnection, filter: &JobFilter) -> sqlx::Result<Vec<JobView>> {
-    let found = sqlx::query(sql::JOBS)
+    let text = match filter.group {
+        None => sql::JOBS,
+        Some(_) => sql::JOBS_OF_GROUP,
+    };
+    let found = sqlx::query(text)
         .bind(&filter.queue)
         .bind(&filter.kind)
         .bind(filter.state.map(State::as_str))
@@ -35,6 +40,7 @@ pub async fn jobs(db: &mut SqliteConnection, filter: &JobFilter) -> sqlx::Result
         .bind(filter.below)
         .bind(if filter.max <= 0 { 100 } else { filter.max })
         .bind(&filter.key)
+        .bind(&filter.group)
         .fetch_all(db)
         .await?;
     each(&found, rows::job)
@@ -72,6 +78,10 @@ pub async fn alone_due(db: &mut SqliteConnection, before: i64, stretches: &[Stre
 /// The queue to wake, or `None` when the job is no case.
 pub async fn reopen(db: &mut SqliteConnection, now: i64, id: i64, actor: &str) -> sqlx::Result<Option<i64>> {
     let mut queue_no: Option<i64> = None;
+    if let Some(no) = group::stands_outside(db, id).await? {
+        let put = sqlx::query_scalar(sql::REOPEN_BEHIND).bind(id).bind(now).bind(no);
+        queue_no = put.fetch_optional(&mut *db).await?;
+    }
     for place in [sql::REOPEN_READY, sql::REOPEN_WAITING] {
         if queue_no.is_none() {
             let put = sqlx::query_scalar(place).bind(id).bind(now);

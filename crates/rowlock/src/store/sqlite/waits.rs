@@ -39,18 +39,21 @@ impl Waits for SqliteStore {
     fn sweep_waits(&self, max: i32, _names: bool) -> Fut<'_, Swept> {
         Box::pin(async move {
             // Looked at beside the writer: a sweep with nothing to do must not wait for a turn, nor take one.
-            let due: bool = self
+            let (due, groups): (bool, bool) = self
                 .read("sweep waits", (), |db, now, ()| {
-                    Box::pin(async move { sqlx::query_scalar(sql::WAITS_DUE).bind(now).fetch_one(db).await })
+                    Box::pin(async move { sqlx::query_as(sql::WAITS_DUE).bind(now).fetch_one(db).await })
                 })
                 .await?;
             if !due {
-                return Ok(Swept::default());
+                return Ok(Swept {
+                    groups,
+                    ..Swept::default()
+                });
             }
             let write = self.write("sweep waits", max, |db, now, max| Box::pin(end_over(db, now, *max)));
             let (over, woken) = write.await?;
             self.wake(&woken);
-            Ok(Swept { moved: 0, over })
+            Ok(Swept { moved: 0, over, groups })
         })
     }
 

@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::sqlite::recover::WORKER_LOST;
+use crate::store::{Judged, sqlite::recover::WORKER_LOST};
 
 /// Long enough that a worker that did not beat is stale.
 const STALE: Duration = Duration::from_secs(16);
@@ -7,7 +7,7 @@ const A_THIRD: Duration = Duration::from_secs(5);
 
 async fn die(rig: &Rig) {
     rig.forward(STALE);
-    assert!(rig.store.mark_dead().await.unwrap().0.is_empty());
+    assert!(rig.store.mark_dead().await.unwrap().dead.is_empty());
     rig.forward(A_THIRD);
     rig.store.mark_dead().await.unwrap();
 }
@@ -18,27 +18,45 @@ async fn a_worker_is_dead_only_when_seen_stale_twice() {
     let worker = rig.worker().await;
     rig.forward(STALE);
     assert!(
-        rig.store.mark_dead().await.unwrap().0.is_empty(),
+        rig.store.mark_dead().await.unwrap().dead.is_empty(),
         "one look proves nothing"
     );
     assert!(
-        rig.store.mark_dead().await.unwrap().0.is_empty(),
+        rig.store.mark_dead().await.unwrap().dead.is_empty(),
         "nor does a second one right after it"
     );
     assert!(rig.store.beat(worker).await.unwrap());
     rig.forward(A_THIRD);
     assert!(
-        rig.store.mark_dead().await.unwrap().0.is_empty(),
+        rig.store.mark_dead().await.unwrap().dead.is_empty(),
         "a beat in between clears the suspicion"
     );
     rig.forward(STALE);
     assert!(
-        rig.store.mark_dead().await.unwrap().0.is_empty(),
+        rig.store.mark_dead().await.unwrap().dead.is_empty(),
         "it must be suspected anew"
     );
     rig.forward(A_THIRD);
-    assert_eq!(rig.store.mark_dead().await.unwrap(), (vec![worker], true));
+    let judged = rig.store.mark_dead().await.unwrap();
+    assert_eq!((judged.dead, judged.any, judged.look_in), (vec![worker], true, None));
     assert!(!rig.store.beat(worker).await.unwrap());
+}
+
+#[tokio::test]
+async fn a_suspicion_says_when_to_look_again() {
+    let rig = Rig::new().await;
+    rig.worker().await;
+    assert_eq!(rig.store.mark_dead().await.unwrap(), Judged::default());
+    rig.forward(STALE);
+    let look_in = async || rig.store.mark_dead().await.unwrap().look_in.expect("it is suspected");
+    let first = look_in().await;
+    assert!(
+        first <= A_THIRD && first > A_THIRD - Duration::from_secs(1),
+        "{first:?}"
+    );
+    rig.forward(Duration::from_secs(3));
+    let second = look_in().await;
+    assert!(second <= first - Duration::from_secs(3), "{second:?} after {first:?}");
 }
 
 #[tokio::test]

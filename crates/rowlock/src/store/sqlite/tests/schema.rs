@@ -44,7 +44,7 @@ async fn many_stores_may_migrate_at_once() {
     assert_eq!(applied, expected);
     let found = SchemaFound::At {
         version: SCHEMA,
-        oldest: 8,
+        oldest: 10,
     };
     assert_eq!(rig.store.schema().await.unwrap(), found);
     assert!(rig.store.migrate().await.unwrap().is_empty());

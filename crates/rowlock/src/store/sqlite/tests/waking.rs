@@ -47,7 +47,7 @@ async fn an_empty_claim_changes_nothing_that_would_wake_others() {
     let worker = rig.worker().await;
     let mut wakes = rig.store.wakes().await.unwrap();
     assert!(claim(&rig.store, worker, 1).await.is_empty());
-    assert!(rig.store.mark_dead().await.unwrap().0.is_empty());
+    assert!(rig.store.mark_dead().await.unwrap().dead.is_empty());
     assert!(rig.store.expire(10).await.unwrap().is_empty());
     rig.store.forget_dead().await.unwrap();
     rig.store.maintain(&kept(Duration::from_secs(1))).await.unwrap();

@@ -1,0 +1,3 @@
+-- Cancels a job that is not finished; says where it stood.
+-- Index: ready_id, waiting_pkey, lease_pkey, job_pkey, inside rowlock.cancel.
+select rowlock.cancel($1, $2, $3)

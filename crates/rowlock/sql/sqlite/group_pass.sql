@@ -1,0 +1,8 @@
+-- Passes the turn of groups on where their head is still the one given: to the smallest of those behind it, or to nobody.
+-- Index: rowlock_job_group by no, rowlock_waiting_group.
+update rowlock_job_group as g
+set head = (select min(w.id) from rowlock_waiting w where w.group_no = g.no and g.paused = 0)
+where g.no in (
+  select u.value ->> 'no' from json_each(?1) u
+  cross join rowlock_job_group x on x.no = u.value ->> 'no' and x.head is u.value ->> 'head'
+)

@@ -1,0 +1,91 @@
+-- How many jobs a deed was about, and how it was before and after.
+alter table rowlock_audit add column jobs integer not null default 1;
+alter table rowlock_audit add column before text;
+alter table rowlock_audit add column after text;
+
+-- The verbs of people as plain SQL: insert into rowlock_verb (verb, id, actor) values ('cancel', 42, 'ann'). Each does what it
+-- says or refuses, and is noted in the audit. `at` is when a delayed job is due, and a job without one is due now.
+create view rowlock_verb as
+select '' as verb, 0 as id, '' as actor, null as at, null as reason, null as now where 0;
+
+create trigger rowlock_verb_unknown instead of insert on rowlock_verb
+when new.verb is null or new.verb not in ('delay', 'run now', 'cancel')
+begin
+  select raise(abort, 'RL011: no such verb; there are delay, run now and cancel');
+end;
+
+create trigger rowlock_verb_delay instead of insert on rowlock_verb when new.verb in ('delay', 'run now')
+begin
+  select case
+    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
+    when not exists (select 1 from rowlock_ready r where r.id = new.id)
+      and not exists (select 1 from rowlock_waiting w where w.id = new.id)
+      then raise(abort, 'RL011: the job is leased, a case or finished, and cannot be delayed')
+    when new.verb = 'delay' and new.at is null then raise(abort, 'RL011: say until when')
+  end;
+  insert into rowlock_audit (at, actor, verb, id, detail, before, after)
+  select
+    coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor, new.verb, p.id, p.place, p.due_at,
+    max(case new.verb when 'delay' then min(new.at, 253370678400000000) else 0 end, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000))
+  from (
+    select r.id, 'ready' as place, r.due_at from rowlock_ready r where r.id = new.id
+    union all
+    select w.id, 'waiting', w.due_at from rowlock_waiting w where w.id = new.id
+  ) p;
+  update rowlock_ready set due_at = max(case new.verb when 'delay' then min(new.at, 253370678400000000) else 0 end, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000))
+  where id = new.id;
+  update rowlock_waiting set due_at = max(case new.verb when 'delay' then min(new.at, 253370678400000000) else 0 end, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000))
+  where id = new.id;
+end;
+
+create trigger rowlock_verb_cancel instead of insert on rowlock_verb when new.verb = 'cancel'
+begin
+  select case
+    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
+    when exists (select 1 from rowlock_case_file c where c.id = new.id)
+      then raise(abort, 'RL011: the job is a case, and cannot be cancelled')
+    when not exists (select 1 from rowlock_ready r where r.id = new.id)
+      and not exists (select 1 from rowlock_waiting w where w.id = new.id)
+      and not exists (select 1 from rowlock_lease l where l.id = new.id)
+      then raise(abort, 'RL011: the job is finished, and cannot be cancelled')
+  end;
+  insert into rowlock_outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
+  select
+    p.id, p.epoch, p.worker, p.attempt, 'cancelled', coalesce(p.since, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000),
+    'cancelled by ' || new.actor || coalesce(': ' || new.reason, '')
+  from (
+    select r.id, r.epoch + 1 as epoch, 0 as worker, r.attempt, null as since from rowlock_ready r where r.id = new.id
+    union all
+    select w.id, w.epoch + 1, 0, w.attempt, w.since from rowlock_waiting w where w.id = new.id
+    union all
+    select l.id, l.epoch, 0, l.attempt, l.claimed_at from rowlock_lease l where l.id = new.id
+  ) p;
+  insert into rowlock_audit (at, actor, verb, id, detail, before, after)
+  values (
+    coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor, 'cancel', new.id, new.reason,
+    case
+      when exists (select 1 from rowlock_ready r where r.id = new.id) then 'ready'
+      when exists (select 1 from rowlock_waiting w where w.id = new.id) then 'waiting'
+      else 'leased'
+    end, 'finished'
+  );
+  delete from rowlock_ready where id = new.id;
+  delete from rowlock_waiting where id = new.id;
+  delete from rowlock_lease where id = new.id;
+  update rowlock_job_group
+  set head = (select min(w.id) from rowlock_waiting w where w.group_no = rowlock_job_group.no and rowlock_job_group.paused = 0)
+  where no = (select j.group_no from rowlock_job j where j.id = new.id) and head = new.id;
+  insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
+  select w.id, w.queue_no, w.kind_no, w.alone, w.priority, max(w.due_at, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), w.epoch, w.attempt, w.attempts_max
+  from rowlock_job j
+  join rowlock_job_group g on g.no = j.group_no
+  join rowlock_waiting w on w.id = g.head
+  where j.id = new.id;
+  delete from rowlock_waiting where id = (
+    select g.head from rowlock_job j join rowlock_job_group g on g.no = j.group_no where j.id = new.id
+  );
+  delete from rowlock_job_group
+  where no = (select j.group_no from rowlock_job j where j.id = new.id) and head is null and paused = 0;
+end;

@@ -1,0 +1,268 @@
+//! Groups on PostgreSQL: whose turn it is, and who waits.
+//!
+//! An enqueue shares its group's row (`for key share`), which keeps the row from being removed and nothing else from
+//! happening: a head that ends meanwhile passes the turn on under `for no key update`, and two enqueues do not wait for each
+//! other. Only to remove the row is everybody kept away, and only when nobody is in the group.
+
+use std::{
+    collections::{BTreeMap, HashMap, HashSet},
+    time::Duration,
+};
+
+use sqlx::{Connection, PgConnection};
+
+use super::{Inner, PgStore};
+use crate::{
+    error::{Doing, Error, Result},
+    group::Group,
+    job::Draft,
+    store::{Fut, Store, group::Groups},
+};
+
+/// How often a group may be removed between two statements before the caller is asked to try again.
+const ROUNDS_MAX: usize = 20;
+
+const SWEEPING: &str = "sweep groups";
+
+impl Groups for PgStore {
+    fn sweep_groups(&self, max: i32) -> Fut<'_, ()> {
+        self.within(Duration::from_secs(60), SWEEPING, async move {
+            let woken = sweep(&self.0, max).await?;
+            self.wake(&woken);
+            Ok(())
+        })
+    }
+}
+
+/// Where jobs of groups go.
+pub struct Places {
+    pub ids: Vec<i64>,
+    /// Whether it is the job's turn.
+    pub heads: Vec<bool>,
+}
+
+/// Gives each of these jobs its id and finds out whose turn it is. They are in their groups once they are inserted, in the
+/// same transaction.
+pub async fn enter(
+    inner: &Inner,
+    pg: &mut PgConnection,
+    drafts: &[Draft],
+    reserved: Option<&[Option<i64>]>,
+) -> Result<Places> {
+    let nos: Vec<i64> = drafts.iter().filter_map(|d| d.group.as_ref()).map(Group::no).collect();
+    let reserved = reserved.map_or_else(|| vec![None; nos.len()], <[_]>::to_vec);
+    let entered = share(inner, pg, &nos, &reserved).await?;
+    let ids: Vec<i64> = entered.iter().map(|(id, ..)| *id).collect();
+    // The first of each group is who may become its head.
+    let mut first = BTreeMap::new();
+    for (no, (id, known, vacant)) in nos.iter().zip(entered) {
+        first.entry(*no).or_insert((id, known, vacant));
+    }
+    let heads = heads(inner, pg, first.into_iter().collect()).await?;
+    let heads = nos.iter().zip(&ids).map(|(no, id)| heads.get(no) == Some(id));
+    Ok(Places {
+        heads: heads.collect(),
+        ids,
+    })
+}
+
+/// A group, the first of the jobs that come to it, whether it has a row, and whether it is vacant.
+type Entry = (i64, (i64, bool, bool));
+
+/// Which of these become heads, by their groups. Each group is shared, or begun, by the time this returns.
+async fn heads(inner: &Inner, pg: &mut PgConnection, mut open: Vec<Entry>) -> Result<HashMap<i64, i64>> {
+    let mut heads = HashMap::new();
+    for _ in 0..ROUNDS_MAX {
+        let (known, missing): (Vec<Entry>, Vec<Entry>) = open.into_iter().partition(|(_, (_, known, _))| *known);
+        let vacant = known.into_iter().filter(|(_, (_, _, vacant))| *vacant);
+        heads.extend(take_over(inner, pg, vacant.map(|(no, (id, ..))| (no, id)).collect()).await?);
+        if missing.is_empty() {
+            return Ok(heads);
+        }
+        let missing: Vec<(i64, i64)> = missing.into_iter().map(|(no, (id, ..))| (no, id)).collect();
+        let begun = begin(inner, pg, &missing).await?;
+        let (begun, left): (Vec<_>, Vec<_>) = missing.into_iter().partition(|(no, _)| begun.contains(no));
+        heads.extend(begun);
+        let (nos, ids): (Vec<i64>, Vec<Option<i64>>) = left.into_iter().map(|(no, id)| (no, Some(id))).unzip();
+        let entered = share(inner, pg, &nos, &ids).await?;
+        open = nos.into_iter().zip(entered).collect();
+    }
+    Err(Error::TryAgain {
+        doing: "enqueue",
+        source: sqlx::Error::RowNotFound,
+    })
+}
+
+/// An id for each, whether its group has a row, which is shared then, and whether that is vacant.
+async fn share(
+    inner: &Inner,
+    pg: &mut PgConnection,
+    nos: &[i64],
+    ids: &[Option<i64>],
+) -> Result<Vec<(i64, bool, bool)>> {
+    if nos.is_empty() {
+        return Ok(Vec::new());
+    }
+    sqlx::query_as(inner.sql.group_share.clone())
+        .persistent(inner.named())
+        .bind(nos)
+        .bind(ids)
+        .fetch_all(pg)
+        .await
+        .doing("enqueue")
+}
+
+/// Begins groups that have no row; returns those that it began.
+async fn begin(inner: &Inner, pg: &mut PgConnection, missing: &[(i64, i64)]) -> Result<HashSet<i64>> {
+    let (nos, ids): (Vec<i64>, Vec<i64>) = missing.iter().copied().unzip();
+    let begun: Vec<i64> = sqlx::query_scalar(inner.sql.group_take.clone())
+        .persistent(inner.named())
+        .bind(nos)
+        .bind(ids)
+        .fetch_all(pg)
+        .await
+        .doing("enqueue")?;
+    Ok(begun.into_iter().collect())
+}
+
+/// Takes the turn of vacant groups; returns those it took. A row that turns out to be no longer vacant once it is locked is
+/// let go again: whoever is its head by now must not wait for this caller's transaction.
+async fn take_over(inner: &Inner, pg: &mut PgConnection, mut vacant: Vec<(i64, i64)>) -> Result<Vec<(i64, i64)>> {
+    while !vacant.is_empty() {
+        mark(pg, "savepoint rowlock_turn").await?;
+        let (nos, ids): (Vec<i64>, Vec<i64>) = vacant.iter().copied().unzip();
+        let taken: Vec<i64> = sqlx::query_scalar(inner.sql.group_take_over.clone())
+            .persistent(inner.named())
+            .bind(nos)
+            .bind(ids)
+            .fetch_all(&mut *pg)
+            .await
+            .doing("enqueue")?;
+        if taken.len() == vacant.len() {
+            mark(pg, "release savepoint rowlock_turn").await?;
+            return Ok(vacant);
+        }
+        mark(pg, "rollback to savepoint rowlock_turn; release savepoint rowlock_turn").await?;
+        vacant.retain(|(no, _)| taken.contains(no));
+    }
+    Ok(Vec::new())
+}
+
+async fn mark(pg: &mut PgConnection, savepoint: &'static str) -> Result<()> {
+    sqlx::raw_sql(savepoint).execute(pg).await.doing("enqueue").map(drop)
+}
+
+/// Passes turns on, by group and the head that is over; returns the queues that got work.
+pub async fn pass(inner: &Inner, pg: &mut PgConnection, turns: &[(i64, Option<i64>)]) -> Result<Vec<i64>> {
+    if turns.is_empty() {
+        return Ok(Vec::new());
+    }
+    let (nos, heads): (Vec<i64>, Vec<Option<i64>>) = turns.iter().copied().unzip();
+    sqlx::query_scalar(inner.sql.group_pass.clone())
+        .persistent(inner.named())
+        .bind(nos)
+        .bind(heads)
+        .bind(inner.now())
+        .fetch_one(pg)
+        .await
+        .doing("pass a turn on")
+}
+
+/// One walk over all that are vacant, page by page, each in a commit of its own; returns the queues that got work.
+async fn sweep(inner: &Inner, max: i32) -> Result<Vec<i64>> {
+    let mut lent = inner.engine.acquire().await.doing(SWEEPING)?;
+    let (mut woken, mut from) = (Vec::new(), i64::MIN);
+    loop {
+        let mut tx = lent.pg().begin().await.doing(SWEEPING)?;
+        if from == i64::MIN {
+            withdraw(inner, &mut tx, max).await?;
+        }
+        let vacant: Vec<i64> = sqlx::query_scalar(inner.sql.group_vacant.clone())
+            .persistent(inner.named())
+            .bind(max)
+            .bind(from)
+            .fetch_all(&mut *tx)
+            .await
+            .doing(SWEEPING)?;
+        let turns: Vec<(i64, Option<i64>)> = vacant.iter().map(|no| (*no, None)).collect();
+        woken.extend(pass(inner, &mut tx, &turns).await?);
+        drop_empty(inner, &mut tx, &vacant).await?;
+        tx.commit().await.doing(SWEEPING)?;
+        match vacant.last() {
+            Some(last) if vacant.len() >= usize::try_from(max).unwrap_or(1) => from = *last,
+            _ => break,
+        }
+    }
+    lent.end(SWEEPING).await?;
+    Ok(woken)
+}
+
+/// Removes those that are vacant still, once nobody can join them any more.
+async fn drop_empty(inner: &Inner, tx: &mut PgConnection, vacant: &[i64]) -> Result<()> {
+    let locked: Vec<i64> = sqlx::query_scalar(inner.sql.group_lock_empty.clone())
+        .persistent(inner.named())
+        .bind(vacant)
+        .fetch_all(&mut *tx)
+        .await
+        .doing(SWEEPING)?;
+    if !locked.is_empty() {
+        sqlx::query(inner.sql.group_drop.clone())
+            .persistent(inner.named())
+            .bind(locked)
+            .execute(tx)
+            .await
+            .doing(SWEEPING)?;
+    }
+    Ok(())
+}
+
+/// Takes the heads of paused groups out of ready.
+async fn withdraw(inner: &Inner, pg: &mut PgConnection, max: i32) -> Result<()> {
+    sqlx::query(inner.sql.group_withdraw.clone())
+        .persistent(inner.named())
+        .bind(max)
+        .bind(inner.now())
+        .execute(pg)
+        .await
+        .doing("pause")
+        .map(drop)
+}
+
+/// Marks a group as paused and holds its head back, or lets it go on; returns the queues that got work.
+pub async fn pause(inner: &Inner, tx: &mut PgConnection, no: i64, paused: bool) -> Result<Vec<i64>> {
+    let doing = if paused { "pause" } else { "resume" };
+    sqlx::query(inner.sql.group_pause.clone())
+        .persistent(inner.named())
+        .bind(no)
+        .bind(paused)
+        .execute(&mut *tx)
+        .await
+        .doing(doing)?;
+    match paused {
+        true => withdraw(inner, tx, i32::MAX).await.map(|()| Vec::new()),
+        false => pass(inner, tx, &[(no, None)]).await,
+    }
+}
+
+/// The group that a case stands outside of by now, so that its job must wait for its turn again.
+pub async fn stands_outside(inner: &Inner, tx: &mut PgConnection, id: i64) -> Result<Option<i64>> {
+    let group: Option<Option<i64>> = sqlx::query_scalar(inner.sql.group_of_case.clone())
+        .persistent(inner.named())
+        .bind(id)
+        .fetch_optional(&mut *tx)
+        .await
+        .doing("reopen")?;
+    let Some(no) = group.flatten() else { return Ok(None) };
+    let entered = share(inner, tx, &[no], &[Some(id)]).await?;
+    let open = entered.into_iter().map(|entered| (no, entered)).collect();
+    if heads(inner, tx, open).await?.contains_key(&no) {
+        return Ok(None);
+    }
+    let head: Option<i64> = sqlx::query_scalar(inner.sql.group_head.clone())
+        .persistent(inner.named())
+        .bind(no)
+        .fetch_one(tx)
+        .await
+        .doing("reopen")?;
+    Ok((head != Some(id)).then_some(no))
+}

@@ -1,0 +1,86 @@
+//! Groups on SQLite: whose turn it is, and who waits. Writers follow each other, so a turn that is over is passed on, or its
+//! group removed, in the same commit; the sweep has only what is paused to look at.
+
+use serde::Serialize;
+use sqlx::SqliteConnection;
+
+use super::{
+    SqliteStore,
+    rows::{self, GroupedRow},
+    sql,
+};
+use crate::{
+    job::Draft,
+    store::{Fut, group::Groups},
+};
+
+impl Groups for SqliteStore {
+    fn sweep_groups(&self, _max: i32) -> Fut<'_, ()> {
+        Box::pin(async move {
+            let write = self.write("sweep groups", (), |db, now, ()| Box::pin(withdraw(db, now)));
+            write.await
+        })
+    }
+}
+
+/// Bodies, then whose turn it is, then places. Ids in input order.
+pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> sqlx::Result<Vec<i64>> {
+    let mut ids: Vec<i64> = sqlx::query_scalar(sql::ENQUEUE_GROUPED)
+        .bind(rows::array(&drafts.iter().map(GroupedRow::from).collect::<Vec<_>>())?)
+        .bind(now)
+        .fetch_all(db)
+        .await?;
+    ids.sort_unstable();
+    Ok(ids)
+}
+
+/// One element of what the statements that pass turns on read: a group, and the head that is over.
+#[derive(Serialize)]
+struct TurnRow {
+    no: i64,
+    head: Option<i64>,
+}
+
+/// Passes turns on, by group and the head that is over; returns the queues that got work.
+pub async fn pass(db: &mut SqliteConnection, now: i64, turns: &[(i64, Option<i64>)]) -> sqlx::Result<Vec<i64>> {
+    if turns.is_empty() {
+        return Ok(Vec::new());
+    }
+    let turns: Vec<TurnRow> = turns.iter().map(|&(no, head)| TurnRow { no, head }).collect();
+    sqlx::query_scalar(sql::GROUP_PASS)
+        .bind(rows::array(&turns)?)
+        .bind(now)
+        .fetch_all(db)
+        .await
+}
+
+/// Takes the heads of paused groups out of ready.
+async fn withdraw(db: &mut SqliteConnection, now: i64) -> sqlx::Result<()> {
+    sqlx::query(sql::GROUP_WITHDRAW).bind(now).execute(db).await.map(drop)
+}
+
+/// Marks a group as paused and holds its head back, or lets it go on; returns the queues that got work.
+pub async fn pause(db: &mut SqliteConnection, now: i64, no: i64, paused: bool) -> sqlx::Result<Vec<i64>> {
+    let mark = sqlx::query(sql::GROUP_PAUSE).bind(no).bind(paused);
+    mark.execute(&mut *db).await?;
+    match paused {
+        true => withdraw(db, now).await.map(|()| Vec::new()),
+        false => pass(db, now, &[(no, None)]).await,
+    }
+}
+
+/// The group that a case stands outside of by now, so that its job must wait for its turn again.
+pub async fn stands_outside(db: &mut SqliteConnection, id: i64) -> sqlx::Result<Option<i64>> {
+    let group: Option<Option<i64>> = sqlx::query_scalar(sql::GROUP_OF_CASE)
+        .bind(id)
+        .fetch_optional(&mut *db)
+        .await?;
+    let Some(no) = group.flatten() else { return Ok(None) };
+    sqlx::query(sql::GROUP_ENTER)
+        .bind(no)
+        .bind(id)
+        .execute(&mut *db)
+        .await?;
+    let head: Option<i64> = sqlx::query_scalar(sql::GROUP_HEAD).bind(no).fetch_one(db).await?;
+    Ok((head != Some(id)).then_some(no))
+}

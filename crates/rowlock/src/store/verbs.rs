@@ -1,0 +1,28 @@
+//! The storage contract for what people do to single jobs. Each is one commit with its note in the audit.
+
+use jiff::Timestamp;
+
+use super::Fut;
+
+/// The code of a refusal because there is no such job.
+pub const NO_JOB: &str = "RL010";
+/// The code of a refusal because the job stands elsewhere.
+pub const ELSEWHERE: &str = "RL011";
+
+/// What became of a verb.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Verdict {
+    Done,
+    /// There is no such job.
+    NoJob,
+    /// It stands where the verb has no business.
+    Elsewhere,
+}
+
+/// The operator's verbs on connections of the store's own.
+pub trait Verbs: Send + Sync {
+    /// Makes a job due at this time, or now; wakes are sent after it.
+    fn delay<'a>(&'a self, id: i64, until: Option<Timestamp>, actor: &'a str) -> Fut<'a, Verdict>;
+    /// Ends a job that is not finished, whoever has it.
+    fn cancel<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict>;
+}
