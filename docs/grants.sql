@@ -46,7 +46,9 @@ grant select, insert, delete on rowlock.job to rowlock_worker;
 grant select, insert, delete, update (alone) on rowlock.ready to rowlock_worker;
 grant select, insert, delete, update (claimed_at) on rowlock.lease to rowlock_worker;
 grant select, insert on rowlock.outcome to rowlock_worker;
-grant select, insert, delete on rowlock.case_file to rowlock_worker;
+grant select, insert, delete, update (error_no) on rowlock.case_file to rowlock_worker;
+-- Names the errors of cases, which an operator does too who reopens those of one.
+grant select, insert, update (first_seen, last_seen, seen) on rowlock.case_error to rowlock_worker, rowlock_operator;
 grant select, insert, update, delete on rowlock.job_key to rowlock_worker;
 grant select, insert, delete, update (beat, dead) on rowlock.worker to rowlock_worker;
 -- What an effect is called is fixed when its intent is first stored.
@@ -59,7 +61,7 @@ grant select, insert, delete, update (id, epoch, worker, taken_at) on rowlock.bo
 grant select, insert, update on rowlock.breaker to rowlock_worker;
 grant select, insert, delete on rowlock.breaker_log, rowlock.probe to rowlock_worker;
 -- Its upkeep removes what is over.
-grant delete on rowlock.effect, rowlock.completion, rowlock.ledger, rowlock.job_group to rowlock_worker;
+grant delete on rowlock.effect, rowlock.completion, rowlock.ledger, rowlock.job_group, rowlock.case_error to rowlock_worker;
 grant execute on function rowlock.make_partitions(int, bigint), rowlock.drop_history(timestamptz) to rowlock_worker;
 -- Settles inside a handler's transaction, with the handler's own rights.
 grant execute on function rowlock.settle_done to rowlock_worker;
@@ -76,8 +78,10 @@ grant insert on rowlock.ready, rowlock.audit, rowlock.waiting, rowlock.completio
 -- Pauses and resumes groups: their heads are taken out of ready, and put back.
 grant select, insert, update (head, paused) on rowlock.job_group to rowlock_operator;
 grant delete, update (alone) on rowlock.ready to rowlock_operator;
--- Delays and cancels jobs, by functions that run with the owner's rights and note who did it.
-grant execute on function rowlock.delay, rowlock.cancel to rowlock_operator;
+-- Notes on cases.
+grant update (error_no, owner, note) on rowlock.case_file to rowlock_operator;
+-- Delays and cancels jobs, closes cases and gives the job of one another payload, by functions that run with the owner's rights and note who did it.
+grant execute on function rowlock.delay, rowlock.cancel, rowlock.close_case, rowlock.edit_case to rowlock_operator;
 -- Opens and closes breakers by hand.
 grant select on rowlock.breaker, rowlock.breaker_log, rowlock.probe to rowlock_operator;
 grant update (state, forced, failures, trips, open_until, version, changed_at, changed_by, reason) on rowlock.breaker

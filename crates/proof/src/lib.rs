@@ -9,6 +9,7 @@ pub mod bed;
 pub mod chaos;
 pub mod child;
 pub mod cluster;
+pub mod collector;
 pub mod pooler;
 pub mod provider;
 pub mod proxy;

@@ -229,6 +229,18 @@ impl Scene {
         Ok(number)
     }
 
+    /// What a query for one text gives.
+    ///
+    /// # Errors
+    /// The database's.
+    pub async fn text(&self, sql: &str) -> Result<String> {
+        let mut base = Base::connect(&self.database.url).await?;
+        let found = rows!(&mut base, sql, (String,))?;
+        base.close().await?;
+        let (text,) = found.into_iter().next().context("no row")?;
+        Ok(text)
+    }
+
     /// Every row of the ledger: the job, and its note.
     ///
     /// # Errors

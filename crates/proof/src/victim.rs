@@ -20,8 +20,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::jobs::{
-    Abort, Atomic, Batched, Behind, Charge, Failing, Follow, Gated, Hold, Hooked, Numbered, Parked, Plain, Quick, Slow,
-    Staged, Together,
+    Abort, Atomic, Batched, Behind, Charge, Failing, Follow, Gated, Hold, Hooked, Moody, Numbered, Parked, Plain,
+    Quick, Slow, Staged, Together,
 };
 use crate::{bed::until, child::Lines};
 
@@ -66,6 +66,8 @@ pub struct Orders {
     pub name: Option<String>,
     /// Leaves claimed and settled jobs out of the printed events.
     pub quiet: bool,
+    /// Where its metrics and spans go, by OTLP over HTTP.
+    pub otlp: Option<String>,
 }
 
 impl Orders {
@@ -85,6 +87,7 @@ impl Orders {
             connections: None,
             name: None,
             quiet: false,
+            otlp: None,
         }
     }
 }

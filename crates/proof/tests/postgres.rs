@@ -17,6 +17,8 @@ mod on_postgres;
 mod keys_stall;
 #[path = "cases/only_postgres.rs"]
 mod only_postgres;
+#[path = "cases/only_postgres_doctor.rs"]
+mod only_postgres_doctor;
 #[path = "cases/only_postgres_relay.rs"]
 mod only_postgres_relay;
 #[path = "cases/only_postgres_verbs.rs"]

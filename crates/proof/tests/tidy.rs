@@ -268,7 +268,7 @@ const BANNED: [(&str, &[&str]); 3] = [
 ];
 
 /// Names that others gave, and the one manager that is not ours: the program that starts and stops processes.
-const OTHERS_NAMES: [&str; 8] = [
+const OTHERS_NAMES: [&str; 12] = [
     "connection-manager",
     "ConnectionManager",
     "tokio-util",
@@ -277,6 +277,10 @@ const OTHERS_NAMES: [&str; 8] = [
     "io_util",
     "test-util",
     "TransactionManager",
+    "util::SubscriberInitExt",
+    "service_name",
+    "service.instance.id",
+    "ServiceRequest",
 ];
 
 /// The banned words of a line, in identifiers, comments and prose alike.

@@ -1,10 +1,12 @@
 //! The commands, and where they act.
 
 pub(crate) mod breaker;
+pub(crate) mod case;
 pub(crate) mod cases;
 pub(crate) mod complete;
 pub(crate) mod delay;
 pub(crate) mod demo;
+pub(crate) mod doctor;
 pub(crate) mod effect;
 pub(crate) mod effects;
 pub(crate) mod enqueue;
@@ -76,6 +78,8 @@ pub(crate) enum Command {
     Inspect(inspect::Args),
     /// Lists retired jobs that wait for a decision
     Cases(cases::Args),
+    /// Reopens cases, one, some or all that failed alike; notes on them; closes them
+    Case(case::Args),
     /// Puts a case back to ready, with all its attempts
     Reopen(reopen::Args),
     /// Lists outside calls of which nobody knows whether they happened
@@ -100,6 +104,8 @@ pub(crate) enum Command {
     Complete(complete::Args),
     /// Enqueues a job by its kind and JSON payload
     Enqueue(enqueue::Args),
+    /// Looks for what is or will be in the way of jobs, and says what mends it; exits with 3 when something fails
+    Doctor(doctor::Args),
     /// Looks whether the invariants hold; exits with 3 when one is broken
     Verify(verify::Args),
 }

@@ -68,6 +68,7 @@ async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
         Command::Jobs(args) => cmd::jobs::run(&place, args).await?,
         Command::Inspect(args) => cmd::inspect::run(&place, args).await?,
         Command::Cases(args) => cmd::cases::run(&place, args).await?,
+        Command::Case(args) => return cmd::case::run(&place, args).await,
         Command::Reopen(args) => cmd::reopen::run(&place, args).await?,
         Command::Effects(args) => cmd::effects::run(&place, args).await?,
         Command::Effect(args) => cmd::effect::run(&place, args).await?,
@@ -80,6 +81,7 @@ async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
         Command::Cancel(args) => cmd::delay::cancel(&place, args).await?,
         Command::Complete(args) => cmd::complete::run(&place, args).await?,
         Command::Enqueue(args) => cmd::enqueue::run(&place, args).await?,
+        Command::Doctor(args) => return cmd::doctor::run(&place, args).await,
         Command::Verify(args) => return cmd::verify::run(&place, args).await,
     }
     Ok(ExitCode::SUCCESS)

@@ -1,6 +1,10 @@
 //! What people see: tables, times, errors. Colours appear on a terminal only, and passwords never.
 
-use std::{fmt, io::Write, process::ExitCode};
+use std::{
+    fmt,
+    io::{IsTerminal, Write},
+    process::ExitCode,
+};
 
 use anyhow::Result;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
@@ -42,6 +46,13 @@ pub(crate) fn note(text: &str) {
     let mut err = anstream::stderr().lock();
     // There is nobody to tell that telling failed.
     let _ = writeln!(err, "{text}");
+}
+
+/// Says how far something is, in one line of a terminal; a file or a pipe hears nothing.
+pub(crate) fn progress(text: &str) {
+    if std::io::stderr().is_terminal() {
+        let _ = write!(anstream::stderr().lock(), "\r{text}\x1b[K");
+    }
 }
 
 /// A table with a quiet header and no frame.

@@ -61,7 +61,7 @@ fn migrate_says_what_it_applied_and_then_that_nothing_is_missing() {
     let applied = file.ok(&["migrate"]);
     let first = applied.lines().next();
     assert_eq!(first, Some("applied 0001 foundation"));
-    assert_eq!(applied.lines().last(), Some("applied 0011 operators"));
+    assert_eq!(applied.lines().last(), Some("applied 0012 cases"));
     assert_eq!(file.ok(&["migrate"]), "schema is up to date\n");
 }
 
@@ -239,7 +239,7 @@ async fn a_case_is_listed_explained_and_reopened_once() {
     assert_eq!((said.code, shown.len()), (Some(0), 2));
     assert_eq!(
         said.err,
-        "rowlock inspect ID shows one; rowlock reopen ID tries it again\n"
+        "rowlock inspect ID shows one; rowlock case reopen ID tries it again\n"
     );
     assert!(shown[1].starts_with("2 charge orders 1/2 ") && shown[1].ends_with("the card was declined"));
     let cases: serde_json::Value = serde_json::from_str(&file.ok(&["cases", "--json"])).unwrap();

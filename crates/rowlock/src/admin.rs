@@ -12,6 +12,7 @@ use crate::{
     operate::Operate,
     root::{self, Backend},
     store::{Clock, Store},
+    trace,
 };
 
 /// A database's jobs as a tool sees them: migrate, look, operate, enqueue by kind and JSON. Cheap to clone.
@@ -133,6 +134,7 @@ impl Admin {
             chain: None,
             position: 0,
             if_retired: None,
+            trace: trace::current(),
             wait: None,
             group: job.group,
             key,

@@ -84,6 +84,13 @@ macro_rules! option_setters {
             $self
         }
 
+        /// Whose doing it is: a W3C `traceparent`, and behind a space a `tracestate` if there is one. With feature `otel`
+        /// that is taken from where the enqueue is awaited, unless given here. Every attempt's span links to it.
+        pub fn trace(mut $self, trace: impl Into<String>) -> Self {
+            $target.options.trace = Some(trace.into());
+            $self
+        }
+
         /// Stands in `waiting` until somebody calls [`Rowlock::complete`](crate::Rowlock::complete) with this name, such
         /// as `approval:42`; at once ready when that has happened already. Its handler reads what was answered with
         /// `answer`.

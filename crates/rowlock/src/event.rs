@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{
-        Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
@@ -25,8 +25,10 @@ pub enum Skipped {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// Jobs were claimed.
+    /// Jobs of a queue were claimed.
     Claimed {
+        /// The queue.
+        queue: Arc<str>,
         /// How many.
         jobs: usize,
     },
@@ -34,6 +36,8 @@ pub enum Event {
     Settled {
         /// The job.
         id: i64,
+        /// Its queue.
+        queue: Arc<str>,
         /// Its kind.
         kind: String,
         /// Which attempt.
@@ -44,7 +48,9 @@ pub enum Event {
         ended: Ended,
         /// Done, but without its effect.
         skipped: Option<Skipped>,
-        /// From the handler's start to the commit.
+        /// From when it was due to when it was claimed, by this machine's clock.
+        waited: Duration,
+        /// From the handler's start to the commit; zero where it was not started.
         took: Duration,
         /// What went wrong, if anything did.
         error: Option<String>,
@@ -53,6 +59,8 @@ pub enum Event {
     LeaseLost {
         /// The job.
         id: i64,
+        /// Its queue.
+        queue: Arc<str>,
         /// Its kind.
         kind: String,
         /// Which attempt.
@@ -73,10 +81,14 @@ pub enum Event {
     Expired {
         /// The job.
         id: i64,
+        /// Its queue.
+        queue: String,
         /// Its kind.
         kind: String,
         /// The worker that was lost.
         worker: WorkerId,
+        /// From that worker's last beat to now.
+        silent: Duration,
         /// Out of attempts: it became a case.
         retired: bool,
     },
@@ -181,7 +193,7 @@ impl Counters {
     pub(crate) fn add(&self, event: &Event) {
         let one = |c: &AtomicU64| c.fetch_add(1, Ordering::Relaxed);
         match event {
-            Event::Claimed { jobs } => {
+            Event::Claimed { jobs, .. } => {
                 self.claimed.fetch_add(*jobs as u64, Ordering::Relaxed);
             }
             Event::Settled {
@@ -350,11 +362,13 @@ mod tests {
             assert_eq!(counters.settled(ended), 0);
             counters.add(&Event::Settled {
                 id: 1,
+                queue: "q".into(),
                 kind: "k".into(),
                 attempt: 1,
                 epoch: 1,
                 ended,
                 skipped: None,
+                waited: Duration::ZERO,
                 took: Duration::ZERO,
                 error: None,
             });

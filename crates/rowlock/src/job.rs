@@ -15,6 +15,7 @@ use crate::{
     error::{Error, Result},
     group::Group,
     key::{Hold, Keyed, check_key},
+    trace,
 };
 
 /// A unit of work. `#[derive(Job)]` fills this in; a plain `impl` works as well.
@@ -73,6 +74,7 @@ pub(crate) struct Options {
     pub(crate) attempts_max: Option<i32>,
     pub(crate) tags: Vec<String>,
     pub(crate) if_retired: Option<Box<Draft>>,
+    pub(crate) trace: Option<String>,
     pub(crate) waits_for: Option<String>,
     pub(crate) wait_limit: Option<Duration>,
     pub(crate) group: Option<Group>,
@@ -169,6 +171,8 @@ pub struct Draft {
     pub position: i32,
     /// JSON, as `compensate.sql` reads it.
     pub if_retired: Option<String>,
+    /// Whose doing it is, as [`trace`](crate::trace) writes it.
+    pub trace: Option<String>,
     /// Stands in waiting until then.
     pub wait: Option<Wait>,
     pub group: Option<Group>,
@@ -200,6 +204,7 @@ impl Draft {
             chain: None,
             position: 0,
             if_retired: options.if_retired.map(|d| d.as_compensation()).transpose()?,
+            trace: options.trace.or_else(trace::current),
             wait: Wait::of(options.waits_for, options.wait_limit)?,
             group: options.group,
             key,
@@ -228,6 +233,7 @@ impl Draft {
         if let Due::In(delay) = self.due {
             check_delay("after", delay)?;
         }
+        self.trace.as_deref().map_or(Ok(()), trace::check)?;
         self.wait.as_ref().map_or(Ok(()), Wait::check)?;
         self.group.as_ref().map_or(Ok(()), Group::check)?;
         if self.wait.is_some() && self.group.is_some() {

@@ -77,4 +77,5 @@ pub struct Body {
     pub position: i32,
     pub created_at: Timestamp,
     pub member: Option<Member>,
+    pub trace: Option<String>,
 }

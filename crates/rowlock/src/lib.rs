@@ -42,6 +42,7 @@ mod root;
 mod settle;
 mod state;
 mod store;
+mod trace;
 mod worker;
 
 #[cfg(feature = "axum")]
@@ -49,6 +50,8 @@ pub mod axum;
 #[cfg(any(rowlock_counts, rowlock_faults))]
 #[doc(hidden)]
 pub mod counts;
+#[cfg(feature = "otel")]
+pub mod otel;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
@@ -63,7 +66,7 @@ pub use crate::{
     admin::{Admin, NamedJob},
     backoff::Backoff,
     breaker::{Breaker, BreakerChange, BreakerState, BreakerView, Force},
-    case::CaseView,
+    case::{CaseErrorView, CaseView},
     complete::Completed,
     effect::{EffectFilter, EffectState, EffectView, OnUnknown, Resolution, Verdict},
     enqueue::{Enqueue, EnqueueAll, EnqueueKeyed, JobOptions},
@@ -78,10 +81,10 @@ pub use crate::{
     key::{Enqueued, Existing, Hold},
     lease::{Token, WorkerId},
     observe::{
-        AttemptView, Awaited, Breach, CheckState, CheckView, Invariant, JobFilter, JobView, LaneStatus, Observe,
-        RolloutView, Status, Verification, VerifyLimits, Wait, WorkerStatus,
+        AttemptView, Awaited, Breach, CheckState, CheckView, Finding, Health, Invariant, JobFilter, JobView,
+        LaneStatus, Observe, RolloutView, Status, Verification, VerifyLimits, Wait, WorkerStatus,
     },
-    operate::Operate,
+    operate::{Operate, Reopened},
     pause::{PauseView, Target},
     retention::Retention,
     root::{Backend, InTransaction, Rowlock},

@@ -1,5 +1,6 @@
 //! Reads only: what is where, who has it, how often it failed and why. No verb here changes anything.
 
+mod doctor;
 mod verify;
 mod wait;
 
@@ -11,12 +12,13 @@ use uuid::Uuid;
 
 pub(crate) use self::verify::Seen;
 pub use self::{
+    doctor::{Finding, Health},
     verify::{Breach, CheckState, CheckView, Invariant, Verification, VerifyLimits},
     wait::{Awaited, Wait},
 };
 use crate::{
     breaker::{BreakerChange, BreakerView},
-    case::CaseView,
+    case::{CaseErrorView, CaseView},
     effect::{EffectFilter, EffectView},
     error::Result,
     pause::PauseView,
@@ -250,7 +252,24 @@ impl Observe {
     /// # Errors
     /// The database could not be read. Cancel-safe.
     pub async fn cases(&self, max: i64) -> Result<Vec<CaseView>> {
-        self.store.cases(max).await
+        self.store.cases(None, max).await
+    }
+
+    /// Open cases of one error, newest first.
+    ///
+    /// # Errors
+    /// The database could not be read. Cancel-safe.
+    pub async fn cases_of_error(&self, error: i64, max: i64) -> Result<Vec<CaseView>> {
+        self.store.cases(Some(error), max).await
+    }
+
+    /// The errors that open cases have in common, most cases first. A case counts within a second of its retirement, while
+    /// a worker runs.
+    ///
+    /// # Errors
+    /// The database could not be read. Cancel-safe.
+    pub async fn case_errors(&self, max: i64) -> Result<Vec<CaseErrorView>> {
+        self.store.case_errors(max).await
     }
 
     /// One open case.

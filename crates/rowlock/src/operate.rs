@@ -1,9 +1,12 @@
 //! The human verbs. Each is audited with who did it, and refuses with a sentence when the job is not where it must be.
 
+mod cases;
+
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
+pub use self::cases::Reopened;
 use crate::{
     breaker::Force,
     effect::{EffectState, Resolution},

@@ -351,7 +351,12 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
                 let handles = |h: &&Handler<DB>| (1..=h.version).any(|v| kind_no(h.kind, v) == claimed.kind_no);
                 if let Some(handler) = self.handlers.iter().find(handles) {
                     let ending = Ending::of(&claimed, handler.backoff);
-                    let queue = Arc::new(Turnover::new(claimed.queue_no, 1, 1, None));
+                    let queue = Arc::new(Turnover::new(
+                        (claimed.body.as_ref().map_or("", |b| &b.queue), "rig"),
+                        1,
+                        1,
+                        None,
+                    ));
                     let session = Session::new(worker);
                     let job = InHand::new(&claimed, ending, handler.time_limit, queue, session, Bond::default());
                     return Ok((claimed, handler, job));

@@ -36,6 +36,7 @@ use crate::{
 pub mod batch;
 pub mod body_lock;
 pub mod breaker;
+pub mod cases;
 pub mod group;
 pub mod guard;
 pub mod journal;
@@ -49,6 +50,7 @@ pub mod sqlite;
 pub mod transition;
 pub mod verbs;
 pub mod verify;
+pub mod vitals;
 pub mod waits;
 
 /// What a storage verb returns.
@@ -244,6 +246,9 @@ pub struct Expired {
     pub retired: bool,
     pub kind: String,
     pub queue_no: i64,
+    pub queue: String,
+    /// Since its worker's last beat.
+    pub silent: Duration,
     /// Its group, where that goes on without it.
     pub group_no: Option<i64>,
 }
@@ -274,7 +279,9 @@ pub trait Store:
     + journal::Journal
     + setting::Settings
     + verbs::Verbs
+    + cases::Cases
     + verify::Verify
+    + vitals::Vitals
     + waits::Waits
     + Send
     + Sync
@@ -353,7 +360,7 @@ pub trait Store:
     fn job(&self, id: i64) -> Fut<'_, Option<JobView>>;
     /// A job's ended attempts, oldest first.
     fn attempts(&self, id: i64) -> Fut<'_, Vec<AttemptView>>;
-    fn cases(&self, max: i64) -> Fut<'_, Vec<CaseView>>;
+    fn cases(&self, error: Option<i64>, max: i64) -> Fut<'_, Vec<CaseView>>;
     fn case(&self, id: i64) -> Fut<'_, Option<CaseView>>;
     /// Every link of the chain that this job belongs to, in order of position and id.
     fn chain(&self, id: i64) -> Fut<'_, Vec<JobView>>;

@@ -58,6 +58,8 @@ pub struct Worker<A, DB: Backend> {
     connections: Option<usize>,
     listen: bool,
     counters: Arc<Counters>,
+    #[cfg(feature = "otel")]
+    telemetry: Option<crate::otel::Telemetry>,
     listeners: Vec<Listener>,
     breakers: Vec<(String, Breaker)>,
     /// A setting of the handler added last, made before there was one.
@@ -80,6 +82,8 @@ impl<DB: Backend> Worker<(), DB> {
             connections: None,
             listen: true,
             counters: Arc::default(),
+            #[cfg(feature = "otel")]
+            telemetry: None,
             listeners: Vec::new(),
             breakers: Vec::new(),
             too_early: None,
@@ -102,6 +106,8 @@ impl<DB: Backend> Worker<(), DB> {
             connections: self.connections,
             listen: self.listen,
             counters: self.counters,
+            #[cfg(feature = "otel")]
+            telemetry: self.telemetry,
             listeners: self.listeners,
             breakers: self.breakers,
             too_early: self.too_early,
@@ -255,6 +261,14 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
     /// Calls this for every event, after the commit that made it so. Keep it quick: it runs on the worker's tasks.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.listeners.push(Box::new(listener));
+        self
+    }
+
+    /// Measures with OpenTelemetry, from here on: what its events say, and its queues.
+    #[cfg(feature = "otel")]
+    pub fn telemetry(mut self, telemetry: crate::otel::Telemetry) -> Self {
+        self.listeners.push(telemetry.listener());
+        self.telemetry = Some(telemetry);
         self
     }
 

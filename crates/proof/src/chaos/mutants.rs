@@ -98,7 +98,7 @@ pub const MUTANTS: [Mutant; 21] = [
         statements: &[(
             statement!("expire"),
             &[
-                ("select l.id\n", "select l.*, (select pg_sleep(1.5))\n"),
+                ("select l.id, w.beat\n", "select l.*, w.beat, (select pg_sleep(1.5))\n"),
                 ("  for update of l skip locked\n", ""),
                 (
                     "select queue_no, kind_no, true, priority, now, id, epoch, attempt, attempts_max\n  from gone where",

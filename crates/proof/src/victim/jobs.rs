@@ -119,3 +119,11 @@ pub struct Behind {
     /// The number.
     pub no: i64,
 }
+
+/// Atomic: fails on its first attempts, so many of them; else writes the ledger, and goes on with [`Follow`].
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "moody", attempts = 5)]
+pub struct Moody {
+    /// How many.
+    pub fails: i32,
+}

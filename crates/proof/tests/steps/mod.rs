@@ -83,6 +83,7 @@ pub(crate) async fn enqueue_to(
         .bind(times(delay_s * 1_000_000, count))
         .bind(times(NOW, count))
         .bind(times(None::<&str>, count))
+        .bind(times(None::<&str>, count))
         .fetch_all(pg)
         .await
         .unwrap();
@@ -239,6 +240,7 @@ async fn settle_one(pg: &mut PgConnection, held: Held, marker: &str) -> Said<Set
         .bind(None::<jiff_sqlx::Timestamp>)
         .bind(None::<i64>)
         .bind(None::<jiff_sqlx::Timestamp>)
+        .bind(None::<&str>)
         .bind(None::<&str>);
     let (applied, marked) = match settle.execute(pg).await {
         Ok(_) => (true, true),

@@ -4,7 +4,7 @@ use crate::{assert_none, read, tree};
 
 const SRC: &str = "crates/rowlock/src/";
 
-const NOUNS: [&str; 14] = [
+const NOUNS: [&str; 15] = [
     "backoff",
     "breaker",
     "case",
@@ -19,6 +19,7 @@ const NOUNS: [&str; 14] = [
     "pause",
     "retention",
     "state",
+    "trace",
 ];
 /// A verb may use earlier ones.
 const VERBS: [&str; 8] = [
@@ -27,12 +28,13 @@ const VERBS: [&str; 8] = [
 /// They may use anything below them, and only they put verbs together.
 const COMPOSERS: [&str; 5] = ["root", "worker", "rig", "admin", "lib"];
 /// Short names for one database each, what stands before other people's programs, and the verbs laid open to be counted.
-const DOORS: [&str; 5] = ["axum", "counts", "postgres", "redis", "sqlite"];
+const DOORS: [&str; 6] = ["axum", "counts", "otel", "postgres", "redis", "sqlite"];
 /// The reading verb's plain data, which the store returns.
-const VIEWS: [&str; 12] = [
+const VIEWS: [&str; 13] = [
     "AttemptView",
     "Breach",
     "CheckView",
+    "Finding",
     "Invariant",
     "JobFilter",
     "JobView",

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use comfy_table::Cell;
+use rowlock::CaseErrorView;
 
 use super::Place;
 use crate::output::{self, right, short, table, text, when};
@@ -11,13 +12,26 @@ pub(crate) struct Args {
     /// At most so many
     #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
     max: i64,
+    /// Count the cases that failed alike instead of listing each
+    #[arg(long, conflicts_with = "error")]
+    by_error: bool,
+    /// Only those of this error, as --by-error lists them
+    #[arg(long, value_name = "ERROR", value_parser = super::case::error_no)]
+    error: Option<i64>,
     /// Print a JSON array, each case with its history
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
-    let cases = place.checked().await?.observe().cases(args.max).await?;
+    let observe = place.checked().await?.observe();
+    if args.by_error {
+        return by_error(&observe.case_errors(args.max).await?, args.json);
+    }
+    let cases = match args.error {
+        Some(error) => observe.cases_of_error(error, args.max).await?,
+        None => observe.cases(args.max).await?,
+    };
     if args.json {
         return output::print_json(&cases);
     }
@@ -36,6 +50,29 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         ]);
     }
     output::print(&text(&rows))?;
-    output::note("rowlock inspect ID shows one; rowlock reopen ID tries it again");
+    output::note("rowlock inspect ID shows one; rowlock case reopen ID tries it again");
+    Ok(())
+}
+
+fn by_error(errors: &[CaseErrorView], json: bool) -> Result<()> {
+    if json {
+        return output::print_json(&errors);
+    }
+    if errors.is_empty() {
+        return output::print("no open cases\n");
+    }
+    let mut rows = table(["error", "cases", "first seen", "last seen", "newest", "reason"]);
+    for error in errors {
+        rows.add_row([
+            Cell::new(format!("{:012x}", error.no)),
+            right(error.cases),
+            Cell::new(when(error.first_seen)),
+            Cell::new(when(error.last_seen)),
+            right(error.newest),
+            Cell::new(short(&error.error, 80)),
+        ]);
+    }
+    output::print(&text(&rows))?;
+    output::note("rowlock cases --error ERROR lists one's cases; rowlock case reopen --error ERROR tries them again");
     Ok(())
 }

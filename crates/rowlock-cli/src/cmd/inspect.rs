@@ -113,8 +113,15 @@ fn facts(job: &JobView) -> String {
 
 fn reason(case: &CaseView) -> String {
     let (id, when) = (case.id, when(case.retired_at));
-    format!(
-        "\n{RED}retired {when}:{PLAIN} {}\nrowlock reopen {id}   tries it again\n",
-        case.reason
-    )
+    let mut text = format!("\n{RED}retired {when}:{PLAIN} {}\n", case.reason);
+    let known = [("owner", case.owner.clone()), ("note", case.note.clone())];
+    let error = case
+        .error_no
+        .map(|no| format!("{no:012x} (rowlock cases --error {no:012x} lists its like)"));
+    for (name, value) in known.into_iter().chain([("error", error)]) {
+        if let Some(value) = value {
+            text += &format!("{DIM}{name:<11}{PLAIN}{value}\n");
+        }
+    }
+    text + &format!("rowlock reopen {id}   tries it again\n")
 }

@@ -2,7 +2,7 @@
 -- Index: job_pkey, case_file_pkey, effect_id_name_key, outcome_id, job_chain; writes ready_order, ready_id.
 with input as materialized (
   select
-    nextval('rowlock.job_id') as id, j.if_retired as c, coalesce(j.chain, j.id) as chain, j.position + 1 as position,
+    nextval('rowlock.job_id') as id, j.if_retired as c, coalesce(j.chain, j.id) as chain, j.position + 1 as position, j.trace,
     coalesce($2::timestamptz, clock_timestamp()) as now
   from rowlock.job j
   join rowlock.case_file f on f.id = j.id
@@ -22,10 +22,10 @@ with input as materialized (
       where x.chain = coalesce(j.chain, j.id) and x.position = j.position + 1 and x.uid = (j.if_retired ->> 'uid')::uuid
     )
 ), body as (
-  insert into rowlock.job (id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, created_at)
+  insert into rowlock.job (id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, trace, created_at)
   select
     id, (c ->> 'uid')::uuid, c ->> 'kind', (c ->> 'version')::int, c ->> 'queue', (c ->> 'priority')::smallint,
-    (c ->> 'attempts_max')::int, c -> 'payload', (c -> 'tags')::jsonb, chain, position, now
+    (c ->> 'attempts_max')::int, c -> 'payload', (c -> 'tags')::jsonb, chain, position, trace, now
   from input
 ), place as (
   insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)

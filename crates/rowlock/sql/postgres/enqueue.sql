@@ -19,22 +19,25 @@ with input as materialized (
     greatest(coalesce(u.due_at, t.now + u.delay_us * interval '1 microsecond'), t.now) as due_at,
     u.expires_at,
     u.if_retired,
+    u.trace,
     t.now
   from (select coalesce($1::timestamptz, clock_timestamp()) as now) t
   cross join unnest(
     $4::uuid[], $5::text[], $6::bigint[], $7::int[], $8::text[], $9::bigint[], $10::smallint[], $11::int[],
-    $12::text[], $13::text[], $14::bigint[], $15::int[], $16::timestamptz[], $17::bigint[], $18::timestamptz[], $19::text[], $3::bigint[]
+    $12::text[], $13::text[], $14::bigint[], $15::int[], $16::timestamptz[], $17::bigint[], $18::timestamptz[], $19::text[], $20::text[],
+    $3::bigint[]
   ) with ordinality as u (
     uid, kind, kind_no, version, queue, queue_no, priority, attempts_max,
-    payload, tags, chain, position, due_at, delay_us, expires_at, if_retired, id, ord
+    payload, tags, chain, position, due_at, delay_us, expires_at, if_retired, trace, id, ord
   )
 ), body as (
   insert into rowlock.job (
-    id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired, created_at
+    id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired, trace,
+    created_at
   )
   select
     id, uid, kind, version, queue, priority, attempts_max, payload::json, tags::jsonb, chain, position, expires_at,
-    if_retired::json, now
+    if_retired::json, trace, now
   from input
 ), place as (
   insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)

@@ -19,6 +19,7 @@ with input as materialized (
     greatest(coalesce(u.due_at, t.now + u.delay_us * interval '1 microsecond'), t.now) as due_at,
     u.expires_at,
     u.if_retired,
+    u.trace,
     u.in_group,
     u.group_stops,
     u.group_no,
@@ -27,20 +28,21 @@ with input as materialized (
   from (select coalesce($1::timestamptz, clock_timestamp()) as now) t
   cross join unnest(
     $4::uuid[], $5::text[], $6::bigint[], $7::int[], $8::text[], $9::bigint[], $10::smallint[], $11::int[],
-    $12::text[], $13::text[], $14::bigint[], $15::int[], $16::timestamptz[], $17::bigint[], $18::timestamptz[], $19::text[], $3::bigint[],
-    $20::text[], $21::boolean[], $22::bigint[], $23::boolean[]
+    $12::text[], $13::text[], $14::bigint[], $15::int[], $16::timestamptz[], $17::bigint[], $18::timestamptz[], $19::text[], $20::text[],
+    $3::bigint[], $21::text[], $22::boolean[], $23::bigint[], $24::boolean[]
   ) with ordinality as u (
     uid, kind, kind_no, version, queue, queue_no, priority, attempts_max,
-    payload, tags, chain, position, due_at, delay_us, expires_at, if_retired, id, in_group, group_stops, group_no, head, ord
+    payload, tags, chain, position, due_at, delay_us, expires_at, if_retired, trace, id, in_group, group_stops,
+    group_no, head, ord
   )
 ), body as (
   insert into rowlock.job (
-    id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired, created_at,
-    in_group, group_no, group_stops
+    id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired, trace,
+    created_at, in_group, group_no, group_stops
   )
   select
     id, uid, kind, version, queue, priority, attempts_max, payload::json, tags::jsonb, chain, position, expires_at,
-    if_retired::json, now, in_group, group_no, group_stops
+    if_retired::json, trace, now, in_group, group_no, group_stops
   from input
 ), place as (
   insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)

@@ -12,20 +12,20 @@ with input as materialized (
   cross join unnest(
     $4::uuid[], $5::text[], $6::bigint[], $7::int[], $8::text[], $9::bigint[], $10::smallint[], $11::int[],
     $12::text[], $13::text[], $14::bigint[], $15::int[], $16::timestamptz[], $17::bigint[], $18::timestamptz[], $19::text[],
-    $3::bigint[], $20::text[], $21::bigint[]
+    $20::text[], $3::bigint[], $21::text[], $22::bigint[]
   ) with ordinality as u (
     uid, kind, kind_no, version, queue, queue_no, priority, attempts_max,
-    payload, tags, chain, position, due, delay_us, expires_at, if_retired, reserved, waits_for, limit_us, ord
+    payload, tags, chain, position, due, delay_us, expires_at, if_retired, trace, reserved, waits_for, limit_us, ord
   )
   left join rowlock.completion c on c.name = u.waits_for
 ), body as (
   insert into rowlock.job (
-    id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired, created_at,
-    waits_for
+    id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired, trace,
+    created_at, waits_for
   )
   select
     id, uid, kind, version, queue, priority, attempts_max, payload::json, tags::jsonb, chain, position, expires_at,
-    if_retired::json, now, waits_for
+    if_retired::json, trace, now, waits_for
   from input
 ), wait as (
   insert into rowlock.waiting (

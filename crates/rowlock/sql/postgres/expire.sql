@@ -1,7 +1,7 @@
 -- Ends the leases of dead workers: the attempt stays counted, the job goes back to ready, to be claimed alone, or to a case when exhausted.
 -- Index: none on lease by worker (the table is small); rows a settle or claim holds are skipped and fall to the next round.
 with taken as materialized (
-  select l.id
+  select l.id, w.beat
   from rowlock.lease l join rowlock.worker w on w.id = l.worker
   where w.dead
   limit $1
@@ -10,7 +10,7 @@ with taken as materialized (
   delete from rowlock.lease l using taken t where l.id = any (array[t.id])
   returning
     l.id, l.epoch, l.worker, l.attempt, l.attempts_max, l.queue_no, l.kind_no, l.priority, l.claimed_at,
-    coalesce($2::timestamptz, clock_timestamp()) as now
+    t.beat, coalesce($2::timestamptz, clock_timestamp()) as now
 ), back as (
   insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
   select queue_no, kind_no, true, priority, now, id, epoch, attempt, attempts_max
@@ -32,6 +32,6 @@ with taken as materialized (
   insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
   select id, epoch, worker, attempt, 'lost', claimed_at, now, $3::text from gone
 )
-select g.id, g.epoch, g.worker, g.attempt, g.attempt >= g.attempts_max as retired, j.kind, j.queue,
+select g.id, g.epoch, g.worker, g.attempt, g.attempt >= g.attempts_max as retired, j.kind, j.queue, extract(epoch from g.now - g.beat)::float8 as silent_s,
   case when not j.group_stops then j.group_no end as group_no
 from gone g left join rowlock.job j on j.id = g.id

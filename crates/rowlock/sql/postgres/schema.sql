@@ -108,7 +108,20 @@ create table rowlock.case_file (
   priority smallint not null,
   reason text not null,
   retired_at timestamptz not null,
-  history jsonb not null
+  history jsonb not null,
+  error_no bigint,
+  owner text,
+  note text
+);
+create index case_file_error on rowlock.case_file (error_no, id);
+
+-- Each error that cases have or had: their reasons without what differs from job to job.
+create table rowlock.case_error (
+  no bigint primary key,
+  error text not null,
+  first_seen timestamptz not null,
+  last_seen timestamptz not null,
+  seen bigint not null
 );
 
 -- One row per worker process, beaten as one whatever it holds.
@@ -471,7 +484,7 @@ create function rowlock.settle_done(
   token_id bigint, token_epoch bigint, token_worker bigint, marker text, answer text, at timestamptz,
   next_uid uuid, next_kind text, next_kind_no bigint, next_version int, next_queue text, next_queue_no bigint,
   next_priority smallint, next_attempts int, next_payload text, next_tags text, next_chain bigint, next_position int,
-  next_due timestamptz, next_delay bigint, next_expires timestamptz, next_compensation text
+  next_due timestamptz, next_delay bigint, next_expires timestamptz, next_compensation text, next_trace text
 ) returns void
 language plpgsql security invoker
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -497,10 +510,10 @@ begin
     next_id := nextval('rowlock.job_id');
     insert into rowlock.job (
       id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired,
-      created_at
+      trace, created_at
     ) values (
       next_id, next_uid, next_kind, next_version, next_queue, next_priority, next_attempts, next_payload::json,
-      next_tags::jsonb, next_chain, next_position, next_expires, next_compensation::json, ended
+      next_tags::jsonb, next_chain, next_position, next_expires, next_compensation::json, next_trace, ended
     );
     insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
     values (
@@ -674,12 +687,71 @@ begin
 end
 $body$;
 
+-- Gives the job of a case another payload, and keeps the old one in the audit. It says whether there was such a case.
+create function rowlock.edit_case(job bigint, payload json, actor text) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  old text;
+begin
+  if actor is null then
+    raise exception 'say who does it' using errcode = 'RL011';
+  end if;
+  -- Whoever reopens or closes it waits for this, or was quicker.
+  perform from rowlock.case_file c where c.id = job for update;
+  if not found then
+    return false;
+  end if;
+  select j.payload::text into old from rowlock.job j where j.id = job;
+  update rowlock.job j set payload = edit_case.payload where j.id = job;
+  insert into rowlock.audit (actor, verb, id, before, after) values (actor, 'edit', job, old, edit_case.payload::text);
+  return true;
+end
+$body$;
+
+-- Closes a case for good: its job is finished, as cancelled. What it has stopped goes on. RL010 where there is no such job,
+-- RL011 where it is no case.
+create function rowlock.close_case(job bigint, reason text, actor text) returns void
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  turn bigint;
+begin
+  if actor is null then
+    raise exception 'say who does it' using errcode = 'RL011';
+  end if;
+  with gone as (
+    delete from rowlock.case_file c where c.id = job returning c.epoch, c.attempt, c.retired_at
+  )
+  insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
+  select
+    job, g.epoch + 1, 0, g.attempt, 'cancelled', clock_timestamp(), clock_timestamp(),
+    'closed by ' || actor || coalesce(': ' || reason, '')
+  from gone g;
+  if not found then
+    if not exists (select from rowlock.job j where j.id = job) then
+      raise exception 'no job %', job using errcode = 'RL010';
+    end if;
+    raise exception 'job % is no case', job using errcode = 'RL011';
+  end if;
+  select j.group_no into turn from rowlock.job j where j.id = job;
+  if turn is not null then
+    perform rowlock.pass_turns(array[turn], array[job], null);
+  end if;
+  insert into rowlock.audit (actor, verb, id, detail, before, after) values (actor, 'close', job, reason, 'case', 'finished');
+end
+$body$;
+
 revoke all on function rowlock.make_partitions(int, bigint) from public;
 revoke all on function rowlock.drop_history(timestamptz) from public;
 revoke all on function rowlock.settle_done(
   bigint, bigint, bigint, text, text, timestamptz, uuid, text, bigint, int, text, bigint, smallint, int, text, text, bigint,
-  int, timestamptz, bigint, timestamptz, text) from public;
+  int, timestamptz, bigint, timestamptz, text, text) from public;
 revoke all on function rowlock.pass_turns(bigint[], bigint[], timestamptz) from public;
 revoke all on function rowlock.refuse(bigint, text) from public;
 revoke all on function rowlock.delay(bigint, timestamptz, text) from public;
 revoke all on function rowlock.cancel(bigint, text, text) from public;
+revoke all on function rowlock.close_case(bigint, text, text) from public;
+revoke all on function rowlock.edit_case(bigint, json, text) from public;

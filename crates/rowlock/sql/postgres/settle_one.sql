@@ -2,5 +2,5 @@
 -- Index: lease_pkey; writes outcome_id, and for a next link job_pkey, ready_order, ready_id. All inside rowlock.settle_done.
 -- no twin: sqlite settles every batch with the same statements.
 select rowlock.settle_done(
-  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22
+  $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23
 )

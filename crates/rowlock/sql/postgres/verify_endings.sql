@@ -6,7 +6,7 @@ with looked as materialized (
   select l.*, lead(epoch) over (partition by id order by epoch) as next from looked l
 ), gone_on as (
   select f.id, count(*) as times, (
-    select count(*) from rowlock.audit a where a.id = f.id and a.verb = 'reopen'
+    select count(*) from rowlock.audit a where a.id = f.id and a.verb in ('reopen', 'close')
   ) as reopened
   from followed f
   where f.next > f.epoch and (

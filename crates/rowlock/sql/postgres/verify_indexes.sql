@@ -4,7 +4,7 @@ with looked as materialized (
   select u.name, u.decides
   from (values
     ('audit_id', false), ('audit_pkey', true), ('body_lock_pkey', true), ('breaker_log_changed', false), ('breaker_log_pkey', true),
-    ('breaker_pkey', true), ('case_file_pkey', true), ('completion_pkey', true),
+    ('breaker_pkey', true), ('case_error_pkey', true), ('case_file_error', false), ('case_file_pkey', true), ('completion_pkey', true),
     ('effect_doubt', false), ('effect_id_name_key', true), ('effect_pkey', true), ('guard_version_pkey', true),
     ('job_chain', false), ('job_created', false), ('job_group_paused', false), ('job_group_pkey', true), ('job_group_vacant', false),
     ('job_in_group', false), ('job_key_id', false), ('job_key_made', false), ('job_key_pkey', true),

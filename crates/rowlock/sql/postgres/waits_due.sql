@@ -1,5 +1,5 @@
--- Whether the sweeps have anything to do: a limit has passed or, if asked for, a name was completed by somebody who did not see the job; a group is vacant, or paused with its head in ready.
--- Index: waiting_limit, waiting_name, completion_pkey; job_group_vacant, job_group_paused, ready_id. One statement, because idle workers ask it all the time.
+-- Whether the sweeps have anything to do: a limit has passed or, if asked for, a name was completed by somebody who did not see the job; a group is vacant, or paused with its head in ready; the error of a case has no name.
+-- Index: waiting_limit, waiting_name, completion_pkey; job_group_vacant, job_group_paused, ready_id; case_file_error. One statement, because idle workers ask it all the time.
 with clock as materialized (
   select coalesce($1::timestamptz, clock_timestamp()) as now
 )
@@ -7,4 +7,5 @@ select
   exists (select from rowlock.waiting w where w.limit_at <= (select now from clock))
   or ($2::boolean and exists (select from rowlock.waiting w join rowlock.completion c on c.name = w.name)) as waits,
   exists (select from rowlock.job_group where vacant and not paused)
-  or exists (select from rowlock.job_group g join rowlock.ready r on r.id = g.head where g.paused) as groups
+  or exists (select from rowlock.job_group g join rowlock.ready r on r.id = g.head where g.paused) as groups,
+  exists (select from rowlock.case_file where error_no is null) as cases

@@ -2,7 +2,7 @@
 -- Index: none of ours; reads the catalogue.
 with looked (name, decides) as materialized (
   values
-    ('rowlock_audit_id', 0), ('rowlock_breaker_log_changed', 0), ('rowlock_effect_doubt', 0), ('rowlock_job_chain', 0), ('rowlock_job_group_paused', 0),
+    ('rowlock_audit_id', 0), ('rowlock_breaker_log_changed', 0), ('rowlock_case_file_error', 0), ('rowlock_effect_doubt', 0), ('rowlock_job_chain', 0), ('rowlock_job_group_paused', 0),
     ('rowlock_job_in_group', 0), ('rowlock_job_key_id', 0),
     ('rowlock_job_key_made', 0), ('rowlock_job_waits_for', 0), ('rowlock_ledger_made', 0), ('rowlock_outcome_id', 1),
     ('rowlock_ready_order', 1), ('rowlock_waiting_group', 0), ('rowlock_waiting_limit', 0), ('rowlock_waiting_name', 0),

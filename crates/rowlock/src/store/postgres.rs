@@ -8,6 +8,7 @@ mod batch;
 mod body_lock;
 mod breaker;
 mod by_key;
+mod cases;
 mod conns;
 mod flow;
 mod group;
@@ -29,6 +30,7 @@ mod url;
 mod verbs;
 mod verify;
 mod views;
+mod vitals;
 mod waits;
 mod wake;
 
@@ -359,13 +361,13 @@ impl Store for PgStore {
         self.bounded("read attempts", views::attempts(&self.0, id))
     }
 
-    fn cases(&self, max: i64) -> Fut<'_, Vec<CaseView>> {
-        self.bounded("list cases", views::cases(&self.0, None, max))
+    fn cases(&self, error: Option<i64>, max: i64) -> Fut<'_, Vec<CaseView>> {
+        self.bounded("list cases", views::cases(&self.0, None, error, max))
     }
 
     fn case(&self, id: i64) -> Fut<'_, Option<CaseView>> {
         self.bounded("read case", async move {
-            Ok(views::cases(&self.0, Some(id), 1).await?.pop())
+            Ok(views::cases(&self.0, Some(id), None, 1).await?.pop())
         })
     }
 

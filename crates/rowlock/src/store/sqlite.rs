@@ -10,6 +10,7 @@
 mod batch;
 mod body_lock;
 mod breaker;
+mod cases;
 mod conns;
 mod flow;
 mod group;
@@ -28,6 +29,7 @@ mod sweep;
 mod verbs;
 mod verify;
 mod views;
+mod vitals;
 mod waits;
 mod wake;
 mod writer;
@@ -303,13 +305,15 @@ impl Store for SqliteStore {
         Box::pin(self.read("read attempts", id, |db, _, id| Box::pin(views::attempts(db, *id))))
     }
 
-    fn cases(&self, max: i64) -> Fut<'_, Vec<CaseView>> {
-        Box::pin(self.read("list cases", max, |db, _, max| Box::pin(views::cases(db, None, *max))))
+    fn cases(&self, error: Option<i64>, max: i64) -> Fut<'_, Vec<CaseView>> {
+        Box::pin(self.read("list cases", (error, max), |db, _, (error, max)| {
+            Box::pin(views::cases(db, None, *error, *max))
+        }))
     }
 
     fn case(&self, id: i64) -> Fut<'_, Option<CaseView>> {
         Box::pin(self.read("read case", id, |db, _, id| {
-            Box::pin(async move { Ok(views::cases(db, Some(*id), 1).await?.pop()) })
+            Box::pin(async move { Ok(views::cases(db, Some(*id), None, 1).await?.pop()) })
         }))
     }
 

@@ -25,4 +25,6 @@ pub trait Verbs: Send + Sync {
     fn delay<'a>(&'a self, id: i64, until: Option<Timestamp>, actor: &'a str) -> Fut<'a, Verdict>;
     /// Ends a job that is not finished, whoever has it.
     fn cancel<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict>;
+    /// Closes a case for good.
+    fn close_case<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict>;
 }

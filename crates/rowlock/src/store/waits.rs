@@ -21,6 +21,8 @@ pub struct Swept {
     pub over: Vec<WaitOver>,
     /// Whether the sweep of groups has something to do.
     pub groups: bool,
+    /// Whether errors of cases have no name yet.
+    pub cases: bool,
 }
 
 /// A wait that its limit ended.

@@ -258,6 +258,15 @@ impl Claimer {
 
     /// Starts what came, or hands it back when the session ended while the reply was under way.
     async fn hand_out(&mut self, jobs: Vec<Claimed>, session: &Arc<Session>, tried: &[(String, i64)]) {
+        for queue in &self.queues {
+            let of_queue = jobs.iter().filter(|job| job.queue_no == queue.queue_no).count();
+            if of_queue > 0 {
+                self.shared.emit(Event::Claimed {
+                    queue: queue.queue.clone(),
+                    jobs: of_queue,
+                });
+            }
+        }
         if session.cut.is_cancelled() || self.shared.lease_ending(Instant::now()) {
             let back: Vec<Settlement> = jobs.iter().map(|j| released(j, "claim reply came too late")).collect();
             if let Err(error) = self.shared.store.settle(&back).await {
@@ -267,7 +276,6 @@ impl Claimer {
             // Whatever keeps the lease from being renewed, claiming at full speed does not help.
             return self.pause(Duration::from_millis(100), std::future::pending()).await;
         }
-        self.shared.emit(Event::Claimed { jobs: jobs.len() });
         (self.dispatch)(jobs, session, tried);
     }
 

@@ -13,6 +13,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use jiff::Timestamp;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -29,6 +30,7 @@ use crate::{
     retention::Retention,
     settle::Ending,
     store::{Settlement, Store, Timing},
+    trace,
 };
 
 /// Jobs whose after-commit hooks run at once. A hook is a hint: beyond this they are dropped, or a system outside that
@@ -97,6 +99,11 @@ pub(crate) struct InHand {
     /// Its commit was sent, and nobody knows yet what became of it.
     in_doubt: AtomicBool,
     pub(crate) bond: Bond,
+    /// From when it was due to when it was claimed.
+    pub(crate) waited: Duration,
+    trace: Option<String>,
+    /// What shows its handler's run.
+    span: Mutex<Option<tracing::Span>>,
 }
 
 impl InHand {
@@ -124,12 +131,37 @@ impl InHand {
             hooks: Mutex::default(),
             in_doubt: AtomicBool::new(false),
             bond,
+            waited: Timestamp::now()
+                .duration_since(claimed.due_at)
+                .try_into()
+                .unwrap_or_default(),
+            trace: claimed.body.as_ref().and_then(|b| b.trace.clone()),
+            span: Mutex::default(),
         })
     }
 
     /// What its handler's `Fail` becomes.
     pub(crate) fn failed(&self, fail: Fail) -> Settlement {
         self.bond.failed(&self.ending, fail)
+    }
+
+    /// Shows its handler's run from here on.
+    pub(crate) fn show(&self) -> tracing::Span {
+        let names = (&*self.queue.queue, &*self.queue.worker);
+        let span = trace::attempt(
+            names,
+            self.token,
+            &self.kind,
+            self.ending.attempt,
+            self.trace.as_deref(),
+        );
+        *lock(&self.span) = Some(span.clone());
+        span
+    }
+
+    /// The span with how it ended; it is over once that is dropped.
+    pub(crate) fn shown(&self) -> Option<tracing::Span> {
+        lock(&self.span).take()
     }
 
     pub(crate) fn keep_hooks(&self, hooks: Vec<Hook>) {
@@ -158,7 +190,7 @@ impl InHand {
 
     /// It is to run once more in the same attempt, because the transaction that it shared did not commit.
     pub(crate) fn again(&self) {
-        drop(self.take_hooks());
+        drop((self.take_hooks(), self.shown()));
         self.bond.again();
         *lock(&self.tx_since) = None;
         *lock(&self.started) = None;

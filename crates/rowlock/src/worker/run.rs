@@ -13,6 +13,8 @@ use std::{
     time::Duration,
 };
 
+use tracing::Instrument;
+
 use super::{
     close::close,
     hand::{Cut, InHand},
@@ -267,10 +269,11 @@ pub(crate) enum Body<DB: Backend> {
 }
 
 pub(crate) async fn guarded<DB: Backend>(handler: Running<DB>, job: &InHand) -> Body<DB> {
+    let span = job.show();
     tokio::select! {
         biased;
         () = job.cut.cancelled() => Body::Cut,
-        outcome = Fragile::new(handler).caught() => match outcome {
+        outcome = Fragile::new(handler).caught().instrument(span) => match outcome {
             Ok(outcome) => Body::Returned(outcome),
             Err(text) => Body::Panicked(text),
         },

@@ -22,11 +22,10 @@ use crate::{
     claim::Planner,
     error::{Error, Result},
     handle::atomic::Handler,
-    job::queue_no,
     lease::WorkerId,
     pause::Known,
     root::{Backend, Rowlock},
-    store::{Store, Timing},
+    store::Timing,
 };
 
 /// A worker at work.
@@ -56,6 +55,16 @@ impl Drop for Running {
     }
 }
 
+/// What to ask for, by the worker's queues and kinds.
+fn planner<DB: Backend>(queues: &[(String, usize)], handlers: &[Handler<DB>], shared: &Shared) -> Planner {
+    let kinds: Vec<(&str, i32)> = handlers.iter().map(|h| (h.kind, h.version)).collect();
+    let mut planner = Planner::new(queues.iter().map(|(q, _)| q.as_str()), &kinds);
+    for handler in handlers.iter().filter(|h| !h.breakers.is_empty()) {
+        planner.bind(handler.kind, &handler.breakers, &shared.breakers.known);
+    }
+    planner
+}
+
 impl Running {
     pub(crate) fn start<A: Send + Sync + 'static, DB: Backend>(
         worker: Worker<A, DB>,
@@ -65,9 +74,8 @@ impl Running {
         pauses: Known,
         (breakers, said): (Breakers, UnboundedReceiver<Said>),
     ) -> Result<Running> {
-        let store: Arc<dyn Store> = Arc::new(rowlock.store().clone());
         let shared = Shared::new(
-            store,
+            Arc::new(rowlock.store().clone()),
             timing,
             worker.name,
             DB::cap(timing),
@@ -86,16 +94,19 @@ impl Running {
         let settler = tokio::spawn(settler::run(shared.clone(), rx, shared.gone.clone()));
         tokio::spawn(breaker::tell(shared.clone(), said, woken.clone()));
         let tasks = TaskTracker::new();
-        let kinds: Vec<(&str, i32)> = worker.handlers.iter().map(|h| (h.kind, h.version)).collect();
-        let mut planner = Planner::new(worker.queues.iter().map(|(q, _)| q.as_str()), &kinds);
-        for handler in worker.handlers.iter().filter(|h| !h.breakers.is_empty()) {
-            planner.bind(handler.kind, &handler.breakers, &shared.breakers.known);
-        }
-        let turnover = |(queue, concurrency): &(String, usize)| {
-            let jobs = batch_in(queue, &worker.queues, &worker.handlers);
-            Arc::new(Turnover::new(queue_no(queue), *concurrency, jobs, worker.prefetch))
+        let planner = planner(&worker.queues, &worker.handlers, &shared);
+        let turnover = |(queue, slots): &(String, usize)| {
+            let (jobs, names) = (
+                batch_in(queue, &worker.queues, &worker.handlers),
+                (&**queue, &*shared.name),
+            );
+            Arc::new(Turnover::new(names, *slots, jobs, worker.prefetch))
         };
         let queues: Vec<Arc<Turnover>> = worker.queues.iter().map(turnover).collect();
+        #[cfg(feature = "otel")]
+        if let Some(telemetry) = worker.telemetry {
+            tokio::spawn(telemetry.sample(rowlock.clone(), shared.gone.clone()));
+        }
         let crew = Crew::new(
             &shared,
             rowlock,
@@ -104,9 +115,8 @@ impl Running {
             settle.clone(),
             tasks.clone(),
         );
-        let listener = worker
-            .listen
-            .then(|| tokio::spawn(listen(shared.clone(), woken.clone())));
+        let listens = || tokio::spawn(listen(shared.clone(), woken.clone()));
+        let listener = worker.listen.then(listens);
         let claimer = Claimer {
             shared: shared.clone(),
             planner,

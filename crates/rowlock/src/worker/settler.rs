@@ -20,6 +20,7 @@ use crate::{
     lease::Token,
     state::Ended,
     store::{Resolved, Settlement, Store, keys::may_wait},
+    trace,
 };
 
 /// A batch waits this long for company, and no longer than this many.
@@ -190,13 +191,16 @@ async fn looked_up(store: &dyn Store, token: Token, give_up: &CancellationToken)
 pub(crate) fn settled(shared: &Shared, job: &InHand, ended: Ended, skipped: Option<Skipped>, error: Option<String>) {
     shared.drop_job(job.token);
     shared.breakers.heard(job, ended, skipped, error.as_deref());
+    trace::ended(job.shown(), ended.as_str(), error.as_deref());
     shared.emit(Event::Settled {
         id: job.token.id,
+        queue: job.queue.queue.clone(),
         kind: job.kind.clone(),
         attempt: job.ending.attempt,
         epoch: job.token.epoch,
         ended,
         skipped,
+        waited: job.waited,
         took: job.took(),
         error,
     });
@@ -212,8 +216,14 @@ pub(crate) fn lost(shared: &Shared, job: &InHand) {
         "lease lost; result of attempt {} dropped",
         job.ending.attempt
     );
+    trace::ended(
+        job.shown(),
+        "lease lost",
+        Some("the lease was lost, and the result dropped"),
+    );
     shared.emit(Event::LeaseLost {
         id: job.token.id,
+        queue: job.queue.queue.clone(),
         kind: job.kind.clone(),
         attempt: job.ending.attempt,
         epoch: job.token.epoch,

@@ -5,9 +5,14 @@
 //! jobs a second or one a minute.
 
 use std::{
-    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed},
+    },
     time::Duration,
 };
+
+use crate::job::queue_no;
 
 /// What is claimed ahead should be started within this time.
 const AHEAD: Duration = Duration::from_millis(100);
@@ -20,6 +25,9 @@ const WEIGHT: f64 = 0.1;
 #[derive(Debug)]
 pub(crate) struct Turnover {
     pub(crate) queue_no: i64,
+    /// The queue's name, and the worker's, for those who are told of its jobs.
+    pub(crate) queue: Arc<str>,
+    pub(crate) worker: Arc<str>,
     pub(crate) concurrency: usize,
     /// Jobs that one slot may run at once, in one batch.
     batch: usize,
@@ -34,9 +42,16 @@ pub(crate) struct Turnover {
 }
 
 impl Turnover {
-    pub(crate) fn new(queue_no: i64, concurrency: usize, batch: usize, prefetch: Option<usize>) -> Turnover {
+    pub(crate) fn new(
+        (queue, worker): (&str, &str),
+        concurrency: usize,
+        batch: usize,
+        prefetch: Option<usize>,
+    ) -> Turnover {
         Turnover {
-            queue_no,
+            queue_no: queue_no(queue),
+            queue: queue.into(),
+            worker: worker.into(),
             concurrency,
             batch,
             prefetch,
@@ -114,7 +129,7 @@ mod tests {
     use super::*;
 
     fn after(handler: Duration, concurrency: usize) -> Turnover {
-        let queue = Turnover::new(1, concurrency, 1, None);
+        let queue = Turnover::new(("queue", "worker"), concurrency, 1, None);
         for _ in 0..100 {
             queue.learn(handler, 1);
         }
@@ -152,7 +167,7 @@ mod tests {
 
     #[test]
     fn slots_that_run_batches_hold_and_finish_more() {
-        let queue = Turnover::new(1, 4, 10, None);
+        let queue = Turnover::new(("queue", "worker"), 4, 10, None);
         assert_eq!(queue.room(), 40 + 40, "before anything is known");
         queue.learn(Duration::from_millis(20), 10);
         assert_eq!(queue.room(), 40 + 200, "2 ms a job");
@@ -160,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_number_set_by_the_user_stands_until_the_slots_stop_turning_over() {
-        let queue = Turnover::new(1, 4, 1, Some(7));
+        let queue = Turnover::new(("queue", "worker"), 4, 1, Some(7));
         queue.learn(Duration::from_micros(1), 1);
         assert_eq!(queue.room(), 11);
         queue.set_slow(true);

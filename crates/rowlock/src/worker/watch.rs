@@ -260,8 +260,10 @@ async fn recover_always(shared: &Shared, store: &dyn Store) {
                     tracing::info!(job = lease.token.id, worker = %lease.token.worker, "worker lost; lease ended");
                     shared.emit(Event::Expired {
                         id: lease.token.id,
+                        queue: lease.queue,
                         kind: lease.kind,
                         worker: lease.token.worker,
+                        silent: lease.silent,
                         retired: lease.retired,
                     });
                 }
@@ -321,6 +323,11 @@ async fn sweep_waits(shared: &Shared, store: &dyn Store) {
             && let Err(error) = store.sweep_groups(SWEEP_MAX).await
         {
             tracing::warn!(%error, "sweeping groups failed; trying again");
+        }
+        if swept.cases
+            && let Err(error) = store.name_cases(SWEEP_MAX).await
+        {
+            tracing::warn!(%error, "naming the errors of cases failed; trying again");
         }
         for over in swept.over {
             tracing::info!(

@@ -5,6 +5,7 @@
     reason = "the handlers are one source, compiled once per database"
 )]
 
+mod exports;
 mod on_postgres;
 mod on_sqlite;
 mod point;
@@ -70,12 +71,7 @@ impl Tools {
 async fn main() -> Result<()> {
     let orders = std::env::args().nth(1).context("give the orders, as json")?;
     let orders: Orders = serde_json::from_str(&orders).context("the orders do not read")?;
-    let level = if orders.quiet { "rowlock=info" } else { "rowlock=debug" };
-    tracing_subscriber::fmt()
-        .with_env_filter(level)
-        .with_ansi(false)
-        .with_writer(std::io::stderr)
-        .init();
+    let exports = exports::start(&orders)?;
     std::thread::spawn(proof::child::end_with_parent);
     let stop = CancellationToken::new();
     let mut asked = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
@@ -86,18 +82,20 @@ async fn main() -> Result<()> {
         asked.recv().await;
         told.cancel();
     });
-    if orders.url.starts_with("sqlite:") {
+    let ran = if orders.url.starts_with("sqlite:") {
         on_sqlite::run(&orders, &stop).await
     } else {
         on_postgres::run(&orders, &stop).await
-    }
+    };
+    exports.end().await?;
+    ran
 }
 
 /// Prints an event as one line of JSON.
 pub(crate) fn print(event: &Event, quiet: bool) {
     let line = match event {
         Event::Claimed { .. } | Event::Settled { .. } if quiet => return,
-        Event::Claimed { jobs } => json!({"event": "claimed", "jobs": jobs}),
+        Event::Claimed { jobs, .. } => json!({"event": "claimed", "jobs": jobs}),
         Event::Settled {
             id,
             attempt,

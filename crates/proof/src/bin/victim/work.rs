@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 use proof::victim::{
-    Abort, Atomic, Batched, Behind, Charge, Failing, Follow, Gated, Hold, Hooked, Numbered, Orders, Parked, Plain,
-    Quick, Slow, Staged as StagedJob, Together,
+    Abort, Atomic, Batched, Behind, Charge, Failing, Follow, Gated, Hold, Hooked, Moody, Numbered, Orders, Parked,
+    Plain, Quick, Slow, Staged as StagedJob, Together,
 };
-use rowlock::{Backoff, Batch, Effect, Fail};
+use rowlock::{Backoff, Batch, Effect, Fail, otel::Telemetry};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -49,6 +49,8 @@ fn worker(orders: &Orders) -> Result<Worker<Tools>> {
         .backoff(quickly)
         .atomic(behind)
         .backoff(quickly)
+        .atomic(moody)
+        .backoff(quickly)
         .staged(gated)
         .staged(staged)
         .staged(batched)
@@ -67,6 +69,9 @@ fn worker(orders: &Orders) -> Result<Worker<Tools>> {
     }
     if let Some(connections) = orders.connections {
         worker = worker.connections(connections);
+    }
+    if orders.otlp.is_some() {
+        worker = worker.telemetry(Telemetry::new().sample_every(Duration::from_millis(200)));
     }
     if let Some(name) = &orders.name {
         worker = worker.name(name);
@@ -125,6 +130,14 @@ async fn plain(cx: Ctx<Tools>, _job: Plain, mut tx: Tx) -> Outcome {
 async fn numbered(cx: Ctx<Tools>, job: Numbered, mut tx: Tx) -> Outcome {
     ledger(&mut tx, cx.id(), &job.no.to_string()).await?;
     tx.done().ok()
+}
+
+async fn moody(cx: Ctx<Tools>, job: Moody, mut tx: Tx) -> Outcome {
+    if cx.attempt() <= job.fails {
+        return Err(Fail::retry(format!("upset for the {}. time", cx.attempt())));
+    }
+    ledger(&mut tx, cx.id(), "moody").await?;
+    tx.done().then(Follow {}).ok()
 }
 
 async fn behind(cx: Ctx<Tools>, job: Behind, mut tx: Tx) -> Outcome {

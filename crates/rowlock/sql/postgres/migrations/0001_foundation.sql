@@ -253,7 +253,7 @@ create function rowlock.settle_done(
   token_id bigint, token_epoch bigint, token_worker bigint, marker text, answer text, at timestamptz,
   next_uid uuid, next_kind text, next_kind_no bigint, next_version int, next_queue text, next_queue_no bigint,
   next_priority smallint, next_attempts int, next_payload text, next_tags text, next_chain bigint, next_position int,
-  next_due timestamptz, next_delay bigint, next_expires timestamptz, next_compensation text
+  next_due timestamptz, next_delay bigint, next_expires timestamptz, next_compensation text, next_trace text
 ) returns void
 language plpgsql security invoker
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -279,10 +279,10 @@ begin
     next_id := nextval('rowlock.job_id');
     insert into rowlock.job (
       id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired,
-      created_at
+      trace, created_at
     ) values (
       next_id, next_uid, next_kind, next_version, next_queue, next_priority, next_attempts, next_payload::json,
-      next_tags::jsonb, next_chain, next_position, next_expires, next_compensation::json, ended
+      next_tags::jsonb, next_chain, next_position, next_expires, next_compensation::json, next_trace, ended
     );
     insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
     values (
@@ -298,4 +298,4 @@ revoke all on function rowlock.make_partitions(int, bigint) from public;
 revoke all on function rowlock.drop_history(timestamptz) from public;
 revoke all on function rowlock.settle_done(
   bigint, bigint, bigint, text, text, timestamptz, uuid, text, bigint, int, text, bigint, smallint, int, text, text, bigint,
-  int, timestamptz, bigint, timestamptz, text) from public;
+  int, timestamptz, bigint, timestamptz, text, text) from public;

@@ -184,6 +184,7 @@ pub fn bind_drafts<'q>(
         .bind(some.then(|| column(drafts, Draft::delay_us)))
         .bind(some.then(|| column(drafts, |d| d.expires_at.map(ToSqlx::to_sqlx))))
         .bind(some.then(|| column(drafts, |d| d.if_retired.as_deref())))
+        .bind(some.then(|| column(drafts, |d| d.trace.as_deref())))
 }
 
 /// The queues of the drafts that made a job.

@@ -21,7 +21,7 @@ macro_rules! migration {
 }
 
 /// Number, name, and the oldest schema number a binary may speak once it ran.
-const MIGRATIONS: [(i32, &str, i32, &str); 11] = [
+const MIGRATIONS: [(i32, &str, i32, &str); 12] = [
     migration!(1, "foundation", 1, "migrations/0001_foundation.sql"),
     migration!(2, "job_keys", 1, "migrations/0002_job_keys.sql"),
     migration!(3, "ledger", 1, "migrations/0003_ledger.sql"),
@@ -33,6 +33,7 @@ const MIGRATIONS: [(i32, &str, i32, &str); 11] = [
     migration!(9, "breakers", 8, "migrations/0009_breakers.sql"),
     migration!(10, "groups", 10, "migrations/0010_groups.sql"),
     migration!(11, "operators", 10, "migrations/0011_operators.sql"),
+    migration!(12, "cases", 10, "migrations/0012_cases.sql"),
 ];
 
 /// The schema this binary speaks.

@@ -30,6 +30,7 @@ pub fn passes_on(inner: &Inner, held: &Lent, settlement: &Settlement) -> bool {
         link.map(|d| d.payload.as_str()),
         link.and_then(|d| d.tags.as_deref()),
         link.and_then(|d| d.if_retired.as_deref()),
+        link.and_then(|d| d.trace.as_deref()),
     ];
     let length: usize = texts.iter().flatten().map(|text| text.len()).sum();
     // PostgreSQL writes years before the first in a way of its own.
@@ -106,6 +107,7 @@ fn call(sql: &mut String, schema: &str, settlement: &Settlement, link: Option<&D
     plain(sql, link.map(Draft::delay_us));
     plain(sql, link.and_then(|d| d.expires_at));
     quoted(sql, link.and_then(|d| d.if_retired.as_deref()))?;
+    quoted(sql, link.and_then(|d| d.trace.as_deref()))?;
     sql.pop();
     sql.push(')');
     Some(())

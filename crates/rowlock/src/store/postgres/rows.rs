@@ -1,5 +1,7 @@
 //! Rows into nouns. One bad row must not fail a claim for all, so what may be missing is optional here.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use sqlx::{Row, postgres::PgRow};
 
@@ -54,6 +56,7 @@ pub fn claimed(row: &PgRow, worker: WorkerId) -> sqlx::Result<Option<Claimed>> {
             position: row.try_get(16)?,
             created_at: time(17)?,
             member: Member::of(row.try_get(19)?, row.try_get(20)?),
+            trace: row.try_get(21)?,
         }),
     };
     Ok(Some(Claimed {
@@ -75,8 +78,9 @@ pub fn claimed(row: &PgRow, worker: WorkerId) -> sqlx::Result<Option<Claimed>> {
 }
 
 pub fn expired(row: &PgRow) -> sqlx::Result<Expired> {
-    let queue: Option<String> = row.try_get("queue")?;
+    let queue: String = row.try_get::<Option<_>, _>("queue")?.unwrap_or_default();
     let kind: Option<String> = row.try_get("kind")?;
+    let silent_s: f64 = row.try_get("silent_s")?;
     Ok(Expired {
         token: Token {
             id: row.try_get("id")?,
@@ -86,7 +90,9 @@ pub fn expired(row: &PgRow) -> sqlx::Result<Expired> {
         attempt: row.try_get("attempt")?,
         retired: row.try_get("retired")?,
         kind: kind.unwrap_or_default(),
-        queue_no: crate::job::queue_no(&queue.unwrap_or_default()),
+        queue_no: crate::job::queue_no(&queue),
+        queue,
+        silent: Duration::try_from_secs_f64(silent_s).unwrap_or_default(),
         group_no: row.try_get("group_no")?,
     })
 }
@@ -149,6 +155,9 @@ pub fn case(row: &PgRow) -> sqlx::Result<CaseView> {
         attempts_max: row.try_get("attempts_max")?,
         retired_at: at(row, "retired_at")?,
         history: json(row.try_get("history")?)?.unwrap_or_default(),
+        error_no: row.try_get("error_no")?,
+        owner: row.try_get("owner")?,
+        note: row.try_get("note")?,
     })
 }
 

@@ -168,7 +168,8 @@ async fn write_one(
         .bind(link.and_then(|d| d.due_at().map(ToSqlx::to_sqlx)))
         .bind(link.map(Draft::delay_us))
         .bind(link.and_then(|d| d.expires_at.map(ToSqlx::to_sqlx)))
-        .bind(link.and_then(|d| d.if_retired.as_deref()));
+        .bind(link.and_then(|d| d.if_retired.as_deref()))
+        .bind(link.and_then(|d| d.trace.as_deref()));
     settled_one(query.execute(pg).await.map(drop), link)
 }
 

@@ -104,6 +104,9 @@ async fn cases(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Result<u64>
             break;
         }
     }
+    let errors = sqlx::query(inner.sql.sweep_case_errors.clone()).bind(before.to_sqlx());
+    errors.execute(lent.pg()).await.doing("sweep cases")?;
+    lent.commit_so_far("sweep cases").await?;
     Ok(removed)
 }
 

@@ -45,4 +45,12 @@ impl Verbs for PgStore {
         let cancel = sqlx::query(self.0.sql.cancel.clone()).bind(id).bind(reason).bind(actor);
         self.bounded("cancel", self.verb(cancel, "cancel"))
     }
+
+    fn close_case<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict> {
+        let close = sqlx::query(self.0.sql.case_close.clone())
+            .bind(id)
+            .bind(reason)
+            .bind(actor);
+        self.bounded("close a case", self.verb(close, "close a case"))
+    }
 }

@@ -89,11 +89,12 @@ pub async fn attempts(inner: &Inner, id: i64) -> Result<Vec<AttemptView>> {
     each(&found, rows::attempt, "read attempts")
 }
 
-pub async fn cases(inner: &Inner, id: Option<i64>, max: i64) -> Result<Vec<CaseView>> {
+pub async fn cases(inner: &Inner, id: Option<i64>, error: Option<i64>, max: i64) -> Result<Vec<CaseView>> {
     let mut lent = inner.engine.acquire().await.doing("list cases")?;
     let found = sqlx::query(inner.sql.cases.clone())
         .bind(id)
         .bind(max)
+        .bind(error)
         .fetch_all(lent.pg())
         .await
         .doing("list cases")?;

@@ -99,7 +99,7 @@ async fn complete(inner: &Inner, pg: &mut PgConnection, name: &str, answer: Opti
 async fn sweep(inner: &Inner, max: i32, names: bool) -> Result<(Swept, Vec<i64>)> {
     const DOING: &str = "sweep waits";
     let mut lent = inner.engine.acquire().await.doing(DOING)?;
-    let (due, groups): (bool, bool) = sqlx::query_as(inner.sql.waits_due.clone())
+    let (due, groups, cases): (bool, bool, bool) = sqlx::query_as(inner.sql.waits_due.clone())
         .persistent(inner.named())
         .bind(inner.now())
         .bind(names)
@@ -110,6 +110,7 @@ async fn sweep(inner: &Inner, max: i32, names: bool) -> Result<(Swept, Vec<i64>)
         lent.end(DOING).await?;
         let swept = Swept {
             groups,
+            cases,
             ..Swept::default()
         };
         return Ok((swept, Vec::new()));
@@ -136,16 +137,22 @@ async fn sweep(inner: &Inner, max: i32, names: bool) -> Result<(Swept, Vec<i64>)
         .await
         .doing(DOING)?;
     let over: Vec<WaitOver> = found.iter().map(wait_over).collect::<sqlx::Result<_>>().doing(DOING)?;
-    let cases = over.iter().filter(|o| after_wait(Some(o.ended)) == State::Case);
-    let cases: Vec<i64> = cases.map(|o| o.id).collect();
-    if !cases.is_empty() {
-        woken.extend(settle::compensate(inner, &mut tx, &cases).await?);
+    let retired = over.iter().filter(|o| after_wait(Some(o.ended)) == State::Case);
+    let retired: Vec<i64> = retired.map(|o| o.id).collect();
+    if !retired.is_empty() {
+        woken.extend(settle::compensate(inner, &mut tx, &retired).await?);
     }
     tx.commit().await.doing(DOING)?;
     lent.end(DOING).await?;
     woken.sort_unstable();
     woken.dedup();
-    Ok((Swept { moved, over, groups }, woken))
+    let swept = Swept {
+        moved,
+        over,
+        groups,
+        cases,
+    };
+    Ok((swept, woken))
 }
 
 fn wait_over(row: &PgRow) -> sqlx::Result<WaitOver> {

@@ -346,6 +346,7 @@ pub async fn compensations(db: &mut SqliteConnection, retired: &[i64]) -> sqlx::
                 chain: row.try_get("chain")?,
                 position: row.try_get("position")?,
                 if_retired: None,
+                trace: row.try_get("trace")?,
                 wait: None,
                 group: None,
                 key: None,

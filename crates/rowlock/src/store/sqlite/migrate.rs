@@ -19,7 +19,7 @@ macro_rules! migration {
     };
 }
 
-pub const MIGRATIONS: [Migration; 11] = [
+pub const MIGRATIONS: [Migration; 12] = [
     migration!(1, "foundation", 1, "migrations/0001_foundation.sql"),
     migration!(2, "job_keys", 1, "migrations/0002_job_keys.sql"),
     migration!(3, "ledger", 1, "migrations/0003_ledger.sql"),
@@ -31,6 +31,7 @@ pub const MIGRATIONS: [Migration; 11] = [
     migration!(9, "breakers", 8, "migrations/0009_breakers.sql"),
     migration!(10, "groups", 10, "migrations/0010_groups.sql"),
     migration!(11, "operators", 10, "migrations/0011_operators.sql"),
+    migration!(12, "cases", 10, "migrations/0012_cases.sql"),
 ];
 
 /// The schema this binary speaks.

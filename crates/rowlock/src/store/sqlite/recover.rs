@@ -59,7 +59,7 @@ pub async fn expire(db: &mut SqliteConnection, now: i64, max: i32) -> sqlx::Resu
     let mut expired = Vec::with_capacity(found.len());
     let mut ends = Vec::with_capacity(found.len());
     for row in &found {
-        let (mut lost, attempts_max) = rows::lost(row)?;
+        let (mut lost, attempts_max) = rows::lost(row, now)?;
         let to = state::after(Ended::Lost, lost.attempt, attempts_max);
         lost.retired = to == State::Case;
         ends.push(flow::EndRow {

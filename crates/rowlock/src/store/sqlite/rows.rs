@@ -1,5 +1,7 @@
 //! Rows into nouns, and nouns into the JSON that `json_each` turns back into rows. Times are integer microseconds.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use serde::Serialize;
 use sqlx::{Row, sqlite::SqliteRow};
@@ -39,6 +41,7 @@ pub struct DraftRow<'a> {
     delay_us: i64,
     expires_at: Option<i64>,
     if_retired: Option<&'a str>,
+    trace: Option<&'a str>,
 }
 
 /// One element of what `enqueue_waiting.sql` and the statements behind it read.
@@ -101,6 +104,7 @@ impl<'a> From<&'a Draft> for DraftRow<'a> {
             delay_us: draft.delay_us(),
             expires_at: draft.expires_at.map(Timestamp::as_microsecond),
             if_retired: draft.if_retired.as_deref(),
+            trace: draft.trace.as_deref(),
         }
     }
 }
@@ -192,6 +196,7 @@ pub fn body(row: &SqliteRow) -> sqlx::Result<(i64, (Body, bool))> {
         position: row.try_get("position")?,
         created_at: at(row, "created_at")?,
         member: Member::of(row.try_get("group_no")?, row.try_get("group_stops")?),
+        trace: row.try_get("trace")?,
     };
     Ok((row.try_get("id")?, (body, row.try_get("expired")?)))
 }
@@ -235,13 +240,15 @@ pub fn token(row: &SqliteRow) -> sqlx::Result<Token> {
 }
 
 /// A dead worker's lease, and how many attempts its job may use.
-pub fn lost(row: &SqliteRow) -> sqlx::Result<(Expired, i32)> {
+pub fn lost(row: &SqliteRow, now: i64) -> sqlx::Result<(Expired, i32)> {
     let expired = Expired {
         token: token(row)?,
         attempt: row.try_get("attempt")?,
         retired: false,
         kind: row.try_get("kind")?,
         queue_no: row.try_get("queue_no")?,
+        queue: row.try_get("queue")?,
+        silent: Duration::from_micros(u64::try_from(now - row.try_get::<i64, _>("beat")?).unwrap_or(0)),
         group_no: row.try_get("group_no")?,
     };
     Ok((expired, row.try_get("attempts_max")?))
@@ -304,6 +311,9 @@ pub fn case(row: &SqliteRow) -> sqlx::Result<CaseView> {
         attempts_max: row.try_get("attempts_max")?,
         retired_at: at(row, "retired_at")?,
         history: json(row.try_get("history")?)?.unwrap_or_default(),
+        error_no: row.try_get("error_no")?,
+        owner: row.try_get("owner")?,
+        note: row.try_get("note")?,
     })
 }
 

@@ -148,8 +148,9 @@ async fn cases(db: &mut SqliteConnection, now: i64, before: i64) -> sqlx::Result
             .into_iter()
             .filter_map(|(id, no)| Some((no?, Some(id))))
             .collect();
-        group::pass(db, now, &turns).await?;
+        group::pass(&mut *db, now, &turns).await?;
     }
+    sqlx::query(sql::SWEEP_CASE_ERRORS).bind(before).execute(db).await?;
     Ok(removed.len() as u64)
 }
 

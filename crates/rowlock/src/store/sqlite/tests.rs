@@ -124,6 +124,7 @@ fn draft(payload: &str) -> Draft {
         chain: None,
         position: 0,
         if_retired: None,
+        trace: None,
         wait: None,
         group: None,
         key: None,

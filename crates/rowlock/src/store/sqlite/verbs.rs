@@ -25,6 +25,14 @@ impl Verbs for SqliteStore {
             Box::pin(async move { verdict(&mut *db, cancel).await })
         }))
     }
+
+    fn close_case<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict> {
+        let input = (id, reason.map(str::to_owned), actor.to_owned());
+        Box::pin(self.write("close a case", input, |db, now, (id, reason, actor)| {
+            let close = sqlx::query(sql::CASE_CLOSE).bind(id).bind(reason).bind(actor).bind(now);
+            Box::pin(async move { verdict(&mut *db, close).await })
+        }))
+    }
 }
 
 /// A refusal takes back what its own statement did, and nothing else of the transaction.

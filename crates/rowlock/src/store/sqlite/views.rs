@@ -61,8 +61,14 @@ pub async fn attempts(db: &mut SqliteConnection, id: i64) -> sqlx::Result<Vec<At
     each(&found, rows::attempt)
 }
 
-pub async fn cases(db: &mut SqliteConnection, id: Option<i64>, max: i64) -> sqlx::Result<Vec<CaseView>> {
-    let found = sqlx::query(sql::CASES).bind(id).bind(max.max(0)).fetch_all(db).await?;
+pub async fn cases(
+    db: &mut SqliteConnection,
+    id: Option<i64>,
+    error: Option<i64>,
+    max: i64,
+) -> sqlx::Result<Vec<CaseView>> {
+    let query = sqlx::query(sql::CASES).bind(id).bind(max.max(0)).bind(error);
+    let found = query.fetch_all(db).await?;
     each(&found, rows::case)
 }
 

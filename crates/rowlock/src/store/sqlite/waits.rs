@@ -39,7 +39,7 @@ impl Waits for SqliteStore {
     fn sweep_waits(&self, max: i32, _names: bool) -> Fut<'_, Swept> {
         Box::pin(async move {
             // Looked at beside the writer: a sweep with nothing to do must not wait for a turn, nor take one.
-            let (due, groups): (bool, bool) = self
+            let (due, groups, cases): (bool, bool, bool) = self
                 .read("sweep waits", (), |db, now, ()| {
                     Box::pin(async move { sqlx::query_as(sql::WAITS_DUE).bind(now).fetch_one(db).await })
                 })
@@ -47,13 +47,19 @@ impl Waits for SqliteStore {
             if !due {
                 return Ok(Swept {
                     groups,
+                    cases,
                     ..Swept::default()
                 });
             }
             let write = self.write("sweep waits", max, |db, now, max| Box::pin(end_over(db, now, *max)));
             let (over, woken) = write.await?;
             self.wake(&woken);
-            Ok(Swept { moved: 0, over, groups })
+            Ok(Swept {
+                moved: 0,
+                over,
+                groups,
+                cases,
+            })
         })
     }
 

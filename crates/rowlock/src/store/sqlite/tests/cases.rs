@@ -44,8 +44,8 @@ async fn a_retired_job_is_a_case_with_its_history() {
     );
     let ended: Timestamp = case.history[1]["ended_at"].as_str().unwrap().parse().unwrap();
     assert_eq!(ended, case.retired_at);
-    assert_eq!(rig.store.cases(10).await.unwrap().len(), 1);
-    assert!(rig.store.cases(0).await.unwrap().is_empty());
+    assert_eq!(rig.store.cases(None, 10).await.unwrap().len(), 1);
+    assert!(rig.store.cases(None, 0).await.unwrap().is_empty());
     assert!(rig.store.case(id + 1).await.unwrap().is_none());
 }
 

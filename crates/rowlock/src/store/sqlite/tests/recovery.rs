@@ -161,7 +161,7 @@ async fn history_and_bodies_go_when_their_retention_is_over() {
     retired.kind = "other".into();
     let case = ids_of(rig.store.enqueue(&[retired]).await.unwrap())[0];
     sqlx::query(
-        "insert into rowlock_case_file select id, 1, 1, 1, 0, 0, 3, 'why', 0, '[]' from rowlock_ready where id = ?",
+        "insert into rowlock_case_file select id, 1, 1, 1, 0, 0, 3, 'why', 0, '[]', null, null, null from rowlock_ready where id = ?",
     )
     .bind(case)
     .execute(&mut rig.conn().await)

@@ -1,0 +1,131 @@
+//! The doctor: what is in the way of jobs is named, with what mends it; and who is well is told so.
+
+use rowlock::{Breaker, Fail, Finding, Force, Health, Target};
+
+use super::{Bed, Note, Running, until};
+use crate::db::{Ctx, Outcome, Staged, Tx};
+
+pub(crate) async fn finding(bed: &Bed, check: &str) -> Finding {
+    let findings = bed.rowlock.observe().doctor().await.unwrap();
+    let names: Vec<&str> = findings.iter().map(|finding| finding.check).collect();
+    let found = findings.iter().find(|finding| finding.check == check);
+    found
+        .unwrap_or_else(|| panic!("{check} is not among {names:?}"))
+        .clone()
+}
+
+fn is(finding: &Finding, health: Health, said: &str, mend: &str) {
+    assert_eq!(finding.health, health, "{finding:?}");
+    assert!(finding.said.contains(said), "{finding:?}");
+    assert!(
+        finding.mend.as_deref().unwrap_or_default().contains(mend),
+        "{finding:?}"
+    );
+}
+
+async fn who_is_well_is_told_so(bed: &Bed) {
+    let running = Running::start(bed.worker().atomic(async |_: Ctx, _: Note, tx: Tx| tx.done().ok()));
+    until("the worker to be known", async || {
+        !bed.rowlock.observe().status().await.unwrap().workers.is_empty()
+    })
+    .await;
+    let findings = bed.rowlock.observe().doctor().await.unwrap();
+    for finding in &findings {
+        // Others use the server too, and may leave anything open.
+        if !["connections", "oldest transaction"].contains(&finding.check) {
+            assert_eq!((finding.health, &finding.mend), (Health::Ok, &None), "{finding:?}");
+        }
+    }
+    is(&finding(bed, "workers").await, Health::Ok, "1 at work, 0 jobs due", "");
+    is(&finding(bed, "rules").await, Health::Ok, "all hold", "");
+    running.stop().await;
+}
+
+async fn due_jobs_and_nobody_at_work_is_a_failure(bed: &Bed) {
+    is(
+        &finding(bed, "workers").await,
+        Health::Warn,
+        "0 at work, 0 jobs due",
+        "start a worker",
+    );
+    bed.note("x").await;
+    is(
+        &finding(bed, "workers").await,
+        Health::Fail,
+        "0 at work, 1 jobs due",
+        "start a worker",
+    );
+}
+
+async fn doubt(cx: Staged, _: Note) -> Outcome {
+    let call = cx.effect("charge", |_| async {
+        Err::<i32, _>(Fail::retire("the line went dead"))
+    });
+    call.park().await?;
+    cx.done().ok()
+}
+
+async fn what_waits_for_a_person_is_named_with_the_command_for_it(bed: &Bed) {
+    for (check, said) in [("cases", "none is open"), ("effects", "none"), ("pauses", "nothing")] {
+        is(&finding(bed, check).await, Health::Ok, said, "");
+    }
+    let id = bed.note("x").await;
+    let worker = bed.worker().staged(doubt).breaker("bank", Breaker::after(5));
+    bed.work(worker, &[id]).await;
+    bed.rowlock
+        .operate()
+        .pause(&Target::queue("night"), "tess")
+        .await
+        .unwrap();
+    is(
+        &finding(bed, "cases").await,
+        Health::Warn,
+        "1 wait for somebody",
+        "rowlock cases",
+    );
+    is(
+        &finding(bed, "effects").await,
+        Health::Warn,
+        "of 1 outside calls",
+        "rowlock effects",
+    );
+    is(
+        &finding(bed, "pauses").await,
+        Health::Warn,
+        "queue night",
+        "rowlock resume",
+    );
+    assert!(
+        bed.rowlock
+            .operate()
+            .force_breaker("bank", Force::Open, "tess")
+            .await
+            .unwrap()
+    );
+    is(
+        &finding(bed, "breakers").await,
+        Health::Warn,
+        "bank is open",
+        "rowlock breaker",
+    );
+}
+
+async fn an_index_that_is_gone_is_a_drift_of_the_schema(bed: &Bed) {
+    bed.run("drop index rowlock.job_chain").await;
+    let found = finding(bed, "rules").await;
+    is(
+        &found,
+        Health::Fail,
+        "the schema is not as it was made: indexes",
+        "rowlock migrate --sql",
+    );
+}
+
+mod tests {
+    crate::cases::cases!(
+        who_is_well_is_told_so,
+        due_jobs_and_nobody_at_work_is_a_failure,
+        what_waits_for_a_person_is_named_with_the_command_for_it,
+        an_index_that_is_gone_is_a_drift_of_the_schema,
+    );
+}

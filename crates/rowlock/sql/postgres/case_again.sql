@@ -1,0 +1,3 @@
+-- A case of an error that was retired after that time, if there is one.
+-- Index: case_file_error.
+select id from rowlock.case_file where error_no = $1 and retired_at > $2 order by id limit 1

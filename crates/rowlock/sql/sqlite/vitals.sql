@@ -1,0 +1,7 @@
+-- What the file says of itself, for the doctor: version, journal, size.
+-- Index: none; reads the header.
+select
+  sqlite_version() as version,
+  (select journal_mode from pragma_journal_mode) as journal,
+  (select page_count from pragma_page_count) * (select page_size from pragma_page_size) as bytes,
+  (select freelist_count from pragma_freelist_count) * (select page_size from pragma_page_size) as free_bytes

@@ -1,0 +1,201 @@
+//! A check-up: what is or will be in the way of jobs, each with what mends it.
+//!
+//! [`Observe::verify`] asks whether the rules hold; this asks whether the surroundings do: the server, its settings, who
+//! works, and what waits for a person.
+
+use serde::{Serialize, Serializer};
+
+use super::{CheckState, Invariant, Observe, VerifyLimits, WorkerStatus};
+use crate::{breaker::BreakerState, effect::EffectFilter, error::Result};
+
+/// Rows that the quick look at the invariants takes of each table.
+const ROWS: i64 = 1000;
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Health {
+    /// As it should be.
+    Ok,
+    /// Nothing stands still, yet.
+    Warn,
+    /// Jobs do not run, or rules do not hold.
+    Fail,
+}
+
+impl Health {
+    /// The word on the screen.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Health::Ok => "ok",
+            Health::Warn => "warn",
+            Health::Fail => "fail",
+        }
+    }
+}
+
+impl Serialize for Health {
+    fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        s.serialize_str(self.as_str())
+    }
+}
+
+/// What one check of a check-up found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Finding {
+    /// What was looked at.
+    pub check: &'static str,
+    /// How it is.
+    pub health: Health,
+    /// What was seen.
+    pub said: String,
+    /// The command or statement that mends it; none where nothing is to be mended.
+    pub mend: Option<String>,
+}
+
+impl Finding {
+    pub(crate) fn ok(check: &'static str, said: impl Into<String>) -> Finding {
+        Finding {
+            check,
+            health: Health::Ok,
+            said: said.into(),
+            mend: None,
+        }
+    }
+
+    pub(crate) fn warn(check: &'static str, said: impl Into<String>, mend: impl Into<String>) -> Finding {
+        Finding {
+            health: Health::Warn,
+            mend: Some(mend.into()),
+            ..Finding::ok(check, said)
+        }
+    }
+
+    pub(crate) fn fail(check: &'static str, said: impl Into<String>, mend: impl Into<String>) -> Finding {
+        Finding {
+            health: Health::Fail,
+            ..Finding::warn(check, said, mend)
+        }
+    }
+}
+
+impl Observe {
+    /// Looks at everything that can be in the way of jobs. It only reads, and what it reads is bounded.
+    ///
+    /// # Errors
+    /// [`Error::Database`](crate::Error::Database). Check first that the schema fits. Cancel-safe.
+    pub async fn doctor(&self) -> Result<Vec<Finding>> {
+        let status = self.status().await?;
+        let live = status.workers.iter().filter(|w| is_live(w));
+        let lease_ms = live.map(|worker| worker.lease_ms).min();
+        let mut findings = self.store.vitals(lease_ms).await?;
+        let due: i64 = status.lanes.iter().map(|lane| lane.due).sum();
+        findings.push(workers(&status.workers, due));
+        findings.push(self.rules().await?);
+        findings.push(self.stopped().await?);
+        findings.push(self.breakers_open().await?);
+        let cases: i64 = status.lanes.iter().map(|lane| lane.cases).sum();
+        findings.push(match cases {
+            0 => Finding::ok("cases", "none is open"),
+            _ => Finding::warn("cases", format!("{cases} wait for somebody to decide"), "rowlock cases"),
+        });
+        findings.push(self.doubts().await?);
+        Ok(findings)
+    }
+
+    async fn rules(&self) -> Result<Finding> {
+        let limits = VerifyLimits {
+            rows: ROWS,
+            ..VerifyLimits::default()
+        };
+        let seen = self.verify(&limits).await?;
+        let of = |state| -> Vec<&str> {
+            let checks = seen.checks.iter().filter(|check| check.state == state);
+            checks.map(|check| check.invariant.as_str()).collect()
+        };
+        let (broken, late) = (of(CheckState::Broken), of(CheckState::Late));
+        let drifted = [Invariant::Schema, Invariant::Indexes].map(Invariant::as_str);
+        Ok(match (broken.is_empty(), late.is_empty()) {
+            (true, true) => Finding::ok("rules", format!("all hold in the newest {ROWS} rows of each table")),
+            (true, false) => Finding::warn(
+                "rules",
+                format!("late: {}", late.join(", ")),
+                "see that a worker runs, then rowlock verify",
+            ),
+            (false, _) if broken.iter().all(|name| drifted.contains(name)) => Finding::fail(
+                "rules",
+                format!("the schema is not as it was made: {}", broken.join(", ")),
+                "rowlock verify   says what is missing; make it again as rowlock migrate --sql has it",
+            ),
+            (false, _) => Finding::fail("rules", format!("broken: {}", broken.join(", ")), "rowlock verify"),
+        })
+    }
+
+    async fn stopped(&self) -> Result<Finding> {
+        let paused = self.pauses().await?;
+        let names: Vec<String> = paused.iter().map(|pause| pause.target.to_string()).collect();
+        Ok(match names.is_empty() {
+            true => Finding::ok("pauses", "nothing is paused"),
+            false => Finding::warn(
+                "pauses",
+                format!("paused by hand: {}", names.join(", ")),
+                "rowlock pause   lists who did it and when; rowlock resume lets it go on",
+            ),
+        })
+    }
+
+    async fn breakers_open(&self) -> Result<Finding> {
+        let breakers = self.breakers().await?;
+        let open = breakers.iter().filter(|breaker| breaker.state != BreakerState::Closed);
+        let names: Vec<String> = open.map(|b| format!("{} is {}", b.name, b.state.as_str())).collect();
+        Ok(match names.is_empty() {
+            true => Finding::ok("breakers", "none is open"),
+            false => Finding::warn(
+                "breakers",
+                names.join(", "),
+                "rowlock breaker   shows why, and moves one by hand",
+            ),
+        })
+    }
+
+    async fn doubts(&self) -> Result<Finding> {
+        let doubtful = EffectFilter {
+            doubtful: true,
+            ..EffectFilter::default()
+        };
+        let doubts = self.effects(&doubtful).await?.len();
+        Ok(match doubts {
+            0 => Finding::ok("effects", "none is in doubt"),
+            _ => Finding::warn(
+                "effects",
+                format!("of {doubts} outside calls nobody knows whether they happened"),
+                "rowlock effects",
+            ),
+        })
+    }
+}
+
+fn is_live(worker: &WorkerStatus) -> bool {
+    !worker.dead && worker.beat_age_ms <= worker.lease_ms
+}
+
+fn workers(workers: &[WorkerStatus], due: i64) -> Finding {
+    let live = workers.iter().filter(|worker| is_live(worker)).count();
+    let silent: Vec<&str> = workers
+        .iter()
+        .filter(|w| !is_live(w))
+        .map(|w| w.name.as_str())
+        .collect();
+    let said = format!("{live} at work, {due} jobs due");
+    match (live, silent.is_empty()) {
+        (0, _) if due > 0 => Finding::fail("workers", said, "start a worker"),
+        (0, true) => Finding::warn("workers", said, "start a worker"),
+        (_, true) => Finding::ok("workers", said),
+        (_, false) => Finding::warn(
+            "workers",
+            format!("{said}; silent for longer than their lease: {}", silent.join(", ")),
+            "rowlock status   shows whether others end their leases, which takes seconds while one is at work",
+        ),
+    }
+}

@@ -1,0 +1,69 @@
+//! What a SQLite file says of its own health.
+
+use std::path::Path;
+
+use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
+
+use super::{SqliteStore, sql};
+use crate::{
+    observe::Finding,
+    store::{Fut, vitals},
+};
+
+/// A log of changes that has grown this large is not being emptied: somebody reads for very long.
+const WAL_MAX: u64 = 512 << 20;
+
+impl vitals::Vitals for SqliteStore {
+    fn vitals(&self, _lease_ms: Option<i64>) -> Fut<'_, Vec<Finding>> {
+        Box::pin(self.read("look after the file", (), |db, _, ()| Box::pin(look(db))))
+    }
+}
+
+async fn look(db: &mut SqliteConnection) -> sqlx::Result<Vec<Finding>> {
+    let row = sqlx::query(sql::VITALS).fetch_one(&mut *db).await?;
+    let file: String = sqlx::query_scalar("select file from pragma_database_list where name = 'main'")
+        .fetch_one(&mut *db)
+        .await?;
+    Ok(vec![connection(&row, &file)?, journal(&row, &file)?])
+}
+
+fn connection(row: &SqliteRow, file: &str) -> sqlx::Result<Finding> {
+    let version: String = row.try_get("version")?;
+    let (bytes, free): (i64, i64) = (row.try_get("bytes")?, row.try_get("free_bytes")?);
+    let said = format!(
+        "SQLite {version}, {file}, {} MB, {} MB of them free",
+        bytes >> 20,
+        free >> 20
+    );
+    Ok(Finding::ok("connection", said))
+}
+
+fn journal(row: &SqliteRow, file: &str) -> sqlx::Result<Finding> {
+    let mode: String = row.try_get("journal")?;
+    if mode != "wal" {
+        let said = format!("the file is in journal mode {mode}: readers and the writer keep each other waiting");
+        return Ok(Finding::fail(
+            "journal",
+            said,
+            "pragma journal_mode = wal   in SQL; start a worker, which sets it",
+        ));
+    }
+    let wal = Path::new(file).with_file_name(
+        Path::new(file)
+            .file_name()
+            .map(|name| format!("{}-wal", name.to_string_lossy()))
+            .unwrap_or_default(),
+    );
+    let bytes = std::fs::metadata(wal).map(|found| found.len()).unwrap_or(0);
+    Ok(match bytes >= WAL_MAX {
+        true => Finding::warn(
+            "journal",
+            format!(
+                "the log of changes has grown to {} MB: a reader that does not end keeps it from being emptied",
+                bytes >> 20
+            ),
+            "end the programs that read for long, then pragma wal_checkpoint(truncate)   in SQL",
+        ),
+        false => Finding::ok("journal", format!("write-ahead, {} MB", bytes >> 20)),
+    })
+}
