@@ -30,12 +30,13 @@ macro_rules! three_declined {
         let worker = Worker::new(&store).queue("orders", 1).atomic(declined);
         let look = store.observe();
         let named = async {
-            loop {
+            for _ in 0..1500 {
                 match &look.case_errors(10).await.unwrap()[..] {
-                    [error] if error.cases == 3 => break,
+                    [error] if error.cases == 3 => return,
                     _ => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
                 }
             }
+            panic!("the cases were not named in half a minute");
         };
         worker.run_until(named).await.unwrap();
         store.observe().case_errors(10).await.unwrap()[0].no
@@ -74,7 +75,10 @@ fn cases_from_the_list_to_the_last_decision(url: &str, error: i64) {
     assert_eq!(unsure.code, Some(1));
     assert_eq!(
         unsure.err,
-        "error: 3 cases would be reopened\ntry:   the same with --yes, if you mean it\n"
+        format!(
+            "error: all open cases of error {error} would be reopened, at present 3\n\
+             try:   the same with --yes, if you mean it\n"
+        )
     );
     assert_eq!(
         at(url, &["case", "close", "1", "2"]).code,

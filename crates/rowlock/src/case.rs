@@ -25,7 +25,7 @@ pub struct CaseView {
     /// Every ended attempt, oldest first, copied here so that it outlives the outcome log: a JSON array of objects
     /// with `epoch`, `attempt`, `outcome`, `worker`, `started_at`, `ended_at` and `error`.
     pub history: serde_json::Value,
-    /// The error that it shares with others; `None` for up to a second after it was retired.
+    /// The error that it shares with others; `None` until a worker has looked, which is a matter of seconds.
     pub error_no: Option<i64>,
     /// Whose it is, if somebody said so.
     pub owner: Option<String>,
@@ -53,8 +53,11 @@ pub struct CaseErrorView {
     pub seen: i64,
 }
 
-/// How much of a reason is looked at; what follows is details.
-const LOOKED_AT: usize = 500;
+/// How much of a reason is looked at, and how much of what is left of it counts; what follows is details.
+const LOOKED_AT: usize = 4000;
+const KEPT: usize = 500;
+/// A word of letters and several numbers that is this long is an id.
+const ID_MIN: usize = 16;
 /// The longest text between quotes that is taken for a name.
 const QUOTED_MAX: usize = 200;
 
@@ -92,7 +95,7 @@ pub(crate) fn error_of(reason: &str) -> String {
         error += &word[kept.len()..];
         at = end;
     }
-    error
+    error.chars().take(KEPT).collect()
 }
 
 fn is_wordy(c: char) -> bool {
@@ -107,8 +110,14 @@ fn without_numbers(word: &str) -> String {
     {
         return "…".into();
     }
+    let letters = word.chars().any(|c| c.is_alphabetic());
     let hex = word.chars().all(|c| c.is_ascii_hexdigit() || c == '-');
-    if hex && word.len() >= 8 && word.chars().any(|c| c.is_ascii_digit()) {
+    let numbers = word
+        .split(|c: char| !c.is_ascii_digit())
+        .filter(|part| !part.is_empty())
+        .count();
+    let in_parts = word.contains('-') || letters;
+    if (hex && in_parts && numbers > 0 && word.len() >= 8) || (letters && numbers > 1 && word.len() >= ID_MIN) {
         return "…".into();
     }
     let mut kept = String::with_capacity(word.len());
@@ -156,6 +165,16 @@ mod tests {
                 "mail to … bounced",
             ),
             (
+                "took 9999999 us for 01ARZ3NDEKTSV4RRFFQ69G5FAV",
+                "took 10000000 us for 01BX5ZZKBKACTAV9WEVGEMMVRZ",
+                "took # us for …",
+            ),
+            (
+                "no charge ch_3MqLiJLkdIwHu7ix0snN0B15 and no more",
+                "no charge ch_1NirD82eZvKYlo2CIvbtLWuY and no more",
+                "no charge … and no more",
+            ),
+            (
                 "can't reach 10.0.0.1:5432",
                 "can't reach 192.168.10.11:6432",
                 "can't reach #:#",
@@ -198,7 +217,12 @@ mod tests {
     #[test]
     fn however_long_a_reason_is_its_error_is_short() {
         let long = "x".repeat(100_000);
-        assert_eq!(error_of(&long).chars().count(), LOOKED_AT);
+        assert_eq!(error_of(&long).chars().count(), KEPT);
+        let trail = "at frame ".repeat(100);
+        assert_eq!(
+            error_of(&format!("order 9 {trail}")),
+            error_of(&format!("order 10 {trail}"))
+        );
         assert_eq!(error_of(&long), error_of(&format!("{long} and more")));
         assert_eq!(error_of(&"ü7".repeat(5)), "ü#".repeat(5));
     }

@@ -346,6 +346,7 @@ mod tests {
             kind_no: kind_no(kind, 1),
             priority,
             due_at: Timestamp::from_second(due_s).unwrap(),
+            claimed_at: Timestamp::UNIX_EPOCH,
             alone: false,
             expired: false,
             body: None,

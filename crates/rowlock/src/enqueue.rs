@@ -20,6 +20,7 @@ use crate::{
     key::{Enqueued, Hold},
     root::{Backend, Rowlock},
     store::Store,
+    trace,
 };
 
 /// What may be chosen for one job; every unset option takes the kind's default.
@@ -218,10 +219,17 @@ impl<'c, DB: Backend, J: Job> IntoFuture for Enqueue<'c, DB, J> {
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let draft = self.chosen.draft(&self.job, self.rowlock.limits());
-        let (rowlock, door) = (self.rowlock, self.door);
+        let Enqueue {
+            rowlock,
+            door,
+            job,
+            chosen,
+        } = self;
         Box::pin(async move {
-            let mut put = put(rowlock, door, vec![draft?]).await?;
+            // Not before it is polled: whose doing it is, is known then.
+            let draft = chosen.draft(&job, rowlock.limits())?;
+            drop(job);
+            let mut put = put(rowlock, door, vec![draft]).await?;
             put.pop()
                 .ok_or_else(|| crate::Error::NotFound("the job that was just enqueued".into()))
         })
@@ -257,8 +265,20 @@ impl<'c, DB: Backend, J: Job> EnqueueAll<'c, DB, J> {
         self
     }
 
-    fn put(self) -> Pin<Box<dyn Future<Output = Result<Vec<Enqueued>>> + Send + 'c>> {
+    fn put(mut self) -> Pin<Box<dyn Future<Output = Result<Vec<Enqueued>>> + Send + 'c>> {
+        Box::pin(async move {
+            // Not before it is polled: whose doing it is, is known then.
+            let drafts = self.drafts()?;
+            let (rowlock, door) = (self.rowlock, self.door);
+            drop(self.jobs);
+            put(rowlock, door, drafts).await
+        })
+    }
+
+    fn drafts(&mut self) -> Result<Vec<Draft>> {
         let limits = self.rowlock.limits();
+        // One for all of them.
+        self.chosen.options.trace = self.chosen.options.trace.take().or_else(trace::current);
         let named = |(i, job)| {
             let own = Named {
                 key: self.keys.get(i).cloned(),
@@ -267,9 +287,7 @@ impl<'c, DB: Backend, J: Job> EnqueueAll<'c, DB, J> {
             let draft = self.chosen.draft_named(job, own, limits);
             draft.map_err(|e| within_batch(i, e))
         };
-        let drafts: Result<Vec<Draft>> = self.jobs.iter().enumerate().map(named).collect();
-        let (rowlock, door) = (self.rowlock, self.door);
-        Box::pin(async move { put(rowlock, door, drafts?).await })
+        self.jobs.iter().enumerate().map(named).collect()
     }
 }
 

@@ -48,7 +48,7 @@ pub enum Event {
         ended: Ended,
         /// Done, but without its effect.
         skipped: Option<Skipped>,
-        /// From when it was due to when it was claimed, by this machine's clock.
+        /// From when it was due to when it was claimed, by the database's clock.
         waited: Duration,
         /// From the handler's start to the commit; zero where it was not started.
         took: Duration,
@@ -154,6 +154,8 @@ pub enum Event {
     WaitOver {
         /// The job.
         id: i64,
+        /// Its queue.
+        queue: String,
         /// Its kind.
         kind: String,
         /// Retired by its time limit, or cancelled by its expiry.

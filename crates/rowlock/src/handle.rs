@@ -70,6 +70,7 @@ pub struct Attempt {
     pub(crate) queue: String,
     pub(crate) created_at: Timestamp,
     pub(crate) recovered: bool,
+    pub(crate) trace: Option<String>,
     pub(crate) stopping: CancellationToken,
 }
 
@@ -86,6 +87,7 @@ impl Attempt {
             queue: body.map(|b| b.queue.clone()).unwrap_or_default(),
             created_at: body.map(|b| b.created_at).unwrap_or_default(),
             recovered: claimed.alone,
+            trace: body.and_then(|b| b.trace.clone()),
             stopping,
         }
     }
@@ -295,10 +297,11 @@ impl<DB: Backend> Drop for Handed<DB> {
 }
 
 /// Where the next link of a chain goes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Link {
     chain: i64,
     position: i32,
+    trace: Option<String>,
     limits: Limits,
 }
 
@@ -307,6 +310,7 @@ impl Link {
         Link {
             chain: attempt.chain,
             position: attempt.position.saturating_add(1),
+            trace: attempt.trace.clone(),
             limits,
         }
     }
@@ -336,6 +340,8 @@ impl<DB: Backend> Done<DB> {
             Ok(draft) => self.next.push(Draft {
                 chain: Some(self.link.chain),
                 position: self.link.position,
+                // Where nobody shows attempts, the trace goes on as it came.
+                trace: draft.trace.or_else(|| self.link.trace.clone()),
                 ..draft
             }),
             Err(error) => self.error = self.error.or(Some(error)),

@@ -57,6 +57,8 @@ pub struct Claimed {
     pub kind_no: i64,
     pub priority: i16,
     pub due_at: Timestamp,
+    /// By the database's clock, as `due_at` is.
+    pub claimed_at: Timestamp,
     /// Its last worker was lost; it runs with nothing beside it.
     pub alone: bool,
     /// Past its expiry when claimed, by the database's clock.

@@ -263,7 +263,7 @@ impl Observe {
         self.store.cases(Some(error), max).await
     }
 
-    /// The errors that open cases have in common, most cases first. A case counts within a second of its retirement, while
+    /// The errors that open cases have in common, most cases first. A case counts within seconds of its retirement, while
     /// a worker runs.
     ///
     /// # Errors

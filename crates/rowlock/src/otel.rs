@@ -11,7 +11,7 @@
 pub mod prometheus;
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, Weak},
     time::{Duration, Instant},
 };
 
@@ -101,10 +101,10 @@ impl Telemetry {
         Box::new(move |event| instruments.hear(event))
     }
 
-    /// Looks at the queues until the worker is over.
+    /// Looks at the queues until the worker is over. What was seen goes with it: callbacks stay with their meter for ever.
     pub(crate) async fn sample<DB: Backend>(self, rowlock: Rowlock<DB>, gone: CancellationToken) {
-        let seen = Seen::default();
-        seen.show(&self.meter, &rowlock);
+        let seen = Arc::new(Mutex::new(Look::default()));
+        Seen(Arc::downgrade(&seen)).show(&self.meter, &rowlock);
         let mut wait = Duration::ZERO;
         loop {
             tokio::select! {
@@ -112,11 +112,21 @@ impl Telemetry {
                 () = gone.cancelled() => return,
             }
             let began = Instant::now();
-            match look(rowlock.store()).await {
-                Ok(look) => *seen.0.lock().unwrap_or_else(PoisonError::into_inner) = look,
-                Err(error) => tracing::debug!(%error, "the queues could not be looked at; trying again"),
-            }
-            wait = self.every.max(began.elapsed() * SAMPLE_SHARE);
+            let looked = tokio::select! {
+                looked = look(rowlock.store()) => looked,
+                () = gone.cancelled() => return,
+            };
+            wait = match &looked {
+                Ok(_) => self.every.max(began.elapsed() * SAMPLE_SHARE),
+                // However long that took: it says nothing of how long a look takes.
+                Err(_) => self.every,
+            };
+            let looked = looked.unwrap_or_else(|error| {
+                tracing::debug!(%error, "the queues could not be looked at; trying again");
+                // Nothing is better than what was so once.
+                Look::default()
+            });
+            *seen.lock().unwrap_or_else(PoisonError::into_inner) = looked;
         }
     }
 }
@@ -134,9 +144,9 @@ async fn look(store: &impl Store) -> crate::Result<Look> {
     })
 }
 
-/// What the last look found.
-#[derive(Clone, Default)]
-struct Seen(Arc<Mutex<Look>>);
+/// What the last look found, while somebody looks.
+#[derive(Clone)]
+struct Seen(Weak<Mutex<Look>>);
 
 impl Seen {
     fn show<DB: Backend>(&self, meter: &Meter, rowlock: &Rowlock<DB>) {
@@ -145,27 +155,27 @@ impl Seen {
             .i64_observable_gauge("queue.depth")
             .with_unit("{job}")
             .with_description("Jobs by queue, kind and state")
-            .with_callback(move |gauge| seen.depth(gauge))
+            .with_callback(move |gauge| seen.with(|look| depth(look, gauge)))
             .build();
         let seen = self.clone();
         meter
             .f64_observable_gauge("queue.oldest_due_age_s")
             .with_unit("s")
             .with_description("For how long the oldest due job has been due")
-            .with_callback(move |gauge| seen.age(gauge))
+            .with_callback(move |gauge| seen.with(|look| age(look, gauge)))
             .build();
         let seen = self.clone();
         meter
             .i64_observable_gauge("queue.breaker_state")
             .with_description("0 closed, 1 half-open, 2 open")
-            .with_callback(move |gauge| seen.breakers(gauge))
+            .with_callback(move |gauge| seen.with(|look| breakers(look, gauge)))
             .build();
-        let rowlock = rowlock.clone();
+        let gates = Arc::downgrade(rowlock.gates());
         meter
             .u64_observable_counter("queue.rollout_sides")
             .with_description("How often each side of a rollout was taken")
             .with_callback(move |counter| {
-                for count in rowlock.rollout_counts() {
+                for count in gates.upgrade().iter().flat_map(|gates| gates.counts()) {
                     for (side, times) in [("on", count.on), ("off", count.off)] {
                         let of = [
                             KeyValue::new("rollout", count.name.clone()),
@@ -178,39 +188,45 @@ impl Seen {
             .build();
     }
 
-    fn depth(&self, gauge: &dyn AsyncInstrument<i64>) {
-        for lane in &self.0.lock().unwrap_or_else(PoisonError::into_inner).lanes {
-            let states = [
-                ("due", lane.due),
-                ("scheduled", lane.scheduled),
-                ("waiting", lane.waiting),
-                ("leased", lane.leased),
-                ("case", lane.cases),
-            ];
-            for (state, jobs) in states {
-                let mut of = of_lane(&lane.queue, &lane.kind).to_vec();
-                of.push(KeyValue::new("state", state));
-                gauge.observe(jobs, &of);
-            }
+    fn with(&self, observe: impl FnOnce(&Look)) {
+        if let Some(look) = self.0.upgrade() {
+            observe(&look.lock().unwrap_or_else(PoisonError::into_inner));
         }
     }
+}
 
-    fn age(&self, gauge: &dyn AsyncInstrument<f64>) {
-        for lane in &self.0.lock().unwrap_or_else(PoisonError::into_inner).lanes {
-            let age_ms = lane.oldest_due_ms.unwrap_or_default();
-            gauge.observe(age_ms as f64 / 1e3, &of_lane(&lane.queue, &lane.kind));
+fn depth(look: &Look, gauge: &dyn AsyncInstrument<i64>) {
+    for lane in &look.lanes {
+        let states = [
+            ("due", lane.due),
+            ("scheduled", lane.scheduled),
+            ("waiting", lane.waiting),
+            ("leased", lane.leased),
+            ("case", lane.cases),
+        ];
+        for (state, jobs) in states {
+            let mut of = of_lane(&lane.queue, &lane.kind).to_vec();
+            of.push(KeyValue::new("state", state));
+            gauge.observe(jobs, &of);
         }
     }
+}
 
-    fn breakers(&self, gauge: &dyn AsyncInstrument<i64>) {
-        for breaker in &self.0.lock().unwrap_or_else(PoisonError::into_inner).breakers {
-            let state = match breaker.state {
-                BreakerState::Closed => 0,
-                BreakerState::HalfOpen => 1,
-                BreakerState::Open => 2,
-            };
-            gauge.observe(state, &[KeyValue::new("dependency", breaker.name.clone())]);
-        }
+fn age(look: &Look, gauge: &dyn AsyncInstrument<f64>) {
+    for lane in &look.lanes {
+        let age_ms = lane.oldest_due_ms.unwrap_or_default();
+        gauge.observe(age_ms as f64 / 1e3, &of_lane(&lane.queue, &lane.kind));
+    }
+}
+
+fn breakers(look: &Look, gauge: &dyn AsyncInstrument<i64>) {
+    for breaker in &look.breakers {
+        let state = match breaker.state {
+            BreakerState::Closed => 0,
+            BreakerState::HalfOpen => 1,
+            BreakerState::Open => 2,
+        };
+        gauge.observe(state, &[KeyValue::new("dependency", breaker.name.clone())]);
     }
 }
 
@@ -225,6 +241,10 @@ fn of_lane(queue: &str, kind: &str) -> [KeyValue; 2] {
 struct Instruments {
     seed: Option<Seed>,
     semconv: Option<Semconv>,
+    processed: Counter<u64>,
+    failed: Counter<u64>,
+    stale_recovered: Counter<u64>,
+    retired: Counter<u64>,
     duplicates_suppressed: Counter<u64>,
     guard_changes: Counter<u64>,
     late_writes_refused: Counter<u64>,
@@ -238,12 +258,9 @@ struct Instruments {
     recovery_ms: Histogram<f64>,
 }
 
+/// Those that have a twin.
 struct Seed {
     claimed: Counter<u64>,
-    processed: Counter<u64>,
-    failed: Counter<u64>,
-    stale_recovered: Counter<u64>,
-    retired: Counter<u64>,
     duration_ms: Histogram<f64>,
 }
 
@@ -257,18 +274,6 @@ impl Seed {
     fn new(meter: &Meter) -> Seed {
         Seed {
             claimed: counter(meter, "queue.claimed", "Jobs claimed"),
-            processed: counter(
-                meter,
-                "queue.processed",
-                "Attempts that are done, their commit included",
-            ),
-            failed: counter(
-                meter,
-                "queue.failed",
-                "Attempts that failed and whose failure is recorded",
-            ),
-            stale_recovered: counter(meter, "queue.stale_recovered", "Leases of dead workers that were ended"),
-            retired: counter(meter, "queue.retired", "Jobs that became cases"),
             duration_ms: histogram(meter, "queue.job_duration_ms", "From an attempt's start to its commit"),
         }
     }
@@ -322,6 +327,18 @@ impl Instruments {
         Instruments {
             seed: (names != Names::Semconv).then(|| Seed::new(meter)),
             semconv: (names != Names::Seed).then(|| Semconv::new(meter)),
+            processed: counter(
+                meter,
+                "queue.processed",
+                "Attempts that are done, their commit included",
+            ),
+            failed: counter(
+                meter,
+                "queue.failed",
+                "Attempts that failed and whose failure is recorded",
+            ),
+            stale_recovered: counter(meter, "queue.stale_recovered", "Leases of dead workers that were ended"),
+            retired: counter(meter, "queue.retired", "Jobs that became cases"),
             duplicates_suppressed: counter(meter, "queue.duplicates_suppressed", "Work found done already"),
             guard_changes: counter(meter, "queue.guard_changes", "Concurrent changes that guards caught"),
             late_writes_refused: counter(
@@ -387,25 +404,19 @@ impl Instruments {
             } => {
                 let of = of_lane(queue, kind);
                 self.recovery_ms.record(silent.as_secs_f64() * 1e3, &of);
-                if let Some(seed) = &self.seed {
-                    seed.stale_recovered.add(1, &of);
-                    seed.retired.add(u64::from(*retired), &of);
+                self.stale_recovered.add(1, &of);
+                self.retired.add(u64::from(*retired), &of);
+            }
+            Event::WaitOver { queue, kind, ended, .. } => {
+                let of = of_lane(queue, kind);
+                match ended {
+                    Ended::Retired => self.retired.add(1, &of),
+                    _ => self.cancelled.add(1, &of),
                 }
             }
-            Event::WaitOver { kind, ended, .. } => {
-                let of = [KeyValue::new("kind", kind.clone())];
-                match (ended, &self.seed) {
-                    (Ended::Retired, Some(seed)) => seed.retired.add(1, &of),
-                    (Ended::Cancelled, _) => self.cancelled.add(1, &of),
-                    _ => {}
-                }
-            }
-            Event::EffectUncertain { name, .. } => {
-                self.effects_uncertain.add(1, &[KeyValue::new("effect", name.clone())]);
-            }
-            Event::EffectReplayed { name, .. } => {
-                self.effects_replayed.add(1, &[KeyValue::new("effect", name.clone())]);
-            }
+            // Without its name: handlers may name effects by what they are about.
+            Event::EffectUncertain { .. } => self.effects_uncertain.add(1, &[]),
+            Event::EffectReplayed { .. } => self.effects_replayed.add(1, &[]),
             Event::CommitResolved { committed, .. } => {
                 self.commits_resolved.add(1, &[KeyValue::new("committed", *committed)]);
             }
@@ -431,23 +442,19 @@ impl Instruments {
 
     fn settled(&self, queue: &str, of: &[KeyValue], ended: Ended, took: Duration) {
         let failed = matches!(ended, Ended::Retried | Ended::Retired);
-        if ended == Ended::Cancelled {
-            self.cancelled.add(1, of);
+        match ended {
+            Ended::Done => self.processed.add(1, of),
+            Ended::Retired => self.retired.add(1, of),
+            Ended::Cancelled => self.cancelled.add(1, of),
+            _ => {}
         }
-        if let Some(seed) = &self.seed {
-            if failed {
-                let mut of = of.to_vec();
-                of.push(KeyValue::new("ended", ended.as_str()));
-                seed.failed.add(1, &of);
-            }
-            match ended {
-                Ended::Done => seed.processed.add(1, of),
-                Ended::Retired => seed.retired.add(1, of),
-                _ => {}
-            }
-            if !took.is_zero() {
-                seed.duration_ms.record(took.as_secs_f64() * 1e3, of);
-            }
+        if failed {
+            let mut of = of.to_vec();
+            of.push(KeyValue::new("ended", ended.as_str()));
+            self.failed.add(1, &of);
+        }
+        if let Some(seed) = self.seed.as_ref().filter(|_| !took.is_zero()) {
+            seed.duration_ms.record(took.as_secs_f64() * 1e3, of);
         }
         if let Some(semconv) = self.semconv.as_ref().filter(|_| !took.is_zero()) {
             let mut of = Semconv::of(queue, "process");

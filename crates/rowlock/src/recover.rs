@@ -55,15 +55,21 @@ impl Recovery {
     /// One round; `may_judge` says that this worker itself is in good standing.
     pub(crate) async fn round(&mut self, store: &dyn Store, may_judge: bool) -> Result<Vec<Expired>> {
         let sees = self.blind_until.is_none_or(|until| Instant::now() >= until);
-        let expired = self.try_round(store, may_judge && sees).await;
-        if expired.is_err() {
+        let mut expired = Vec::new();
+        let ended = self.try_round(store, may_judge && sees, &mut expired).await;
+        if ended.is_err() {
             self.blind_until = Some(Instant::now() + self.blind_for);
         }
-        expired
+        match ended {
+            // What was ended is told, whatever failed after it.
+            Err(error) if !expired.is_empty() => tracing::warn!(%error, "recovery failed half-way; trying again"),
+            ended => ended?,
+        }
+        Ok(expired)
     }
 
     /// Three separate transactions: a single statement's snapshot is older than the locks it waits for.
-    async fn try_round(&mut self, store: &dyn Store, may_judge: bool) -> Result<Vec<Expired>> {
+    async fn try_round(&mut self, store: &dyn Store, may_judge: bool, expired: &mut Vec<Expired>) -> Result<()> {
         self.look_in = None;
         let any = match may_judge {
             true => {
@@ -74,11 +80,10 @@ impl Recovery {
             false => self.looked_at.is_none_or(|at| at.elapsed() >= LOOK_EVERY),
         };
         if !any && !self.pending {
-            return Ok(Vec::new());
+            return Ok(());
         }
         // Stays set if anything below fails.
         self.pending = true;
-        let mut expired = Vec::new();
         loop {
             let batch = store.expire(BATCH).await?;
             let full = batch.len() >= BATCH as usize;
@@ -89,6 +94,6 @@ impl Recovery {
         }
         self.pending = store.forget_dead().await? > 0;
         self.looked_at = Some(Instant::now());
-        Ok(expired)
+        Ok(())
     }
 }

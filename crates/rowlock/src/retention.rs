@@ -9,6 +9,8 @@ use crate::{
 
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
+/// Nobody removes what people did before others had a chance to look.
+const AUDIT_MIN: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// How long the workers keep what is over. Upkeep removes it in small batches.
 ///
@@ -31,6 +33,9 @@ pub struct Retention {
     /// were completed: 180 days unless set; `None` keeps them. A name that a job of whatever state waits or waited for is
     /// kept as long as that job's body.
     pub keys: Option<Duration>,
+    /// What people did: 730 days unless set, at least 30; `None` keeps it. What was done to a job is kept as long as its body,
+    /// whatever its age.
+    pub audit: Option<Duration>,
 }
 
 impl Default for Retention {
@@ -39,6 +44,7 @@ impl Default for Retention {
             history: 14 * DAY,
             cases: Some(90 * DAY),
             keys: Some(180 * DAY),
+            audit: Some(730 * DAY),
         }
     }
 }
@@ -74,6 +80,11 @@ impl Retention {
         if self.cases.is_some_and(|cases| cases < HOUR) {
             return Err(Error::Config(
                 "retention: cases must be kept for an hour at least".into(),
+            ));
+        }
+        if self.audit.is_some_and(|audit| audit < AUDIT_MIN) {
+            return Err(Error::Config(
+                "retention: the audit must be kept for 30 days at least".into(),
             ));
         }
         let Some(keys) = self.keys else { return Ok(()) };
@@ -191,6 +202,10 @@ mod tests {
         let cases = Some(minute);
         assert!(said(Retention { cases, ..keep }).starts_with("retention: cases must"));
         assert_eq!(said(Retention { history: HOUR, ..keep }), "");
+        let audit = Some(29 * DAY);
+        assert!(said(Retention { audit, ..keep }).starts_with("retention: the audit must"));
+        let audit = Some(30 * DAY);
+        assert_eq!(said(Retention { audit, ..keep }), "");
     }
 
     #[test]

@@ -149,7 +149,7 @@ impl<DB: Backend> Rowlock<DB> {
         &self.store
     }
 
-    pub(crate) fn gates(&self) -> &Gates {
+    pub(crate) fn gates(&self) -> &Arc<Gates> {
         &self.gates
     }
 

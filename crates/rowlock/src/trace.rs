@@ -18,6 +18,7 @@ use tracing_opentelemetry::OpenTelemetrySpanExt;
 use crate::{
     error::{Error, Result},
     lease::Token,
+    state::Ended,
 };
 
 /// What the specification allows a `tracestate` to be.
@@ -83,25 +84,27 @@ pub(crate) fn attempt(
         otel.status_code = field::Empty,
         otel.status_description = field::Empty,
     );
-    if let Some(trace) = trace {
+    if let Some(trace) = trace.filter(|_| !span.is_disabled()) {
         link(&span, trace);
     }
     span
 }
 
-/// Writes in an attempt's span how it ended, and ends it.
-pub(crate) fn ended(span: Option<Span>, outcome: &'static str, error: Option<&str>) {
+/// Writes in an attempt's span how it ended, and ends it; `failed` where that is so, and what went wrong if it is known.
+pub(crate) fn ended(span: Option<Span>, outcome: &'static str, failed: bool, error: Option<&str>) {
     let Some(span) = span.filter(|span| !span.is_disabled()) else {
         return;
     };
-    span.record("outcome", outcome);
-    match error {
-        Some(error) => {
+    // Inside it: a span is as long as the last time that somebody was.
+    span.in_scope(|| {
+        span.record("outcome", outcome);
+        if failed {
             span.record("otel.status_code", "ERROR");
-            span.record("otel.status_description", error);
+            span.record("otel.status_description", error.unwrap_or(outcome));
+        } else if outcome == Ended::Done.as_str() {
+            span.record("otel.status_code", "OK");
         }
-        None => _ = span.record("otel.status_code", "OK"),
-    }
+    });
 }
 
 #[cfg(not(feature = "otel"))]
@@ -126,9 +129,11 @@ pub(crate) fn current() -> Option<String> {
     let flags = context.trace_flags().to_u8() & 1;
     let parent = format!("00-{}-{}-{flags:02x}", context.trace_id(), context.span_id());
     let state = context.trace_state().header();
-    Some(match state.is_empty() || state.len() > STATE_MAX {
-        true => parent,
-        false => format!("{parent} {state}"),
+    // What a caller from outside sent along must not keep a job from being enqueued.
+    let whole = format!("{parent} {state}");
+    Some(match !state.is_empty() && check(&whole).is_ok() {
+        true => whole,
+        false => parent,
     })
 }
 

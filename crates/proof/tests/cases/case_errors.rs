@@ -1,6 +1,7 @@
 //! Cases that failed alike: one error each, noted on, closed, and reopened a few at a time until the error is back.
 
 use std::{
+    collections::HashSet,
     sync::{
         Arc,
         atomic::{AtomicBool, Ordering},
@@ -9,6 +10,7 @@ use std::{
 };
 
 use rowlock::{CaseErrorView, Ended, Error, Fail, Group, State};
+use tokio::sync::Notify;
 
 use super::{AT_ONCE, Bed, Note, Running, fail, note, sql, until, verify::verify};
 use crate::db::{Ctx, Tx, Worker};
@@ -171,15 +173,48 @@ async fn reopening_stops_by_itself_when_the_error_is_back(bed: &Bed) {
 }
 
 async fn a_new_case_of_the_error_stops_it_too(bed: &Bed) {
-    let (_, error) = failed(bed, "order", 20).await;
-    let running = Running::start(retiring(bed, &Arc::default()));
-    put(bed, "order", 1).await;
-    let reopen = bed.rowlock.operate().reopen_error(error, 60_000, "tess", |_| {}).await;
+    let (ids, error) = failed(bed, "order", 20).await;
+    let known: Arc<HashSet<i64>> = Arc::new(ids.into_iter().collect());
+    // What is reopened succeeds; what comes new does not.
+    let worker = bed.worker().atomic(move |cx: Ctx, _: Note, tx: Tx| {
+        let known = known.clone();
+        async move {
+            match known.contains(&cx.id()) {
+                true => tx.done().ok(),
+                false => fail(Fail::retire(format!("order {} not found after 1 s", cx.id()))),
+            }
+        }
+    });
+    let running = Running::start(worker);
+    let begun = Arc::new(Notify::new());
+    let tells = begun.clone();
+    let operate = bed.rowlock.operate();
+    let reopen = operate.reopen_error(error, 60, "tess", move |_| tells.notify_one());
+    let comes = async {
+        begun.notified().await;
+        put(bed, "order", 1).await
+    };
+    let (ended, new) = tokio::join!(reopen, comes);
     running.stop().await;
-    match reopen {
-        Ok(ended) => assert!(ended.stopped.is_some() || ended.left == 0, "{ended:?}"),
-        Err(error) => panic!("{error}"),
-    }
+    let ended = ended.unwrap();
+    assert_eq!(
+        ended.stopped,
+        Some(format!("job {} was retired for the same error", new[0]))
+    );
+    assert!(ended.reopened >= 1 && ended.left > 0, "{ended:?}");
+}
+
+async fn an_error_that_comes_back_with_the_last_case_is_seen_too(bed: &Bed) {
+    let (_, error) = failed(bed, "order", 3).await;
+    let running = Running::start(retiring(bed, &Arc::default()));
+    let ended = bed.rowlock.operate().reopen_error(error, 20_000, "tess", |_| {}).await;
+    running.stop().await;
+    let ended = ended.unwrap();
+    assert!(ended.stopped.is_some(), "{ended:?}");
+}
+
+async fn an_error_that_nobody_has_and_a_pace_of_nothing_are_refused(bed: &Bed) {
+    let (_, error) = failed(bed, "order", 1).await;
     let nothing = bed.rowlock.operate().reopen_error(7, 60, "tess", |_| {}).await;
     assert!(
         matches!(&nothing, Err(Error::NotFound(why)) if why.starts_with("no open case has error 000000000007")),
@@ -317,6 +352,8 @@ mod tests {
         the_cases_of_an_error_are_reopened_at_their_pace_and_no_others,
         reopening_stops_by_itself_when_the_error_is_back,
         a_new_case_of_the_error_stops_it_too,
+        an_error_that_comes_back_with_the_last_case_is_seen_too,
+        an_error_that_nobody_has_and_a_pace_of_nothing_are_refused,
         whose_a_case_is_and_what_was_found_out_stands_on_it_and_in_the_audit,
         a_closed_case_is_finished_for_good_and_its_group_goes_on,
         a_case_may_be_closed_by_plain_sql,

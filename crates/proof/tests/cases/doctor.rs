@@ -86,7 +86,7 @@ async fn what_waits_for_a_person_is_named_with_the_command_for_it(bed: &Bed) {
     is(
         &finding(bed, "effects").await,
         Health::Warn,
-        "of 1 outside calls",
+        "of 1 outside calls or more",
         "rowlock effects",
     );
     is(

@@ -103,6 +103,7 @@ const FOR_EVER: Retention = Retention {
     history: Duration::from_secs(14 * 24 * 3600),
     cases: None,
     keys: None,
+    audit: None,
 };
 
 async fn a_key_held_by_policy_goes_with_its_time_and_never_while_its_job_is_open(bed: &Bed) {
@@ -297,6 +298,41 @@ async fn the_history_of_a_job_in_doubt_stays_until_the_doubt_is_over(bed: &Bed) 
     rigged.rig.close().await.unwrap();
 }
 
+async fn what_people_did_goes_with_its_time_and_not_before_its_job(bed: &Bed) {
+    let rigged = Rigged::new(bed).await;
+    let open = rigged.put("open", Hold::Policy).await.id();
+    let gone = 999_999;
+    let day = |days: u32| rigged.at(rigged.rig.now() - days * DAY);
+    for (id, at) in [(open, day(800)), (0, day(800)), (gone, day(800)), (gone, day(700))] {
+        rigged
+            .run(&format!(
+                "insert into rowlock.audit (at, actor, verb, id) values ({at}, 'tess', 'cancel', {id})"
+            ))
+            .await;
+    }
+    rigged.pass(Duration::ZERO, FOR_EVER).await;
+    assert_eq!(
+        rigged.count("select count(*) from rowlock.audit").await,
+        4,
+        "kept for ever"
+    );
+    let keep = |days: u32| Retention {
+        audit: Some(days * DAY),
+        ..FOR_EVER
+    };
+    rigged.pass(Duration::ZERO, keep(730)).await;
+    let left = format!("select count(*) from rowlock.audit where id in ({open}, {gone})");
+    assert_eq!(
+        rigged.count(&left).await,
+        2,
+        "one is too young, and one about a job that is there"
+    );
+    assert_eq!(rigged.count("select count(*) from rowlock.audit").await, 2);
+    rigged.pass(Duration::ZERO, keep(600)).await;
+    assert_eq!(rigged.count("select count(*) from rowlock.audit").await, 1);
+    rigged.rig.close().await.unwrap();
+}
+
 async fn the_body_of_a_waiting_job_is_never_history(bed: &Bed) {
     let rigged = Rigged::new(bed).await;
     let id = rigged.put("waits", Hold::WhileOpen).await.id();
@@ -434,6 +470,7 @@ mod tests {
         the_body_of_a_waiting_job_is_never_history,
         ledger_entries_completions_and_locks_of_the_dead_go_by_policy,
         changes_of_breakers_go_with_history,
+        what_people_did_goes_with_its_time_and_not_before_its_job,
     );
     crate::cases::cases!(a_worker_that_would_forget_keys_too_early_refuses_to_start_with_the_numbers);
 }

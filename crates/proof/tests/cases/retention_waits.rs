@@ -15,6 +15,7 @@ const KEEP: Retention = Retention {
     history: Duration::from_secs(14 * 24 * 3600),
     cases: None,
     keys: Some(Duration::from_secs(180 * 24 * 3600)),
+    audit: None,
 };
 
 /// Its first attempt gives up, any later one returns the answer.
@@ -109,6 +110,7 @@ async fn a_retention_longer_than_time_keeps_everything(bed: &Bed) {
             history: long,
             cases: Some(long),
             keys: Some(long),
+            audit: Some(long),
         };
         assert_eq!(rigged.pass(DAY, keep).await, 0, "{long:?}");
         assert_eq!(rigged.state(done).await, Some(State::Finished));

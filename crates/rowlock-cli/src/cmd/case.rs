@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Subcommand;
 use rowlock::Admin;
 
@@ -32,7 +32,7 @@ enum What {
         #[arg(long, value_name = "ERROR", value_parser = error_no)]
         error: Option<i64>,
         /// How many of an error's cases a minute
-        #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+        #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=20_000))]
         per_minute: u32,
         /// Another payload for the one case that is named, as JSON; the old one is kept in the audit
         #[arg(long, value_name = "JSON", conflicts_with = "error")]
@@ -84,7 +84,10 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
         What::Reopen { ids, payload, yes, .. } => {
             sure(ids.len(), yes, "reopened")?;
             match (payload, &ids[..]) {
-                (Some(payload), [id]) => operate.reopen_with(*id, &payload, actor).await?,
+                (Some(payload), [id]) => {
+                    operate.reopen_with(*id, &payload, actor).await?;
+                    output::print(&format!("reopened {id}\n"))?;
+                }
                 (Some(_), _) => {
                     return Err(Advice::error(
                         "one payload for several cases",
@@ -92,12 +95,13 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
                     ));
                 }
                 (None, ids) => {
+                    // One by one: what was done before a refusal is told.
                     for id in ids {
                         operate.reopen(*id, actor).await?;
+                        output::print(&format!("reopened {id}\n"))?;
                     }
                 }
             }
-            output::print(&format!("reopened {}\n", listed(&ids)))?;
         }
         What::Note { id, text, owner } => {
             operate.note_case(id, owner.as_deref(), text.as_deref(), actor).await?;
@@ -107,16 +111,11 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
             sure(ids.len(), yes, "closed")?;
             for id in &ids {
                 operate.close_case(*id, reason.as_deref(), actor).await?;
+                output::print(&format!("closed {id}\n"))?;
             }
-            output::print(&format!("closed {}\n", listed(&ids)))?;
         }
     }
     Ok(ExitCode::SUCCESS)
-}
-
-fn listed(ids: &[i64]) -> String {
-    let ids: Vec<String> = ids.iter().map(i64::to_string).collect();
-    ids.join(", ")
 }
 
 /// Several at once need a word more.
@@ -133,8 +132,14 @@ fn sure(cases: usize, yes: bool, what: &str) -> Result<()> {
 async fn reopen_error(admin: &Admin, error: i64, per_minute: u32, actor: &str, yes: bool) -> Result<ExitCode> {
     let errors = admin.observe().case_errors(100_000).await?;
     let cases = errors.iter().find(|e| e.no == error).map_or(0, |e| e.cases);
-    sure(usize::try_from(cases).context("a count")?, yes, "reopened")?;
-    let tell = |reopened| output::progress(&format!("reopened {reopened} of {cases}"));
+    if !yes {
+        // There may be more that nobody has named yet.
+        return Err(Advice::error(
+            format!("all open cases of error {error:012x} would be reopened, at present {cases}"),
+            "the same with --yes, if you mean it",
+        ));
+    }
+    let tell = |reopened| output::progress(&format!("reopened {reopened}"));
     let ended = admin.operate().reopen_error(error, per_minute, actor, tell).await?;
     output::print(&format!("reopened {}, {} left\n", ended.reopened, ended.left))?;
     let Some(why) = ended.stopped else {

@@ -26,7 +26,9 @@ pub(crate) struct Args {
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     let observe = place.checked().await?.observe();
     if args.by_error {
-        return by_error(&observe.case_errors(args.max).await?, args.json);
+        let errors = observe.case_errors(args.max).await?;
+        let unnamed = errors.is_empty() && !observe.cases(1).await?.is_empty();
+        return by_error(&errors, unnamed, args.json);
     }
     let cases = match args.error {
         Some(error) => observe.cases_of_error(error, args.max).await?,
@@ -54,9 +56,12 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     Ok(())
 }
 
-fn by_error(errors: &[CaseErrorView], json: bool) -> Result<()> {
+fn by_error(errors: &[CaseErrorView], unnamed: bool, json: bool) -> Result<()> {
     if json {
         return output::print_json(&errors);
+    }
+    if unnamed {
+        return output::print("there are open cases, but no worker has looked what they have in common yet\n");
     }
     if errors.is_empty() {
         return output::print("no open cases\n");

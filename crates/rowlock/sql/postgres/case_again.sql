@@ -1,3 +1,4 @@
--- A case of an error that was retired after that time, if there is one.
--- Index: case_file_error.
-select id from rowlock.case_file where error_no = $1 and retired_at > $2 order by id limit 1
+-- The newest case of an error that was retired after that time, or 0 if it is not open any more; no row if there was none.
+-- Index: case_error_pkey; case_file_error, only if there was one.
+select coalesce((select max(c.id) from rowlock.case_file c where c.error_no = $1 and c.retired_at > $2), 0)
+from rowlock.case_error e where e.no = $1 and e.last_seen > $2

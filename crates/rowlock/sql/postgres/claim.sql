@@ -38,9 +38,9 @@ select
   true as alive,
   t.id, t.epoch + 1 as epoch, t.attempt + 1 as attempt, t.attempts_max, t.queue_no, t.kind_no, t.alone, t.priority, t.due_at,
   j.uid, j.kind, j.version, j.queue, j.payload::text as payload, j.chain, j.position, j.created_at,
-  coalesce(j.expires_at <= c.now, false) as expired, j.group_no, j.group_stops, j.trace
+  coalesce(j.expires_at <= c.now, false) as expired, j.group_no, j.group_stops, j.trace, c.now
 from taken t
 cross join clock c
 left join rowlock.job j on j.id = t.id
 union all
-select true, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null from me
+select true, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null from me

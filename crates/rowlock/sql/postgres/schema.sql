@@ -687,6 +687,26 @@ begin
 end
 $body$;
 
+-- Removes what people did before the given time, and no later than 30 days ago, to jobs that are gone; so many at a time. With
+-- the owner's rights: a worker can remove what is that old, and nothing else.
+create function rowlock.drop_audit(until timestamptz, most bigint) returns bigint
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  gone bigint;
+begin
+  delete from rowlock.audit a where a.no in (
+    select o.no from rowlock.audit o
+    where o.at < least(until, clock_timestamp() - interval '30 days')
+      and not exists (select from rowlock.job j where j.id = o.id)
+    order by o.no limit most
+  );
+  get diagnostics gone = row_count;
+  return gone;
+end
+$body$;
+
 -- Gives the job of a case another payload, and keeps the old one in the audit. It says whether there was such a case.
 create function rowlock.edit_case(job bigint, payload json, actor text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
@@ -755,3 +775,4 @@ revoke all on function rowlock.delay(bigint, timestamptz, text) from public;
 revoke all on function rowlock.cancel(bigint, text, text) from public;
 revoke all on function rowlock.close_case(bigint, text, text) from public;
 revoke all on function rowlock.edit_case(bigint, json, text) from public;
+revoke all on function rowlock.drop_audit(timestamptz, bigint) from public;

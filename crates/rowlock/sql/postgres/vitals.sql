@@ -7,22 +7,30 @@ select
   current_user::text as role,
   clock_timestamp() as now,
   current_setting('max_connections')::int - current_setting('superuser_reserved_connections')::int as connections_max,
-  (select count(*) from pg_stat_activity a where a.backend_type = 'client backend') as connections,
+  (select sum(d.numbackends)::bigint from pg_stat_database d) as connections,
   (select s.setting::bigint from pg_settings s where s.name = 'statement_timeout') as statement_ms,
   current_setting('autovacuum')::boolean as autovacuum,
   t.pid as oldest_pid,
   extract(epoch from clock_timestamp() - t.xact_start)::bigint as oldest_s,
   coalesce(nullif(t.application_name, ''), t.usename::text) as oldest_who,
-  (select count(*) from pg_prepared_xacts) as prepared,
+  (
+    select count(*) from pg_prepared_xacts p
+    where p.database = current_database() and p.prepared < clock_timestamp() - interval '5 minutes'
+  ) as prepared,
   pg_stat_get_live_tuples(to_regclass('rowlock.ready')) + pg_stat_get_live_tuples(to_regclass('rowlock.lease')) as live_rows,
   pg_stat_get_dead_tuples(to_regclass('rowlock.ready')) + pg_stat_get_dead_tuples(to_regclass('rowlock.lease')) as dead_rows,
   to_regclass('rowlock.outcome_' || to_char((clock_timestamp() at time zone 'utc')::date + 1, 'YYYYMMDD')) is not null as day_ahead,
-  to_regclass('rowlock.job_' || (select coalesce(max(j.id), 0) / 10000000 from rowlock.job j)) is not null as ids_ahead,
-  pg_stat_get_live_tuples(to_regclass('rowlock.outcome_rest')) + pg_stat_get_live_tuples(to_regclass('rowlock.job_rest')) > 0 as rest
+  to_regclass('rowlock.job_' || (select (coalesce(max(j.id), 0) + 1000000) / 10000000 from rowlock.job j)) is not null as ids_ahead,
+  coalesce(
+    pg_stat_get_live_tuples(to_regclass('rowlock.outcome_rest')) + pg_stat_get_live_tuples(to_regclass('rowlock.job_rest')) > 0,
+    false
+  ) as rest
 from (select) one
 left join lateral (
   select a.pid, a.xact_start, a.application_name, a.usename
   from pg_stat_activity a
-  where a.xact_start is not null and a.pid <> pg_backend_pid() and a.backend_type = 'client backend'
+  -- One that has neither keeps nothing from being removed, nor does another database's.
+  where a.xact_start is not null and a.pid <> pg_backend_pid() and a.datname = current_database()
+    and coalesce(a.backend_xid, a.backend_xmin) is not null
   order by a.xact_start limit 1
 ) t on true

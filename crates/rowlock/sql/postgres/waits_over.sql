@@ -32,5 +32,5 @@ with clock as materialized (
   insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
   select id, epoch, 0, attempt, outcome, since, now, reason from gone
 )
-select g.id, g.outcome, g.reason, coalesce(j.kind, '') as kind
+select g.id, g.outcome, g.reason, coalesce(j.queue, '') as queue, coalesce(j.kind, '') as kind
 from gone g left join rowlock.job j on j.id = g.id

@@ -57,6 +57,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Gates {
+    pub(crate) fn counts(&self) -> Vec<RolloutCount> {
+        let counts = lock(&self.counts);
+        let count = |(name, (on, off)): (&String, &(u64, u64))| RolloutCount {
+            name: name.clone(),
+            on: *on,
+            off: *off,
+        };
+        counts.iter().map(count).collect()
+    }
+
     fn fresh(&self) -> Option<Arc<HashMap<String, u8>>> {
         let known = lock(&self.known);
         let fresh = known.as_ref().filter(|known| known.looked.elapsed() < FRESH);
@@ -137,13 +147,7 @@ impl<DB: Backend> Rowlock<DB> {
 
     /// How often each side of each gate was taken, in this process and through copies of this handle, workers included.
     pub fn rollout_counts(&self) -> Vec<RolloutCount> {
-        let counts = lock(&self.gates().counts);
-        let count = |(name, (on, off)): (&String, &(u64, u64))| RolloutCount {
-            name: name.clone(),
-            on: *on,
-            off: *off,
-        };
-        counts.iter().map(count).collect()
+        self.gates().counts()
     }
 }
 

@@ -81,7 +81,7 @@ impl Finding {
 }
 
 impl Observe {
-    /// Looks at everything that can be in the way of jobs. It only reads, and what it reads is bounded.
+    /// Looks at everything that can be in the way of jobs. It only reads; it counts jobs once, as [`Observe::status`] does.
     ///
     /// # Errors
     /// [`Error::Database`](crate::Error::Database). Check first that the schema fits. Cancel-safe.
@@ -169,7 +169,7 @@ impl Observe {
             0 => Finding::ok("effects", "none is in doubt"),
             _ => Finding::warn(
                 "effects",
-                format!("of {doubts} outside calls nobody knows whether they happened"),
+                format!("of {doubts} outside calls or more nobody knows whether they happened"),
                 "rowlock effects",
             ),
         })

@@ -1,7 +1,7 @@
 //! What people do about cases: note on them, close them, and reopen those that failed alike, a few at a time.
 
 use std::{
-    collections::VecDeque,
+    collections::HashSet,
     time::{Duration, Instant},
 };
 
@@ -17,12 +17,14 @@ use crate::{
     store::cases::Deed,
 };
 
-/// How often a ramp goes on, at most.
+/// How often a ramp goes on.
 const STEP: Duration = Duration::from_millis(250);
 /// The longest that a ramp goes without looking whether the error is back.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Jobs that a ramp keeps an eye on; older ones have failed by now or not.
-const WATCHED: usize = 1000;
+/// Reopened jobs that may be without an outcome: beyond this a ramp waits for the workers.
+const WATCHED_MAX: usize = 1000;
+/// Cases reopened between two looks at the clock.
+const AT_ONCE: i64 = 100;
 /// Errors looked through for the one that is asked for.
 const ERRORS_MAX: i64 = 100_000;
 /// Cases named in one commit.
@@ -112,42 +114,51 @@ impl Operate {
             ));
         }
         let found = self.error(error).await?;
+        // Whatever is retired from here on is later than all of these.
+        let newest = self.store.newest_case().await?;
+        let until = newest.map_or(found.last_seen, |at| at.max(found.last_seen));
         let total = found.cases.unsigned_abs();
-        self.deed(
-            actor,
-            "reopen error",
-            &found,
-            found.cases,
-            &format!("{per_minute} a minute"),
-        )
-        .await?;
-        let ramp = Ramp {
+        let pace = format!("{per_minute} a minute");
+        self.deed(actor, "reopen error", &found, found.cases, &pace).await?;
+        let mut ramp = Ramp {
             operate: self,
-            error: &found,
+            error: found.no,
+            until,
             actor,
-            began: Instant::now(),
-            per_minute,
-            watched: VecDeque::new(),
+            per_second: f64::from(per_minute) / 60.0,
+            watched: Vec::new(),
             reopened: 0,
         };
-        let reopened = ramp.run(total, tell).await?;
-        let after = match &reopened.stopped {
-            Some(why) => format!("stopped: {why}"),
-            None => "all of them".to_owned(),
+        let ended = ramp.run(&tell).await;
+        let after = match &ended {
+            Ok(Some(why)) => format!("stopped: {why}"),
+            Ok(None) => "all of them".to_owned(),
+            Err(error) => format!("ended by: {error}"),
         };
-        let jobs = i64::try_from(reopened.reopened).unwrap_or(i64::MAX);
-        self.deed(actor, "reopened error", &found, jobs, &after).await?;
-        Ok(reopened)
+        let (reopened, jobs) = (ramp.reopened, i64::try_from(ramp.reopened).unwrap_or(i64::MAX));
+        let noted = self.deed(actor, "reopened error", &found, jobs, &after).await;
+        let stopped = ended?;
+        noted?;
+        let left = if stopped.is_some() {
+            total.saturating_sub(reopened)
+        } else {
+            0
+        };
+        Ok(Reopened {
+            reopened,
+            left,
+            stopped,
+        })
     }
 
-    /// With every case named that there is.
+    /// With every case named that there is, but for those that a worker is naming.
     async fn error(&self, no: i64) -> Result<CaseErrorView> {
-        while self.store.name_cases(NAMED).await? > 0 {}
+        while self.store.name_cases(NAMED).await? >= NAMED as usize {}
         let errors = self.store.case_errors(ERRORS_MAX).await?;
-        errors.into_iter().find(|error| error.no == no).ok_or_else(|| {
-            let problem = format!("no open case has error {no:012x}; `rowlock cases --by-error` lists those there are");
-            Error::NotFound(problem)
-        })
+        errors
+            .into_iter()
+            .find(|error| error.no == no)
+            .ok_or_else(|| no_such(no))
     }
 
     async fn deed(&self, actor: &str, verb: &str, error: &CaseErrorView, jobs: i64, after: &str) -> Result<()> {
@@ -171,92 +182,91 @@ impl Operate {
     }
 }
 
+fn no_such(error: i64) -> Error {
+    let problem = format!("no open case has error {error:012x}; `rowlock cases --by-error` lists those there are");
+    Error::NotFound(problem)
+}
+
 /// Cases of one error on their way back.
 struct Ramp<'a> {
     operate: &'a Operate,
-    error: &'a CaseErrorView,
+    error: i64,
+    /// Cases that were retired until then are reopened; what fails after it is news.
+    until: Timestamp,
     actor: &'a str,
-    began: Instant,
-    per_minute: u32,
-    /// The newest of those that were reopened.
-    watched: VecDeque<i64>,
+    per_second: f64,
+    /// Reopened, and without an outcome since.
+    watched: Vec<i64>,
     reopened: u64,
 }
 
 impl Ramp<'_> {
-    async fn run(mut self, total: u64, tell: impl Fn(u64)) -> Result<Reopened> {
-        let mut looked_at = Instant::now();
+    /// Why it was stopped, or that all are reopened and none of those that were tried failed in that way.
+    async fn run(&mut self, tell: &(impl Fn(u64) + Send + Sync)) -> Result<Option<String>> {
+        // The first at once. What was not used is not saved up for more than a second.
+        let (mut credit, mut stepped_at) = (1.0, Instant::now());
+        let (mut looked_at, mut reopened_at) = (Instant::now(), None::<Instant>);
         loop {
-            if looked_at.elapsed() >= LOOK_EVERY || self.reopened == 0 {
+            if reopened_at.is_none() || looked_at.elapsed() >= LOOK_EVERY {
                 if let Some(why) = self.is_back().await? {
-                    return Ok(self.ended(total, Some(why)));
+                    return Ok(Some(why));
                 }
                 looked_at = Instant::now();
             }
-            let due = self.due();
+            let open = WATCHED_MAX.saturating_sub(self.watched.len());
+            let due = (credit as i64)
+                .min(AT_ONCE)
+                .min(i64::try_from(open).unwrap_or(i64::MAX));
             if due > 0 {
-                let ids = self.cases(due).await?;
-                if ids.is_empty() {
-                    return Ok(self.ended(total, None));
+                let ids = self.operate.store.cases_of(self.error, self.until, due).await?;
+                let last = reopened_at.get_or_insert_with(Instant::now);
+                if !ids.is_empty() {
+                    credit -= ids.len() as f64;
+                    *last = Instant::now();
+                    self.reopen(ids).await?;
+                    tell(self.reopened);
+                } else if last.elapsed() >= LOOK_EVERY && looked_at > *last {
+                    // The last ones have had their chance to fail, and somebody looked.
+                    return Ok(None);
                 }
-                for id in ids {
-                    // Somebody else may have been quicker.
-                    if self.operate.store.reopen(id, self.actor).await? {
-                        self.reopened += 1;
-                        self.watched.push_back(id);
-                    }
-                }
-                while self.watched.len() > WATCHED {
-                    self.watched.pop_front();
-                }
-                tell(self.reopened);
             }
             tokio::time::sleep(STEP).await;
+            let passed = stepped_at.elapsed().as_secs_f64();
+            stepped_at = Instant::now();
+            credit = (credit + passed * self.per_second).min(self.per_second.max(1.0));
         }
     }
 
-    /// How many more may be open by now; the first at once.
-    fn due(&self) -> i64 {
-        let minutes = self.began.elapsed().as_secs_f64() / 60.0;
-        let by_now = 1 + (minutes * f64::from(self.per_minute)) as u64;
-        i64::try_from(by_now.saturating_sub(self.reopened)).unwrap_or(i64::MAX)
-    }
-
-    async fn cases(&self, max: i64) -> Result<Vec<i64>> {
-        self.operate
-            .store
-            .cases_of(self.error.no, self.until(), max.min(1000))
-            .await
-    }
-
-    /// Those that were retired after that have come since.
-    fn until(&self) -> Timestamp {
-        self.error.last_seen
-    }
-
-    async fn is_back(&self) -> Result<Option<String>> {
-        let store = &self.operate.store;
-        let watched: Vec<i64> = self.watched.iter().copied().collect();
-        if !watched.is_empty() {
-            let failed = store.errors_since(&watched, self.until()).await?;
-            let same = |text: &str| error_no(&error_of(text)) == self.error.no;
-            if let Some((id, _)) = failed.iter().find(|(_, text)| same(text)) {
-                return Ok(Some(format!("job {id} failed in the same way again")));
+    async fn reopen(&mut self, ids: Vec<i64>) -> Result<()> {
+        for id in ids {
+            // Somebody else may have been quicker.
+            if self.operate.store.reopen(id, self.actor).await? {
+                self.reopened += 1;
+                self.watched.push(id);
             }
         }
-        store.name_cases(NAMED).await?;
-        let again = store.case_again(self.error.no, self.until()).await?;
-        Ok(again.map(|id| format!("job {id} was retired for the same error")))
+        Ok(())
     }
 
-    fn ended(&self, total: u64, stopped: Option<String>) -> Reopened {
-        Reopened {
-            reopened: self.reopened,
-            left: match stopped {
-                Some(_) => total.saturating_sub(self.reopened),
-                None => 0,
-            },
-            stopped,
+    async fn is_back(&mut self) -> Result<Option<String>> {
+        let store = &self.operate.store;
+        if !self.watched.is_empty() {
+            let ended = store.outcomes_since(&self.watched, self.until).await?;
+            let same = |text: &Option<String>| {
+                text.as_ref()
+                    .is_some_and(|text| error_no(&error_of(text)) == self.error)
+            };
+            if let Some((id, _)) = ended.iter().find(|(_, text)| same(text)) {
+                return Ok(Some(format!("job {id} failed in the same way again")));
+            }
+            let over: HashSet<i64> = ended.into_iter().map(|(id, _)| id).collect();
+            self.watched.retain(|id| !over.contains(id));
         }
+        store.name_cases(NAMED).await?;
+        let again = store.case_again(self.error, self.until).await?;
+        Ok(again.map(|id| match id {
+            0 => "another job was retired for the same error".to_owned(),
+            _ => format!("job {id} was retired for the same error"),
+        }))
     }
 }

@@ -23,10 +23,12 @@ pub trait Cases: Send + Sync {
     fn case_errors(&self, max: i64) -> Fut<'_, Vec<CaseErrorView>>;
     /// Open cases of an error that were retired until then, oldest first.
     fn cases_of(&self, error: i64, until: Timestamp, max: i64) -> Fut<'_, Vec<i64>>;
-    /// A case of an error that was retired after that time.
+    /// The newest case of an error that was retired after that time; 0 if it is not open any more.
     fn case_again(&self, error: i64, after: Timestamp) -> Fut<'_, Option<i64>>;
-    /// How attempts of these jobs went wrong after that time.
-    fn errors_since<'a>(&'a self, jobs: &'a [i64], after: Timestamp) -> Fut<'a, Vec<(i64, String)>>;
+    /// When the newest open case was retired.
+    fn newest_case(&self) -> Fut<'_, Option<Timestamp>>;
+    /// How attempts of these jobs ended after that time: the job, and what went wrong, if anything did.
+    fn outcomes_since<'a>(&'a self, jobs: &'a [i64], after: Timestamp) -> Fut<'a, Vec<(i64, Option<String>)>>;
     /// Notes on a case, where given; `false` when it is none.
     fn note_case<'a>(&'a self, id: i64, owner: Option<&'a str>, note: Option<&'a str>, actor: &'a str)
     -> Fut<'a, bool>;

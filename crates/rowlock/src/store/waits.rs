@@ -29,6 +29,7 @@ pub struct Swept {
 #[derive(Debug)]
 pub struct WaitOver {
     pub id: i64,
+    pub queue: String,
     pub kind: String,
     pub ended: Ended,
     /// What did not come.

@@ -13,7 +13,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use jiff::Timestamp;
 use tokio::sync::{Notify, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
@@ -131,7 +130,8 @@ impl InHand {
             hooks: Mutex::default(),
             in_doubt: AtomicBool::new(false),
             bond,
-            waited: Timestamp::now()
+            waited: claimed
+                .claimed_at
                 .duration_since(claimed.due_at)
                 .try_into()
                 .unwrap_or_default(),
@@ -190,7 +190,8 @@ impl InHand {
 
     /// It is to run once more in the same attempt, because the transaction that it shared did not commit.
     pub(crate) fn again(&self) {
-        drop((self.take_hooks(), self.shown()));
+        drop(self.take_hooks());
+        trace::ended(self.shown(), "undone", false, None);
         self.bond.again();
         *lock(&self.tx_since) = None;
         *lock(&self.started) = None;

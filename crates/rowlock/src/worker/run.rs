@@ -262,6 +262,7 @@ pub(crate) fn settle(settlement: Settlement) -> Finished {
 }
 
 /// How the user's code came to an end.
+#[allow(clippy::large_enum_variant, reason = "it lives for a moment, on the stack")]
 pub(crate) enum Body<DB: Backend> {
     Returned(Outcome<DB>),
     Panicked(String),

@@ -191,7 +191,8 @@ async fn looked_up(store: &dyn Store, token: Token, give_up: &CancellationToken)
 pub(crate) fn settled(shared: &Shared, job: &InHand, ended: Ended, skipped: Option<Skipped>, error: Option<String>) {
     shared.drop_job(job.token);
     shared.breakers.heard(job, ended, skipped, error.as_deref());
-    trace::ended(job.shown(), ended.as_str(), error.as_deref());
+    let failed = matches!(ended, Ended::Retried | Ended::Retired);
+    trace::ended(job.shown(), ended.as_str(), failed, error.as_deref());
     shared.emit(Event::Settled {
         id: job.token.id,
         queue: job.queue.queue.clone(),
@@ -216,11 +217,7 @@ pub(crate) fn lost(shared: &Shared, job: &InHand) {
         "lease lost; result of attempt {} dropped",
         job.ending.attempt
     );
-    trace::ended(
-        job.shown(),
-        "lease lost",
-        Some("the lease was lost, and the result dropped"),
-    );
+    trace::ended(job.shown(), "lease lost", true, None);
     shared.emit(Event::LeaseLost {
         id: job.token.id,
         queue: job.queue.queue.clone(),

@@ -319,16 +319,6 @@ async fn sweep_waits(shared: &Shared, store: &dyn Store) {
         };
         let full = swept.moved.max(swept.over.len()) >= SWEEP_MAX as usize;
         pace.swept(full, names, start, start.elapsed());
-        if swept.groups
-            && let Err(error) = store.sweep_groups(SWEEP_MAX).await
-        {
-            tracing::warn!(%error, "sweeping groups failed; trying again");
-        }
-        if swept.cases
-            && let Err(error) = store.name_cases(SWEEP_MAX).await
-        {
-            tracing::warn!(%error, "naming the errors of cases failed; trying again");
-        }
         for over in swept.over {
             tracing::info!(
                 job = over.id,
@@ -339,10 +329,25 @@ async fn sweep_waits(shared: &Shared, store: &dyn Store) {
             );
             shared.emit(Event::WaitOver {
                 id: over.id,
+                queue: over.queue,
                 kind: over.kind,
                 ended: over.ended,
                 reason: over.reason,
             });
+        }
+        // Told before anything else is waited for: it has happened.
+        if swept.groups
+            && let Err(error) = store.sweep_groups(SWEEP_MAX).await
+        {
+            tracing::warn!(%error, "sweeping groups failed; trying again");
+        }
+        if swept.cases {
+            match store.name_cases(SWEEP_MAX).await {
+                // A full round has more behind it.
+                Ok(named) if named >= SWEEP_MAX as usize => pace.wait = Duration::ZERO,
+                Ok(_) => {}
+                Err(error) => tracing::warn!(%error, "naming the errors of cases failed; trying again"),
+            }
         }
     }
 }

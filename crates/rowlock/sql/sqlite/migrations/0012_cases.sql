@@ -1,5 +1,5 @@
--- Cases that failed alike, whose they are, and what was found out about them. Workers name the error of a case within a
--- second: until then it is null.
+-- Cases that failed alike, whose they are, and what was found out about them. Workers name the error of a case within
+-- seconds: until then it is null.
 alter table rowlock_case_file add column error_no integer;
 alter table rowlock_case_file add column owner text;
 alter table rowlock_case_file add column note text;

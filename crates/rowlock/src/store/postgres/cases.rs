@@ -54,11 +54,22 @@ impl Cases for PgStore {
         })
     }
 
-    fn errors_since<'a>(&'a self, jobs: &'a [i64], after: Timestamp) -> Fut<'a, Vec<(i64, String)>> {
+    fn newest_case(&self) -> Fut<'_, Option<Timestamp>> {
+        const DOING: &str = "look for the newest case";
+        self.bounded(DOING, async move {
+            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
+            let query = sqlx::query_scalar(self.0.sql.case_newest.clone());
+            let newest: Option<jiff_sqlx::Timestamp> = query.fetch_one(lent.pg()).await.doing(DOING)?;
+            lent.end(DOING).await?;
+            Ok(newest.map(|at| at.to_jiff()))
+        })
+    }
+
+    fn outcomes_since<'a>(&'a self, jobs: &'a [i64], after: Timestamp) -> Fut<'a, Vec<(i64, Option<String>)>> {
         const DOING: &str = "look for the error again";
         self.bounded(DOING, async move {
             let mut lent = self.0.engine.acquire().await.doing(DOING)?;
-            let query = sqlx::query_as(self.0.sql.errors_since.clone());
+            let query = sqlx::query_as(self.0.sql.outcomes_since.clone());
             let found = query.bind(jobs).bind(after.to_sqlx()).fetch_all(lent.pg()).await;
             let found = found.doing(DOING)?;
             lent.end(DOING).await?;

@@ -72,6 +72,7 @@ pub fn claimed(row: &PgRow, worker: WorkerId) -> sqlx::Result<Option<Claimed>> {
         alone: row.try_get(7)?,
         priority: row.try_get(8)?,
         due_at: time(9)?,
+        claimed_at: time(22)?,
         expired: row.try_get(18)?,
         body,
     }))

@@ -57,6 +57,9 @@ pub async fn maintain(inner: &Inner, retention: &Retention) -> Result<Swept> {
         "sweep breaker log",
     )
     .await?;
+    if let Some(kept) = retention.audit {
+        audit(inner, &mut lent, ago(kept)).await?;
+    }
     body_locks(inner, &mut lent).await?;
     let mend = sqlx::query(inner.sql.group_mend.clone()).bind(PAGE);
     let mended = mend.execute(lent.pg()).await.doing("mend groups")?.rows_affected();
@@ -121,6 +124,22 @@ async fn aged(lent: &mut Lent, sweep: &SqlStr, before: Timestamp, doing: &'stati
             .doing(doing)?;
         lent.commit_so_far(doing).await?;
         if swept.rows_affected() < PRUNE_MAX.unsigned_abs() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn audit(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Result<()> {
+    for _ in 0..PRUNE_ROUNDS {
+        let removed: i64 = sqlx::query_scalar(inner.sql.sweep_audit.clone())
+            .bind(before.to_sqlx())
+            .bind(PAGE)
+            .fetch_one(lent.pg())
+            .await
+            .doing("sweep the audit")?;
+        lent.commit_so_far("sweep the audit").await?;
+        if removed < PAGE {
             break;
         }
     }

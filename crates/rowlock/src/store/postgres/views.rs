@@ -91,13 +91,11 @@ pub async fn attempts(inner: &Inner, id: i64) -> Result<Vec<AttemptView>> {
 
 pub async fn cases(inner: &Inner, id: Option<i64>, error: Option<i64>, max: i64) -> Result<Vec<CaseView>> {
     let mut lent = inner.engine.acquire().await.doing("list cases")?;
-    let found = sqlx::query(inner.sql.cases.clone())
-        .bind(id)
-        .bind(max)
-        .bind(error)
-        .fetch_all(lent.pg())
-        .await
-        .doing("list cases")?;
+    let query = match error {
+        Some(error) => sqlx::query(inner.sql.cases_alike.clone()).bind(error),
+        None => sqlx::query(inner.sql.cases.clone()).bind(id),
+    };
+    let found = query.bind(max).fetch_all(lent.pg()).await.doing("list cases")?;
     lent.end("list cases").await?;
     each(&found, rows::case, "list cases")
 }

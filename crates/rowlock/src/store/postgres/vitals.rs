@@ -124,7 +124,10 @@ fn timeouts(row: &PgRow, lease_ms: Option<i64>) -> sqlx::Result<Finding> {
             ),
             "alter role current_user set statement_timeout = 0   in SQL, or to more than the lease",
         ),
-        false => Finding::ok("timeouts", format!("none is shorter than a lease of {lease_ms} ms")),
+        false => Finding::ok(
+            "timeouts",
+            format!("none of this role's is shorter than a lease of {lease_ms} ms; workers may have another"),
+        ),
     })
 }
 
@@ -133,14 +136,16 @@ fn oldest(row: &PgRow) -> sqlx::Result<Finding> {
     if prepared > 0 {
         return Ok(Finding::warn(
             "oldest transaction",
-            format!("{prepared} prepared transactions are open, and keep dead rows from being removed"),
+            format!(
+                "{prepared} prepared transactions are open for longer than five minutes, and keep dead rows from being removed"
+            ),
             "select gid, prepared from pg_prepared_xacts   in SQL, then rollback prepared 'GID' or commit it",
         ));
     }
     let Some(seconds) = row.try_get::<Option<i64>, _>("oldest_s")? else {
         return Ok(Finding::ok(
             "oldest transaction",
-            "none is open, as far as this role can see",
+            "none that keeps rows, as far as this role can see",
         ));
     };
     let who: Option<String> = row.try_get("oldest_who")?;

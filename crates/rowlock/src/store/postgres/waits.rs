@@ -159,6 +159,7 @@ fn wait_over(row: &PgRow) -> sqlx::Result<WaitOver> {
     let outcome: String = row.try_get("outcome")?;
     Ok(WaitOver {
         id: row.try_get("id")?,
+        queue: row.try_get("queue")?,
         kind: row.try_get("kind")?,
         ended: rows::ended(&outcome)?,
         reason: row.try_get("reason")?,

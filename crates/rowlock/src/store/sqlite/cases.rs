@@ -55,11 +55,20 @@ impl Cases for SqliteStore {
         }))
     }
 
-    fn errors_since<'a>(&'a self, jobs: &'a [i64], after: Timestamp) -> Fut<'a, Vec<(i64, String)>> {
+    fn newest_case(&self) -> Fut<'_, Option<Timestamp>> {
+        Box::pin(self.read("look for the newest case", (), |db, _, ()| {
+            Box::pin(async move {
+                let newest: Option<i64> = sqlx::query_scalar(sql::CASE_NEWEST).fetch_one(db).await?;
+                newest.map(rows::time).transpose()
+            })
+        }))
+    }
+
+    fn outcomes_since<'a>(&'a self, jobs: &'a [i64], after: Timestamp) -> Fut<'a, Vec<(i64, Option<String>)>> {
         let input = (jobs.to_vec(), after.as_microsecond());
         Box::pin(self.read("look for the error again", input, |db, _, (jobs, after)| {
             Box::pin(async move {
-                let query = sqlx::query_as(sql::ERRORS_SINCE).bind(rows::array(jobs)?).bind(after);
+                let query = sqlx::query_as(sql::OUTCOMES_SINCE).bind(rows::array(jobs)?).bind(after);
                 query.fetch_all(db).await
             })
         }))

@@ -198,7 +198,7 @@ pub async fn claim(db: &mut SqliteConnection, now: i64, ask: &ClaimAsk) -> sqlx:
     let mut bodies: HashMap<i64, _> = found.iter().filter_map(|row| rows::body(row).ok()).collect();
     let claimed = taken.into_iter().map(|t| {
         let body = bodies.remove(&t.id);
-        t.claimed(ask.worker, body)
+        t.claimed(ask.worker, now, body)
     });
     Ok(ClaimReply::Jobs(claimed.collect::<sqlx::Result<_>>()?))
 }

@@ -160,7 +160,7 @@ impl Taken {
         })
     }
 
-    pub fn claimed(self, worker: WorkerId, body: Option<(Body, bool)>) -> sqlx::Result<Claimed> {
+    pub fn claimed(self, worker: WorkerId, now: i64, body: Option<(Body, bool)>) -> sqlx::Result<Claimed> {
         let (body, expired) = match body {
             Some((body, expired)) => (Some(body), expired),
             None => (None, false),
@@ -177,6 +177,7 @@ impl Taken {
             kind_no: self.kind_no,
             priority: self.priority,
             due_at: time(self.due_at)?,
+            claimed_at: time(now)?,
             alone: self.alone != 0,
             expired,
             body,

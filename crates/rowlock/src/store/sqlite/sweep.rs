@@ -84,6 +84,9 @@ pub async fn maintain(store: &SqliteStore, retention: &Retention) -> Result<Swep
         ago(retention.history),
     )
     .await?;
+    if let Some(kept) = retention.audit {
+        aged(store, "sweep the audit", sql::SWEEP_AUDIT, ago(kept)).await?;
+    }
     let turn = store.write("mend groups", (), |db, now, ()| Box::pin(mend_groups(db, now)));
     let mended = turn.await?;
     if mended > 0 {

@@ -100,6 +100,7 @@ fn kept(history: Duration) -> Retention {
         history,
         cases: None,
         keys: None,
+        audit: None,
     }
 }
 

@@ -67,8 +67,11 @@ pub async fn cases(
     error: Option<i64>,
     max: i64,
 ) -> sqlx::Result<Vec<CaseView>> {
-    let query = sqlx::query(sql::CASES).bind(id).bind(max.max(0)).bind(error);
-    let found = query.fetch_all(db).await?;
+    let query = match error {
+        Some(error) => sqlx::query(sql::CASES_ALIKE).bind(error),
+        None => sqlx::query(sql::CASES).bind(id),
+    };
+    let found = query.bind(max.max(0)).fetch_all(db).await?;
     each(&found, rows::case)
 }
 

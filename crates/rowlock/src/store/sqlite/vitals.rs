@@ -54,7 +54,19 @@ fn journal(row: &SqliteRow, file: &str) -> sqlx::Result<Finding> {
             .map(|name| format!("{}-wal", name.to_string_lossy()))
             .unwrap_or_default(),
     );
-    let bytes = std::fs::metadata(wal).map(|found| found.len()).unwrap_or(0);
+    let bytes = match std::fs::metadata(&wal) {
+        Ok(found) => found.len(),
+        // Nobody has the file open for writing.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
+        Err(error) => {
+            let said = format!("{} cannot be looked at: {error}", wal.display());
+            return Ok(Finding::warn(
+                "journal",
+                said,
+                "give whoever runs this the right to read it",
+            ));
+        }
+    };
     Ok(match bytes >= WAL_MAX {
         true => Finding::warn(
             "journal",

@@ -223,6 +223,7 @@ fn wait_over(row: &SqliteRow) -> sqlx::Result<WaitOver> {
     };
     Ok(WaitOver {
         id: row.try_get("id")?,
+        queue: row.try_get("queue")?,
         kind: row.try_get("kind")?,
         ended,
         reason: format!("{what}{}", row.try_get::<&str, _>("name")?),

@@ -1,0 +1,3 @@
+-- When the newest open case was retired.
+-- Index: none; reads all open cases once.
+select max(retired_at) from rowlock.case_file

@@ -1,0 +1,6 @@
+-- How attempts of these jobs ended after that time, the last three of each.
+-- Index: outcome_id.
+select o.id, o.error from unnest($1::bigint[]) as u (id)
+cross join lateral (
+  select x.id, x.error from rowlock.outcome x where x.id = u.id and x.ended_at > $2 order by x.epoch desc limit 3
+) o

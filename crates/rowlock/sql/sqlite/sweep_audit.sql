@@ -1,0 +1,7 @@
+-- Removes what people did before the given time to jobs that are gone, a bounded number at a time.
+-- Index: rowlock_audit by no, from its oldest entry on; rowlock_job by id.
+delete from rowlock_audit where no in (
+  select a.no from rowlock_audit a
+  where a.at < ?1 and not exists (select 1 from rowlock_job j where j.id = a.id)
+  order by a.no limit +?2
+)
