@@ -21,6 +21,8 @@ use crate::{
 const STEP: Duration = Duration::from_millis(250);
 /// The longest that a ramp goes without looking whether the error is back.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a ramp waits at its end for the last ones to be tried.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Reopened jobs that may be without an outcome: beyond this a ramp waits for the workers.
 const WATCHED_MAX: usize = 1000;
 /// Cases reopened between two looks at the clock.
@@ -225,8 +227,8 @@ impl Ramp<'_> {
                     *last = Instant::now();
                     self.reopen(ids).await?;
                     tell(self.reopened);
-                } else if last.elapsed() >= LOOK_EVERY && looked_at > *last {
-                    // The last ones have had their chance to fail, and somebody looked.
+                } else if looked_at > *last && (self.watched.is_empty() || last.elapsed() >= PATIENCE) {
+                    // Each has been tried, or nobody is there to try it.
                     return Ok(None);
                 }
             }
