@@ -382,3 +382,37 @@ async fn a_worker_that_asks_for_one_has_a_page_for_prometheus() -> Result<()> {
     );
     Ok(())
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn what_has_no_twin_keeps_its_name_under_the_conventions() -> Result<()> {
+    let folder = tempfile::tempdir()?;
+    let rowlock = sqlite::Rowlock::open(&format!("sqlite:{}", folder.path().join("jobs.db").display()))?;
+    rowlock.migrate().await?;
+    ensure!(rowlock.enqueue_now(Moody { fails: 1 }).await?.is_new(), "it has no key");
+    let page = Prometheus::new()?;
+    let retire = async |_: sqlite::Ctx<()>, _: Moody, _: sqlite::Tx| Err(Fail::retire("no"));
+    let worker = sqlite::Worker::new(&rowlock)
+        .queue("default", 1)
+        .telemetry(page.telemetry().names(Names::Semconv))
+        .atomic(retire);
+    let read = page.clone();
+    let counted = async move {
+        until("the retirement to be counted", PATIENCE, async || {
+            read.text().ok()?.contains("queue_retired_total{").then_some(())
+        })
+        .await
+    };
+    worker.run_until(counted).await?;
+    let text = page.text()?;
+    for there in [
+        "queue_failed_total{",
+        "messaging_client_consumed_messages_total{",
+        "messaging_process_duration_count{",
+    ] {
+        ensure!(text.contains(there), "{there} is not in:\n{text}");
+    }
+    for gone in ["queue_claimed_total", "queue_job_duration_ms"] {
+        ensure!(!text.contains(gone), "{gone} has a twin:\n{text}");
+    }
+    Ok(())
+}

@@ -1,6 +1,6 @@
 //! When a compensation comes: with the retirement, at most once, and not before somebody has decided about a parked doubt.
 
-use rowlock::{Ended, Fail, Resolution, State};
+use rowlock::{Ended, Error, Fail, Resolution, State};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -169,8 +169,31 @@ async fn a_job_that_is_retired_again_is_compensated_once(bed: &Bed) {
     }
 }
 
+/// Where nobody shows attempts, it goes on as it came.
+async fn a_trace_goes_on_to_the_next_link_and_to_the_compensation(bed: &Bed) {
+    let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 shop=1";
+    let put = |text: &str| bed.rowlock.enqueue_now(Note::new(text)).trace(trace);
+    let (done, retired) = (
+        put("done").await.unwrap().id(),
+        put("no").if_retired(Other { n: 7 }).await.unwrap().id(),
+    );
+    let handler = async |_: Ctx, job: Note, tx: Tx| match job.text.as_str() {
+        "done" => tx.done().then(Other { n: 1 }).ok(),
+        _ => fail(Fail::retire("no")),
+    };
+    bed.work(bed.worker().atomic(handler), &[done, retired]).await;
+    let others = format!("select count(*) from rowlock.job where kind = 'other' and trace = '{trace}'");
+    assert_eq!(bed.count(&others).await, 2);
+    let refused = bed.rowlock.enqueue_now(Note::new("x")).trace("no trace").await;
+    assert!(
+        matches!(&refused, Err(Error::Invalid { field, .. }) if field == "trace"),
+        "{refused:?}"
+    );
+}
+
 mod tests {
     crate::cases::cases!(
+        a_trace_goes_on_to_the_next_link_and_to_the_compensation,
         a_parked_doubt_is_not_compensated_before_somebody_decides,
         a_worker_lost_in_a_parked_call_leaves_a_case_without_compensation,
         a_doubt_resolved_while_its_attempt_ends_is_not_compensated,

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Subcommand;
 use rowlock::Admin;
 
-use super::Place;
+use super::{Place, reopen};
 use crate::output::{self, Advice, CYAN, PLAIN, RED};
 
 /// The error was back.
@@ -86,7 +86,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
             match (payload, &ids[..]) {
                 (Some(payload), [id]) => {
                     operate.reopen_with(*id, &payload, actor).await?;
-                    output::print(&format!("reopened {id}\n"))?;
+                    reopen::told(&admin, *id).await?;
                 }
                 (Some(_), _) => {
                     return Err(Advice::error(
@@ -97,8 +97,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
                 (None, ids) => {
                     // One by one: what was done before a refusal is told.
                     for id in ids {
-                        operate.reopen(*id, actor).await?;
-                        output::print(&format!("reopened {id}\n"))?;
+                        reopen::one(&admin, *id, actor).await?;
                     }
                 }
             }

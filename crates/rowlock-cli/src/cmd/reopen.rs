@@ -1,7 +1,7 @@
 //! `rowlock reopen`: puts a case back to ready, or to waiting while what it waits for has not come.
 
 use anyhow::Result;
-use rowlock::State;
+use rowlock::{Admin, State};
 
 use super::Place;
 use crate::output;
@@ -16,12 +16,21 @@ pub(crate) struct Args {
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
-    let admin = place.checked().await?;
-    admin.operate().reopen(args.id, &args.actor).await?;
-    let job = admin.observe().job(args.id).await?;
+    one(&place.checked().await?, args.id, &args.actor).await
+}
+
+/// Reopens a case, and says where it stands then.
+pub(super) async fn one(admin: &Admin, id: i64, actor: &str) -> Result<()> {
+    admin.operate().reopen(id, actor).await?;
+    told(admin, id).await
+}
+
+/// Says that a case was reopened, and what it waits for if it does.
+pub(super) async fn told(admin: &Admin, id: i64) -> Result<()> {
+    let job = admin.observe().job(id).await?;
     let waits = job
         .filter(|job| job.state == State::Waiting)
         .and_then(|job| job.waits_for);
     let waits = waits.map(|name| format!("; it waits for {name} (rowlock complete {name})"));
-    output::print(&format!("reopened {}{}\n", args.id, waits.unwrap_or_default()))
+    output::print(&format!("reopened {id}{}\n", waits.unwrap_or_default()))
 }
