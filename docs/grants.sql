@@ -66,11 +66,14 @@ grant execute on function rowlock.make_partitions(int, bigint), rowlock.drop_his
 grant execute on function rowlock.drop_audit to rowlock_worker;
 -- Settles inside a handler's transaction, with the handler's own rights.
 grant execute on function rowlock.settle_done to rowlock_worker;
+-- Enqueues what compensates a job that it retires.
+grant execute on function rowlock.compensate to rowlock_worker;
 -- Passes the turn of a group on.
 grant execute on function rowlock.pass_turns to rowlock_worker, rowlock_operator;
 
 -- Looks at everything, reopens cases, resolves effects in doubt and completes names.
-grant select on rowlock.jobs, rowlock.job, rowlock.ready, rowlock.lease, rowlock.outcome, rowlock.case_file, rowlock.worker,
+grant select on rowlock.jobs, rowlock.backlog, rowlock.held, rowlock.stuck, rowlock.doubts, rowlock.case_errors, rowlock.dead_rows,
+  rowlock.oldest_transaction, rowlock.job, rowlock.ready, rowlock.lease, rowlock.outcome, rowlock.case_file, rowlock.worker,
   rowlock.audit, rowlock.effects, rowlock.effect, rowlock.ledger, rowlock.waiting, rowlock.completion,
   rowlock.job_key to rowlock_operator;
 grant update (state, doubt, reply, ended_at, resolved_by) on rowlock.effect to rowlock_operator;
@@ -81,8 +84,10 @@ grant select, insert, update (head, paused) on rowlock.job_group to rowlock_oper
 grant delete, update (alone) on rowlock.ready to rowlock_operator;
 -- Notes on cases.
 grant update (error_no, owner, note) on rowlock.case_file to rowlock_operator;
--- Delays and cancels jobs, closes cases and gives the job of one another payload, by functions that run with the owner's rights and note who did it.
-grant execute on function rowlock.delay, rowlock.cancel, rowlock.close_case, rowlock.edit_case to rowlock_operator;
+-- Delays, cancels, retires and re-runs jobs, closes cases and gives the job of one another payload, by functions that run with the
+-- owner's rights and note who did it.
+grant execute on function rowlock.delay, rowlock.cancel, rowlock.retire, rowlock.rerun, rowlock.close_case, rowlock.edit_case
+  to rowlock_operator;
 -- Opens and closes breakers by hand.
 grant select on rowlock.breaker, rowlock.breaker_log, rowlock.probe to rowlock_operator;
 grant update (state, forced, failures, trips, open_until, version, changed_at, changed_by, reason) on rowlock.breaker

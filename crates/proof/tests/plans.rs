@@ -324,7 +324,7 @@ async fn the_journals_statements_cost_the_same_however_long_it_is() {
 #[tokio::test]
 async fn a_compensation_is_looked_up_however_many_jobs_there_are() {
     on_each_server("a_compensation_is_looked_up_however_many_jobs_there_are", async |mut bed| {
-        backlog(&mut bed.eye, 2_000).await;
+        backlog(&mut bed.eye, 20_000).await;
         // Every job a link of a chain, with an effect and an outcome; one of them was just retired.
         let fill = r#"update rowlock.job set chain = id - 1, position = 1, if_retired = json_build_object('uid', uid,
                 'kind', 'undo', 'version', 1, 'queue', 'default', 'queue_no', 1, 'kind_no', 1, 'priority', 2,
@@ -339,11 +339,10 @@ async fn a_compensation_is_looked_up_however_many_jobs_there_are() {
               select id, 2, 1, 3, 1, 1, 2, 'why', clock_timestamp(), '[]' from rowlock.job;
             analyze"#;
         script(&mut bed.eye, fill).await.unwrap();
-        let plan = explain(&mut bed.eye, sql!("compensate"), "'{7}', null", true).await;
-        assert_no_walk(&plan);
-        let effects = plan.scans("effect");
-        let by_job = effects.iter().all(|n| n.index() == "effect_id_name_key");
-        assert!(by_job && !effects.is_empty(), "{}", plan.shown());
+        // A function's plan is not shown, but what it reads is: any table from end to end is more. The first one counts the
+        // reading of the catalogue too.
+        explain(&mut bed.eye, sql!("compensate"), "'{7}', null", true).await;
+        let plan = explain(&mut bed.eye, sql!("compensate"), "'{8}', null", true).await;
         assert!(plan.buffers() < 150, "{} buffers: {}", plan.buffers(), plan.shown());
     })
     .await;

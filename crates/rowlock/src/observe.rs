@@ -184,6 +184,8 @@ pub struct LaneStatus {
     pub leased: i64,
     /// Retired, open for a decision.
     pub cases: i64,
+    /// There are more than were counted: a count stops at 100,000 for each priority of a queue and kind.
+    pub more: bool,
     /// How long the oldest due job has been waiting, in milliseconds.
     pub oldest_due_ms: Option<i64>,
 }

@@ -14,6 +14,7 @@ use crate::{
     handle::clean,
     job::{Limits, check_name, check_payload, queue_no, storable},
     pause::Target,
+    state::State,
     store::{Store, verbs::Verdict},
 };
 
@@ -76,6 +77,46 @@ impl Operate {
         let reason = reason.map(|reason| clean(reason.to_owned()));
         let verdict = self.store.cancel(id, reason.as_deref(), actor).await?;
         self.told(id, verdict, "cancelled").await
+    }
+
+    /// Makes a case of a job that is not finished, as if its last attempt had failed: its compensation is enqueued in the same
+    /// commit, and its group goes on or stops as its policy says. One that runs is stopped as by [`Operate::cancel`].
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is a case or finished. Cancel-safe: it
+    /// either happened or did not.
+    pub async fn retire(&self, id: i64, reason: Option<&str>, actor: &str) -> Result<()> {
+        let reason = reason.map(|reason| clean(reason.to_owned()));
+        let verdict = self.store.retire(id, reason.as_deref(), actor).await?;
+        self.told(id, verdict, "retired").await
+    }
+
+    /// Runs a finished job once more, with all its attempts, under its own uid and a new epoch. Its handler's transaction
+    /// commits once more; what is kept under a key is not done again: an effect gives the reply it has, `once` its answer, and
+    /// next links that it has are not made again. Where it is in a group it waits for its turn.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when there is no such job; [`Error::Conflict`] when it is not finished, its expiry is past, or its
+    /// history is gone. Cancel-safe: it either happened or did not.
+    pub async fn rerun(&self, id: i64, reason: Option<&str>, actor: &str) -> Result<()> {
+        let reason = reason.map(|reason| clean(reason.to_owned()));
+        let verdict = self.store.rerun(id, reason.as_deref(), actor).await?;
+        let job = self.store.job(id).await?;
+        let Some(job) = job.filter(|_| verdict != Verdict::NoJob) else {
+            return Err(Error::NotFound(format!("no job {id}")));
+        };
+        if verdict == Verdict::Done {
+            self.store.wake(&[queue_no(&job.queue)]);
+            return Ok(());
+        }
+        let past = job.expires_at.filter(|at| *at <= Timestamp::now());
+        Err(Error::Conflict(match (job.state, past) {
+            (State::Finished, Some(at)) => format!("job {id} expired at {at}, and cannot be re-run; enqueue it anew"),
+            (State::Finished, None) => {
+                format!("the history of job {id} is gone, and it cannot be re-run; enqueue it anew")
+            }
+            (state, _) => format!("job {id} is {}, and cannot be re-run", state.as_str()),
+        }))
     }
 
     async fn told(&self, id: i64, verdict: Verdict, what: &str) -> Result<()> {

@@ -203,6 +203,14 @@ pub struct Settlement {
     pub turn: Option<i64>,
 }
 
+/// The jobs among these that have next links, and may have been done before: nobody is done in the first epoch twice.
+pub fn again<'a>(settlements: impl Iterator<Item = &'a Settlement>) -> Vec<i64> {
+    settlements
+        .filter(|s| !s.next.is_empty() && s.token.epoch > 1)
+        .map(|s| s.token.id)
+        .collect()
+}
+
 /// The answer to a settle inside a handler's transaction.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use]

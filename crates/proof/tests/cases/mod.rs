@@ -33,6 +33,7 @@ mod operate;
 mod pause;
 mod recover;
 pub(crate) mod relay;
+mod rerun;
 mod retention;
 mod retention_waits;
 mod rollout;
@@ -45,6 +46,7 @@ mod verbs;
 mod verify;
 mod verify_load;
 mod verify_log;
+mod views;
 mod wait;
 mod worker;
 

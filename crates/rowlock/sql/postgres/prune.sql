@@ -11,8 +11,10 @@ with old as materialized (
     and not exists (select from rowlock.effect e where e.id = j.id and e.state in ('open', 'uncertain'))
   limit $2
 ), gone as (
-  delete from rowlock.job where id in (select id from old)
-  returning id
+  delete from rowlock.job j using old o
+  -- Somebody may have it run once more since the look.
+  where j.id = o.id and (j.reran_at is null or j.reran_at < $1)
+  returning j.id
 ), effects as (
   delete from rowlock.effect e using gone g where e.id = g.id
 )

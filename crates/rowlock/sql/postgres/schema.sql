@@ -11,7 +11,7 @@ create table rowlock.migration (
 
 create sequence rowlock.job_id;
 
--- The body: written once at enqueue, never updated, so it never leaves a dead row.
+-- The body: written once at enqueue, and then by people only, so it hardly ever leaves a dead row.
 create table rowlock.job (
   id bigint not null,
   uid uuid not null,
@@ -27,6 +27,8 @@ create table rowlock.job (
   expires_at timestamptz,
   if_retired json,
   trace text,
+  reran_at timestamptz,
+  was_done boolean,
   created_at timestamptz not null,
   waits_for text,
   in_group text,
@@ -393,6 +395,166 @@ left join lateral (
   from rowlock.outcome x where x.id = j.id order by x.epoch desc limit 1
 ) o on true;
 
+-- How much waits per queue and kind, and since when its oldest is due. A count stops at 100,000 for each queue, kind and priority,
+-- and `more` says so: it answers at once however long a backlog is.
+create view rowlock.backlog as
+with recursive clock as materialized (
+  select clock_timestamp() as now
+), lane as (
+  (select r.queue_no, r.kind_no, r.alone, r.priority from rowlock.ready r order by 1, 2, 3, 4 limit 1)
+  union all
+  select n.queue_no, n.kind_no, n.alone, n.priority
+  from lane l
+  cross join lateral (
+    select r.queue_no, r.kind_no, r.alone, r.priority
+    from rowlock.ready r
+    where (r.queue_no, r.kind_no, r.alone, r.priority) > (l.queue_no, l.kind_no, l.alone, l.priority)
+    order by r.queue_no, r.kind_no, r.alone, r.priority limit 1
+  ) n
+), place as (
+  select
+    l.queue_no, l.kind_no, f.id as sample, d.jobs as due, s.jobs as scheduled, 0::bigint as waiting, 0::bigint as leased,
+    0::bigint as cases, case when f.due_at <= c.now then f.due_at end as oldest, d.jobs >= 100000 or s.jobs >= 100000 as more
+  from lane l
+  cross join clock c
+  cross join lateral (
+    select r.id, r.due_at
+    from rowlock.ready r
+    where r.queue_no = l.queue_no and r.kind_no = l.kind_no and r.alone = l.alone and r.priority = l.priority
+    order by r.due_at, r.id limit 1
+  ) f
+  cross join lateral (
+    select count(*) as jobs
+    from (
+      select from rowlock.ready r
+      where r.queue_no = l.queue_no and r.kind_no = l.kind_no and r.alone = l.alone and r.priority = l.priority
+        and r.due_at <= c.now
+      limit 100000
+    ) x
+  ) d
+  cross join lateral (
+    select count(*) as jobs
+    from (
+      select from rowlock.ready r
+      where r.queue_no = l.queue_no and r.kind_no = l.kind_no and r.alone = l.alone and r.priority = l.priority
+        and r.due_at > c.now
+      limit 100000
+    ) x
+  ) s
+  union all
+  select w.queue_no, w.kind_no, min(w.id), 0, 0, count(*), 0, 0, null, sum(count(*)) over () >= 100000
+  from (select x.queue_no, x.kind_no, x.id from rowlock.waiting x limit 100000) w group by w.queue_no, w.kind_no
+  union all
+  select l.queue_no, l.kind_no, min(l.id), 0, 0, 0, count(*), 0, null, sum(count(*)) over () >= 100000
+  from (select x.queue_no, x.kind_no, x.id from rowlock.lease x limit 100000) l group by l.queue_no, l.kind_no
+  union all
+  select f.queue_no, f.kind_no, min(f.id), 0, 0, 0, 0, count(*), null, sum(count(*)) over () >= 100000
+  from (select x.queue_no, x.kind_no, x.id from rowlock.case_file x limit 100000) f group by f.queue_no, f.kind_no
+)
+select
+  coalesce(j.queue, '?') as queue,
+  coalesce(j.kind, '?') as kind,
+  sum(p.due)::bigint as due,
+  sum(p.scheduled)::bigint as scheduled,
+  sum(p.waiting)::bigint as waiting,
+  sum(p.leased)::bigint as leased,
+  sum(p.cases)::bigint as cases,
+  bool_or(p.more) as more,
+  min(p.oldest) as oldest_due_at
+from place p left join rowlock.job j on j.id = p.sample
+group by 1, 2;
+
+-- Who has which job, for how long, and whether the lease is over: a worker that is silent for longer than its lease has lost it.
+create view rowlock.held as
+select
+  l.id,
+  j.kind,
+  j.queue,
+  l.attempt,
+  l.attempts_max,
+  l.epoch,
+  l.worker,
+  w.name as worker_name,
+  l.claimed_at,
+  clock_timestamp() - l.claimed_at as held_for,
+  w.beat as last_beat,
+  coalesce(w.dead or w.beat < clock_timestamp() - w.lease_ms * interval '1 millisecond', true) as expired
+from rowlock.lease l
+left join rowlock.worker w on w.id = l.worker
+left join rowlock.job j on j.id = l.id;
+
+-- Every job that is not simply waiting to be claimed for the first time: why, who has it, since when, how often it was tried, how
+-- that ended, and when it may be tried again.
+create view rowlock.stuck as
+select
+  s.id, j.kind, j.queue, s.state, s.why, s.holder, s.since, s.attempt, s.attempts_max, o.error as last_error, s.eligible_at
+from (
+  select
+    h.id, 'leased' as state, case when h.expired then 'its worker is silent' else 'it runs' end as why,
+    coalesce(h.worker_name, h.worker::text) as holder, h.claimed_at as since, h.attempt, h.attempts_max,
+    null::timestamptz as eligible_at
+  from rowlock.held h
+  union all
+  select r.id, 'ready', 'it was tried', null, null, r.attempt, r.attempts_max, r.due_at
+  from rowlock.ready r where r.attempt > 0
+  union all
+  select
+    w.id, 'waiting',
+    case
+      when w.name is not null then 'it waits for ' || w.name
+      when g.paused then 'its group is paused'
+      else 'it waits behind job ' || coalesce(g.head::text, '?') || coalesce(', a case: ' || f.reason, '')
+    end,
+    null, w.since, w.attempt, w.attempts_max, w.limit_at
+  from rowlock.waiting w
+  left join rowlock.job_group g on g.no = w.group_no
+  left join rowlock.case_file f on f.id = g.head
+  union all
+  select c.id, 'case', c.reason, c.owner, c.retired_at, c.attempt, c.attempts_max, null
+  from rowlock.case_file c
+) s
+left join rowlock.job j on j.id = s.id
+left join lateral (
+  select x.error from rowlock.outcome x where x.id = s.id order by x.epoch desc limit 1
+) o on true;
+
+-- Outside calls of which nobody knows whether they happened.
+create view rowlock.doubts as
+select
+  e.no, e.id, j.kind, j.queue, e.name, e.key, e.policy, e.tries, e.begun_at, clock_timestamp() - e.begun_at as in_doubt_for,
+  e.error
+from rowlock.effect e
+left join rowlock.job j on j.id = e.id
+where e.state in ('open', 'uncertain') and (e.state = 'uncertain' or not exists (
+  select from rowlock.lease l where l.id = e.id and l.epoch = e.epoch and l.worker = e.worker
+));
+
+-- Open cases by what they have in common.
+create view rowlock.case_errors as
+select
+  e.no, e.error, count(*) as cases, e.first_seen, e.last_seen, e.seen, min(c.id) as oldest_case, max(c.id) as newest_case
+from rowlock.case_file c
+join rowlock.case_error e on e.no = c.error_no
+group by e.no, e.error, e.first_seen, e.last_seen, e.seen;
+
+-- Rows that nobody sees any more and that are still in the way of those that do, by table.
+create view rowlock.dead_rows as
+select
+  s.relname as table_name, s.n_live_tup as live, s.n_dead_tup as dead, greatest(s.last_vacuum, s.last_autovacuum) as last_vacuum,
+  pg_total_relation_size(s.relid) as bytes
+from pg_stat_all_tables s
+join pg_class c on c.oid = s.relid
+where c.relnamespace = (select x.relnamespace from pg_class x where x.oid = 'rowlock.job'::regclass);
+
+-- The transaction that has been open for longest, which keeps dead rows from being removed.
+create view rowlock.oldest_transaction as
+select
+  a.pid, a.datname as database, a.usename as role, a.application_name as application, a.state, a.xact_start as since,
+  clock_timestamp() - a.xact_start as open_for, a.query as last_statement
+from pg_stat_activity a
+where a.xact_start is not null and a.backend_xmin is not null and a.pid <> pg_backend_pid()
+order by a.xact_start limit 1;
+
 -- Makes the partitions that the coming days and ids need. Runs with the owner's rights, so that a worker's role needs none.
 -- A partition is made apart and then attached, which shuts out nobody but readers of the default one; and whoever wants a
 -- table queues behind a lock that waits, so it waits for a moment only and leaves the rest to the next round.
@@ -506,7 +668,10 @@ begin
   end if;
   insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error, result)
   values (token_id, token_epoch, token_worker, tried, 'done', began, ended, null, answer::json);
-  if next_uid is not null then
+  -- One that was done before and had to run once more has its link.
+  if next_uid is not null
+    and not (token_epoch > 1 and exists (select from rowlock.job j where j.id = token_id and j.was_done))
+  then
     next_id := nextval('rowlock.job_id');
     insert into rowlock.job (
       id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired,
@@ -583,7 +748,7 @@ begin
   if not found then
     raise exception 'no job %', job using errcode = 'RL010';
   end if;
-  if (place in ('leased', 'case') and verb <> 'cancelled') or place = 'case'
+  if (place = 'leased' and verb = 'delayed') or place = 'case'
     or (place = 'finished' and exists (
       select from rowlock.outcome o where o.id = job and o.outcome in ('done', 'cancelled')))
   then
@@ -687,6 +852,194 @@ begin
 end
 $body$;
 
+-- Enqueues the compensations of jobs that were just retired, in the commit that retired them, as the next link of their chain;
+-- once per job, and not while a parked effect of it is in doubt.
+create function rowlock.compensate(retired bigint[], at timestamptz) returns table (id bigint, queue text)
+language plpgsql security invoker
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $body$
+#variable_conflict use_column
+begin
+  return query
+  with input as materialized (
+    select
+      nextval('rowlock.job_id') as id, j.if_retired as c, coalesce(j.chain, j.id) as chain, j.position + 1 as position, j.trace,
+      coalesce(compensate.at, clock_timestamp()) as now
+    from rowlock.job j
+    join rowlock.case_file f on f.id = j.id
+    where j.id = any (retired) and j.if_retired is not null
+      -- A person is still to say what happened, or has said it while the attempt ran, which may not have heard of it: the
+      -- job may go on.
+      and not exists (
+        select from rowlock.effect e
+        where e.id = j.id and e.policy = 'park' and (e.state in ('open', 'uncertain') or (
+          e.resolved_by is not null
+          and e.ended_at >= (select o.started_at from rowlock.outcome o where o.id = f.id and o.epoch = f.epoch)
+        ))
+      )
+      -- Retired before, and reopened.
+      and not exists (
+        select from rowlock.job x
+        where x.chain = coalesce(j.chain, j.id) and x.position = j.position + 1 and x.uid = (j.if_retired ->> 'uid')::uuid
+      )
+  ), body as (
+    insert into rowlock.job (id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, trace, created_at)
+    select
+      id, (c ->> 'uid')::uuid, c ->> 'kind', (c ->> 'version')::int, c ->> 'queue', (c ->> 'priority')::smallint,
+      (c ->> 'attempts_max')::int, c -> 'payload', (c -> 'tags')::jsonb, chain, position, trace, now
+    from input
+  ), place as (
+    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+    select
+      (c ->> 'queue_no')::bigint, (c ->> 'kind_no')::bigint, false, (c ->> 'priority')::smallint, now, id, 0, 0,
+      (c ->> 'attempts_max')::int
+    from input
+  )
+  select id, c ->> 'queue' from input;
+end
+$body$;
+
+-- Retires a job that is not finished, by hand: it becomes a case with its whole history, its compensation is enqueued, and its
+-- group goes on or stops as it would. Of one that runs the lease is ended, as by a cancel. It says where the job stood.
+create function rowlock.retire(job bigint, reason text, actor text) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  why text := 'retired by ' || actor || coalesce(': ' || reason, '');
+  turn bigint;
+  place text;
+begin
+  if actor is null then
+    raise exception 'say who does it' using errcode = 'RL011';
+  end if;
+  for round in 1..20 loop
+    with idle as (
+      delete from rowlock.ready r where r.id = job returning r.epoch, r.attempt, r.attempts_max, r.queue_no, r.kind_no, r.priority
+    ), waited as (
+      delete from rowlock.waiting w where w.id = job
+      returning w.epoch, w.attempt, w.attempts_max, w.queue_no, w.kind_no, w.priority, w.since
+    ), ran as (
+      delete from rowlock.lease l where l.id = job
+      returning l.epoch, l.attempt, l.attempts_max, l.queue_no, l.kind_no, l.priority, l.claimed_at
+    ), gone as (
+      select
+        'ready' as was, i.epoch + 1 as epoch, i.attempt, i.attempts_max, i.queue_no, i.kind_no, i.priority,
+        clock_timestamp() as began, clock_timestamp() as now
+      from idle i
+      union all
+      select 'waiting', w.epoch + 1, w.attempt, w.attempts_max, w.queue_no, w.kind_no, w.priority, w.since, clock_timestamp()
+      from waited w
+      union all
+      -- It names no worker: the attempt did not end like this by its own doing, and must not take it for its commit.
+      select 'leased', l.epoch, l.attempt, l.attempts_max, l.queue_no, l.kind_no, l.priority, l.claimed_at, clock_timestamp()
+      from ran l
+    ), filed as (
+      insert into rowlock.case_file (id, epoch, attempt, attempts_max, queue_no, kind_no, priority, reason, retired_at, history)
+      select
+        job, g.epoch, g.attempt, g.attempts_max, g.queue_no, g.kind_no, g.priority, why, g.now,
+        coalesce((
+          select jsonb_agg(jsonb_build_object(
+            'epoch', o.epoch, 'attempt', o.attempt, 'outcome', o.outcome, 'worker', o.worker,
+            'started_at', o.started_at, 'ended_at', o.ended_at, 'error', o.error) order by o.epoch)
+          from rowlock.outcome o where o.id = job
+        ), '[]') || jsonb_build_object(
+          'epoch', g.epoch, 'attempt', g.attempt, 'outcome', 'retired', 'worker', 0,
+          'started_at', g.began, 'ended_at', g.now, 'error', why)
+      from gone g
+    ), logged as (
+      insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
+      select job, g.epoch, 0, g.attempt, 'retired', g.began, g.now, why from gone g
+    )
+    select g.was into place from gone g;
+    if place is not null then
+      perform rowlock.compensate(array[job], null);
+      select j.group_no into turn from rowlock.job j where j.id = job and not coalesce(j.group_stops, false);
+      if turn is not null then
+        perform rowlock.pass_turns(array[turn], array[job], null);
+      end if;
+      insert into rowlock.audit (actor, verb, id, detail, before, after) values (actor, 'retire', job, reason, place, 'case');
+      return place;
+    end if;
+    perform rowlock.refuse(job, 'retired');
+  end loop;
+  raise exception 'job % does not stand still; try again', job using errcode = 'RL011';
+end
+$body$;
+
+-- The number that a name has in the narrow tables: the first eight bytes of its SHA-256. A kind's has its version behind an @.
+create function rowlock.number_of(name text) returns bigint
+language sql immutable strict parallel safe
+as $body$
+  select ('x' || encode(substring(sha256(convert_to(name, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint
+$body$;
+
+-- Runs a finished job once more, with all its attempts, under its own uid and a new epoch: what it did once by an effect's or
+-- the ledger's key is not done again, and links that it has are not made again. It waits for its turn behind its group, and for
+-- its name where that is not completed. It says how the job ended before.
+create function rowlock.rerun(job bigint, reason text, actor text) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  now constant timestamptz := clock_timestamp();
+  body record;
+  last record;
+  place text;
+begin
+  if actor is null then
+    raise exception 'say who does it' using errcode = 'RL011';
+  end if;
+  -- Two at once are one after the other, and whoever removes old bodies waits for this or was first.
+  update rowlock.job j set reran_at = now where j.id = job
+  returning
+    j.kind || '@' || j.version as kind, j.queue, j.priority, j.attempts_max, j.waits_for, j.expires_at, j.group_no into body;
+  if not found then
+    raise exception 'no job %', job using errcode = 'RL010';
+  end if;
+  select j.state into place from rowlock.jobs j where j.id = job;
+  if place <> 'finished' then
+    raise exception 'job % is %, and cannot be re-run', job, place using errcode = 'RL011';
+  end if;
+  select o.epoch, o.outcome into last from rowlock.outcome o where o.id = job order by o.epoch desc limit 1;
+  if not found or last.outcome not in ('done', 'cancelled') then
+    raise exception 'the history of job % is gone, and it cannot be re-run', job using errcode = 'RL011';
+  end if;
+  if body.expires_at <= now then
+    raise exception 'job % expired at %, and cannot be re-run', job, body.expires_at using errcode = 'RL011';
+  end if;
+  if exists (select from rowlock.outcome o where o.id = job and o.outcome = 'done') then
+    update rowlock.job j set was_done = true where j.id = job;
+  end if;
+  if body.group_no is not null then
+    -- The group's row is held from here on, so that nobody takes it for empty; then it is this job's turn, or it waits.
+    insert into rowlock.job_group as g (no) values (body.group_no) on conflict (no) do update set head = g.head;
+    insert into rowlock.waiting (
+      id, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
+    ) values (
+      job, rowlock.number_of(body.queue), rowlock.number_of(body.kind), body.priority, now, last.epoch, 0, body.attempts_max,
+      'cancelled', now, body.group_no
+    );
+    perform rowlock.pass_turns(array[body.group_no], array[null::bigint], null);
+  elsif body.waits_for is not null and not exists (select from rowlock.completion c where c.name = body.waits_for) then
+    insert into rowlock.waiting (
+      id, name, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_at, limit_ends, since
+    ) values (
+      job, body.waits_for, rowlock.number_of(body.queue), rowlock.number_of(body.kind), body.priority, now, last.epoch, 0,
+      body.attempts_max, body.expires_at, 'cancelled', now
+    );
+  else
+    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+    values (
+      rowlock.number_of(body.queue), rowlock.number_of(body.kind), false, body.priority, now, job, last.epoch, 0, body.attempts_max
+    );
+  end if;
+  insert into rowlock.audit (actor, verb, id, detail, before, after)
+  select actor, 'rerun', job, reason, last.outcome, j.state from rowlock.jobs j where j.id = job;
+  return last.outcome;
+end
+$body$;
+
 -- Removes what people did before the given time, and no later than 30 days ago, to jobs that are gone; so many at a time. With
 -- the owner's rights: a worker can remove what is that old, and nothing else.
 create function rowlock.drop_audit(until timestamptz, most bigint) returns bigint
@@ -776,3 +1129,7 @@ revoke all on function rowlock.cancel(bigint, text, text) from public;
 revoke all on function rowlock.close_case(bigint, text, text) from public;
 revoke all on function rowlock.edit_case(bigint, json, text) from public;
 revoke all on function rowlock.drop_audit(timestamptz, bigint) from public;
+revoke all on function rowlock.compensate(bigint[], timestamptz) from public;
+revoke all on function rowlock.retire(bigint, text, text) from public;
+revoke all on function rowlock.number_of(text) from public;
+revoke all on function rowlock.rerun(bigint, text, text) from public;

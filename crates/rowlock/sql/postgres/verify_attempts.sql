@@ -22,7 +22,7 @@ with looked as materialized (
   select
     p.*, case
       when was in ('deferred', 'released') then attempt_before
-      when was = 'retired' then 1
+      when was in ('retired', 'done', 'cancelled') then 1
       else attempt_before + 1
     end as due
   from paired p where worker <> 0 and epoch_before = epoch - 1

@@ -1,4 +1,4 @@
--- Whether nothing follows the end of a job, but for a retirement that somebody reopened.
+-- Whether nothing follows the end of a job, but for a retirement that somebody reopened, and an end that somebody re-ran.
 -- Index: outcome_id, from the newest job on; job_pkey, audit_id.
 with looked as materialized (
   select id, epoch, attempt, outcome from rowlock.outcome order by id desc, epoch desc limit $2
@@ -14,9 +14,13 @@ with looked as materialized (
     or (f.outcome = 'lost' and f.attempt >= (select max(j.attempts_max) from rowlock.job j where j.id = f.id))
   )
   group by f.id
+), gone_on_after as (
+  select f.*, count(*) over (partition by id) as times
+  from followed f where f.outcome in ('done', 'cancelled') and f.next > f.epoch
 ), broken as (
   select id as job, format('is %s since epoch %s, and has an outcome of epoch %s', outcome, epoch, next) as what
-  from followed where outcome in ('done', 'cancelled') and next > epoch
+  from gone_on_after f
+  where times > (select count(*) from rowlock.audit a where a.id = f.id and a.verb = 'rerun')
   union all
   select id, format('was retired %s times and went on, but was reopened %s times', times, reopened)
   from gone_on where times > reopened

@@ -1,4 +1,4 @@
--- Whether nothing follows the end of a job, but for a retirement that somebody reopened.
+-- Whether nothing follows the end of a job, but for a retirement that somebody reopened, and an end that somebody re-ran.
 -- Index: rowlock_outcome_id, from the newest job on; rowlock_job by id, rowlock_audit_id.
 with looked as materialized (
   select id, epoch, attempt, outcome from rowlock_outcome order by id desc, epoch desc limit +?2
@@ -11,9 +11,13 @@ with looked as materialized (
   from followed f left join rowlock_job j on j.id = f.id
   where f.next > f.epoch and (f.outcome = 'retired' or (f.outcome = 'lost' and f.attempt >= j.attempts_max))
   group by f.id
+), gone_on_after as (
+  select f.*, count(*) over (partition by id) as times
+  from followed f where f.outcome in ('done', 'cancelled') and f.next > f.epoch
 ), broken as materialized (
   select id as job, format('is %s since epoch %d, and has an outcome of epoch %d', outcome, epoch, next) as what
-  from followed where outcome in ('done', 'cancelled') and next > epoch
+  from gone_on_after f
+  where times > (select count(*) from rowlock_audit a where a.id = f.id and a.verb = 'rerun')
   union all
   select id, format('was retired %d times and went on, but was reopened %d times', times, reopened)
   from gone_on where times > reopened

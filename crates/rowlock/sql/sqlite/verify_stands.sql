@@ -26,7 +26,8 @@ with looked as materialized (
     end as what
   from last l
   where l.last <> l.ended
-    or l.outcome in ('done', 'cancelled')
+    or (l.outcome in ('done', 'cancelled')
+      and not exists (select 1 from rowlock_audit a where a.id = l.id and a.verb = 'rerun'))
     or (l.place = 'case' and l.outcome <> 'retired' and not (l.outcome = 'lost' and l.attempt >= l.attempts_max))
     or (l.place <> 'case' and (l.outcome = 'retired' or (l.outcome = 'lost' and l.attempt >= l.attempts_max))
       and not exists (select 1 from rowlock_audit a where a.id = l.id and a.verb = 'reopen'))

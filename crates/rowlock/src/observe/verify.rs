@@ -29,7 +29,7 @@ pub enum Invariant {
     Outcomes,
     /// Attempts are counted unless they are given back, and never go past the maximum.
     Attempts,
-    /// Nothing follows the end of a job, but for a case that somebody reopened.
+    /// Nothing follows the end of a job, but for a case that somebody reopened and a finished job that somebody re-ran.
     Endings,
     /// A job stands where its last outcome led, under the epoch that this left it.
     Stands,
@@ -106,7 +106,7 @@ impl Invariant {
             Invariant::Uids => "no two jobs share a uid",
             Invariant::Outcomes => "every ended attempt has one outcome, and only one",
             Invariant::Attempts => "attempts are counted, and never go past the maximum",
-            Invariant::Endings => "nothing follows the end of a job, unless its case was reopened",
+            Invariant::Endings => "nothing follows the end of a job, unless it was reopened or re-run",
             Invariant::Stands => "a job stands where its last outcome led",
             Invariant::Finished => "a job that stands nowhere is done or cancelled",
             Invariant::Owners => "a lease has its worker",

@@ -25,6 +25,10 @@ pub trait Verbs: Send + Sync {
     fn delay<'a>(&'a self, id: i64, until: Option<Timestamp>, actor: &'a str) -> Fut<'a, Verdict>;
     /// Ends a job that is not finished, whoever has it.
     fn cancel<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict>;
+    /// Makes a case of a job that is not finished, whoever has it.
+    fn retire<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict>;
+    /// Gives a finished job a place again, under a new epoch, unless its expiry is past or its history gone.
+    fn rerun<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict>;
     /// Closes a case for good.
     fn close_case<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict>;
 }

@@ -10,7 +10,7 @@ create table rowlock.migration (
 
 create sequence rowlock.job_id;
 
--- The body: written once at enqueue, never updated, so it never leaves a dead row.
+-- The body: written once at enqueue, and then by people only, so it hardly ever leaves a dead row.
 create table rowlock.job (
   id bigint not null,
   uid uuid not null,
@@ -26,6 +26,8 @@ create table rowlock.job (
   expires_at timestamptz,
   if_retired json,
   trace text,
+  reran_at timestamptz,
+  was_done boolean,
   created_at timestamptz not null,
   primary key (id)
 ) partition by range (id);
@@ -275,7 +277,10 @@ begin
   end if;
   insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error, result)
   values (token_id, token_epoch, token_worker, tried, 'done', began, ended, null, answer::json);
-  if next_uid is not null then
+  -- One that was done before and had to run once more has its link.
+  if next_uid is not null
+    and not (token_epoch > 1 and exists (select from rowlock.job j where j.id = token_id and j.was_done))
+  then
     next_id := nextval('rowlock.job_id');
     insert into rowlock.job (
       id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired,

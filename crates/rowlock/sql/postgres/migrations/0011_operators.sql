@@ -13,7 +13,7 @@ begin
   if not found then
     raise exception 'no job %', job using errcode = 'RL010';
   end if;
-  if (place in ('leased', 'case') and verb <> 'cancelled') or place = 'case'
+  if (place = 'leased' and verb = 'delayed') or place = 'case'
     or (place = 'finished' and exists (
       select from rowlock.outcome o where o.id = job and o.outcome in ('done', 'cancelled')))
   then
@@ -117,6 +117,198 @@ begin
 end
 $body$;
 
+-- Enqueues the compensations of jobs that were just retired, in the commit that retired them, as the next link of their chain;
+-- once per job, and not while a parked effect of it is in doubt.
+create function rowlock.compensate(retired bigint[], at timestamptz) returns table (id bigint, queue text)
+language plpgsql security invoker
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $body$
+#variable_conflict use_column
+begin
+  return query
+  with input as materialized (
+    select
+      nextval('rowlock.job_id') as id, j.if_retired as c, coalesce(j.chain, j.id) as chain, j.position + 1 as position, j.trace,
+      coalesce(compensate.at, clock_timestamp()) as now
+    from rowlock.job j
+    join rowlock.case_file f on f.id = j.id
+    where j.id = any (retired) and j.if_retired is not null
+      -- A person is still to say what happened, or has said it while the attempt ran, which may not have heard of it: the
+      -- job may go on.
+      and not exists (
+        select from rowlock.effect e
+        where e.id = j.id and e.policy = 'park' and (e.state in ('open', 'uncertain') or (
+          e.resolved_by is not null
+          and e.ended_at >= (select o.started_at from rowlock.outcome o where o.id = f.id and o.epoch = f.epoch)
+        ))
+      )
+      -- Retired before, and reopened.
+      and not exists (
+        select from rowlock.job x
+        where x.chain = coalesce(j.chain, j.id) and x.position = j.position + 1 and x.uid = (j.if_retired ->> 'uid')::uuid
+      )
+  ), body as (
+    insert into rowlock.job (id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, trace, created_at)
+    select
+      id, (c ->> 'uid')::uuid, c ->> 'kind', (c ->> 'version')::int, c ->> 'queue', (c ->> 'priority')::smallint,
+      (c ->> 'attempts_max')::int, c -> 'payload', (c -> 'tags')::jsonb, chain, position, trace, now
+    from input
+  ), place as (
+    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+    select
+      (c ->> 'queue_no')::bigint, (c ->> 'kind_no')::bigint, false, (c ->> 'priority')::smallint, now, id, 0, 0,
+      (c ->> 'attempts_max')::int
+    from input
+  )
+  select id, c ->> 'queue' from input;
+end
+$body$;
+
+-- Retires a job that is not finished, by hand: it becomes a case with its whole history, its compensation is enqueued, and its
+-- group goes on or stops as it would. Of one that runs the lease is ended, as by a cancel. It says where the job stood.
+create function rowlock.retire(job bigint, reason text, actor text) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  why text := 'retired by ' || actor || coalesce(': ' || reason, '');
+  turn bigint;
+  place text;
+begin
+  if actor is null then
+    raise exception 'say who does it' using errcode = 'RL011';
+  end if;
+  for round in 1..20 loop
+    with idle as (
+      delete from rowlock.ready r where r.id = job returning r.epoch, r.attempt, r.attempts_max, r.queue_no, r.kind_no, r.priority
+    ), waited as (
+      delete from rowlock.waiting w where w.id = job
+      returning w.epoch, w.attempt, w.attempts_max, w.queue_no, w.kind_no, w.priority, w.since
+    ), ran as (
+      delete from rowlock.lease l where l.id = job
+      returning l.epoch, l.attempt, l.attempts_max, l.queue_no, l.kind_no, l.priority, l.claimed_at
+    ), gone as (
+      select
+        'ready' as was, i.epoch + 1 as epoch, i.attempt, i.attempts_max, i.queue_no, i.kind_no, i.priority,
+        clock_timestamp() as began, clock_timestamp() as now
+      from idle i
+      union all
+      select 'waiting', w.epoch + 1, w.attempt, w.attempts_max, w.queue_no, w.kind_no, w.priority, w.since, clock_timestamp()
+      from waited w
+      union all
+      -- It names no worker: the attempt did not end like this by its own doing, and must not take it for its commit.
+      select 'leased', l.epoch, l.attempt, l.attempts_max, l.queue_no, l.kind_no, l.priority, l.claimed_at, clock_timestamp()
+      from ran l
+    ), filed as (
+      insert into rowlock.case_file (id, epoch, attempt, attempts_max, queue_no, kind_no, priority, reason, retired_at, history)
+      select
+        job, g.epoch, g.attempt, g.attempts_max, g.queue_no, g.kind_no, g.priority, why, g.now,
+        coalesce((
+          select jsonb_agg(jsonb_build_object(
+            'epoch', o.epoch, 'attempt', o.attempt, 'outcome', o.outcome, 'worker', o.worker,
+            'started_at', o.started_at, 'ended_at', o.ended_at, 'error', o.error) order by o.epoch)
+          from rowlock.outcome o where o.id = job
+        ), '[]') || jsonb_build_object(
+          'epoch', g.epoch, 'attempt', g.attempt, 'outcome', 'retired', 'worker', 0,
+          'started_at', g.began, 'ended_at', g.now, 'error', why)
+      from gone g
+    ), logged as (
+      insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
+      select job, g.epoch, 0, g.attempt, 'retired', g.began, g.now, why from gone g
+    )
+    select g.was into place from gone g;
+    if place is not null then
+      perform rowlock.compensate(array[job], null);
+      select j.group_no into turn from rowlock.job j where j.id = job and not coalesce(j.group_stops, false);
+      if turn is not null then
+        perform rowlock.pass_turns(array[turn], array[job], null);
+      end if;
+      insert into rowlock.audit (actor, verb, id, detail, before, after) values (actor, 'retire', job, reason, place, 'case');
+      return place;
+    end if;
+    perform rowlock.refuse(job, 'retired');
+  end loop;
+  raise exception 'job % does not stand still; try again', job using errcode = 'RL011';
+end
+$body$;
+
+-- The number that a name has in the narrow tables: the first eight bytes of its SHA-256. A kind's has its version behind an @.
+create function rowlock.number_of(name text) returns bigint
+language sql immutable strict parallel safe
+as $body$
+  select ('x' || encode(substring(sha256(convert_to(name, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint
+$body$;
+
+-- Runs a finished job once more, with all its attempts, under its own uid and a new epoch: what it did once by an effect's or
+-- the ledger's key is not done again, and links that it has are not made again. It waits for its turn behind its group, and for
+-- its name where that is not completed. It says how the job ended before.
+create function rowlock.rerun(job bigint, reason text, actor text) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  now constant timestamptz := clock_timestamp();
+  body record;
+  last record;
+  place text;
+begin
+  if actor is null then
+    raise exception 'say who does it' using errcode = 'RL011';
+  end if;
+  -- Two at once are one after the other, and whoever removes old bodies waits for this or was first.
+  update rowlock.job j set reran_at = now where j.id = job
+  returning
+    j.kind || '@' || j.version as kind, j.queue, j.priority, j.attempts_max, j.waits_for, j.expires_at, j.group_no into body;
+  if not found then
+    raise exception 'no job %', job using errcode = 'RL010';
+  end if;
+  select j.state into place from rowlock.jobs j where j.id = job;
+  if place <> 'finished' then
+    raise exception 'job % is %, and cannot be re-run', job, place using errcode = 'RL011';
+  end if;
+  select o.epoch, o.outcome into last from rowlock.outcome o where o.id = job order by o.epoch desc limit 1;
+  if not found or last.outcome not in ('done', 'cancelled') then
+    raise exception 'the history of job % is gone, and it cannot be re-run', job using errcode = 'RL011';
+  end if;
+  if body.expires_at <= now then
+    raise exception 'job % expired at %, and cannot be re-run', job, body.expires_at using errcode = 'RL011';
+  end if;
+  if exists (select from rowlock.outcome o where o.id = job and o.outcome = 'done') then
+    update rowlock.job j set was_done = true where j.id = job;
+  end if;
+  if body.group_no is not null then
+    -- The group's row is held from here on, so that nobody takes it for empty; then it is this job's turn, or it waits.
+    insert into rowlock.job_group as g (no) values (body.group_no) on conflict (no) do update set head = g.head;
+    insert into rowlock.waiting (
+      id, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
+    ) values (
+      job, rowlock.number_of(body.queue), rowlock.number_of(body.kind), body.priority, now, last.epoch, 0, body.attempts_max,
+      'cancelled', now, body.group_no
+    );
+    perform rowlock.pass_turns(array[body.group_no], array[null::bigint], null);
+  elsif body.waits_for is not null and not exists (select from rowlock.completion c where c.name = body.waits_for) then
+    insert into rowlock.waiting (
+      id, name, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_at, limit_ends, since
+    ) values (
+      job, body.waits_for, rowlock.number_of(body.queue), rowlock.number_of(body.kind), body.priority, now, last.epoch, 0,
+      body.attempts_max, body.expires_at, 'cancelled', now
+    );
+  else
+    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+    values (
+      rowlock.number_of(body.queue), rowlock.number_of(body.kind), false, body.priority, now, job, last.epoch, 0, body.attempts_max
+    );
+  end if;
+  insert into rowlock.audit (actor, verb, id, detail, before, after)
+  select actor, 'rerun', job, reason, last.outcome, j.state from rowlock.jobs j where j.id = job;
+  return last.outcome;
+end
+$body$;
+
 revoke all on function rowlock.refuse(bigint, text) from public;
 revoke all on function rowlock.delay(bigint, timestamptz, text) from public;
 revoke all on function rowlock.cancel(bigint, text, text) from public;
+revoke all on function rowlock.compensate(bigint[], timestamptz) from public;
+revoke all on function rowlock.retire(bigint, text, text) from public;
+revoke all on function rowlock.number_of(text) from public;
+revoke all on function rowlock.rerun(bigint, text, text) from public;

@@ -24,6 +24,8 @@ create table rowlock_job (
   expires_at integer,
   if_retired text,
   trace text,
+  reran_at integer,
+  was_done integer,
   created_at integer not null
 ) strict;
 

@@ -9,9 +9,9 @@ create view rowlock_verb as
 select '' as verb, 0 as id, '' as actor, null as at, null as reason, null as now where 0;
 
 create trigger rowlock_verb_unknown instead of insert on rowlock_verb
-when new.verb is null or new.verb not in ('delay', 'run now', 'cancel')
+when new.verb is null or new.verb not in ('delay', 'run now', 'cancel', 'retire')
 begin
-  select raise(abort, 'RL011: no such verb; there are delay, run now and cancel');
+  select raise(abort, 'RL011: no such verb; there are delay, run now, cancel and retire');
 end;
 
 create trigger rowlock_verb_delay instead of insert on rowlock_verb when new.verb in ('delay', 'run now')
@@ -77,6 +77,107 @@ begin
   update rowlock_job_group
   set head = (select min(w.id) from rowlock_waiting w where w.group_no = rowlock_job_group.no and rowlock_job_group.paused = 0)
   where no = (select j.group_no from rowlock_job j where j.id = new.id) and head = new.id;
+  insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
+  select w.id, w.queue_no, w.kind_no, w.alone, w.priority, max(w.due_at, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), w.epoch, w.attempt, w.attempts_max
+  from rowlock_job j
+  join rowlock_job_group g on g.no = j.group_no
+  join rowlock_waiting w on w.id = g.head
+  where j.id = new.id;
+  delete from rowlock_waiting where id = (
+    select g.head from rowlock_job j join rowlock_job_group g on g.no = j.group_no where j.id = new.id
+  );
+  delete from rowlock_job_group
+  where no = (select j.group_no from rowlock_job j where j.id = new.id) and head is null and paused = 0;
+end;
+
+create trigger rowlock_verb_retire instead of insert on rowlock_verb when new.verb = 'retire'
+begin
+  select case
+    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
+    when exists (select 1 from rowlock_case_file c where c.id = new.id)
+      then raise(abort, 'RL011: the job is a case, and cannot be retired')
+    when not exists (select 1 from rowlock_ready r where r.id = new.id)
+      and not exists (select 1 from rowlock_waiting w where w.id = new.id)
+      and not exists (select 1 from rowlock_lease l where l.id = new.id)
+      then raise(abort, 'RL011: the job is finished, and cannot be retired')
+  end;
+  insert into rowlock_outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
+  select
+    p.id, p.epoch, 0, p.attempt, 'retired', coalesce(p.since, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000),
+    'retired by ' || new.actor || coalesce(': ' || new.reason, '')
+  from (
+    select r.id, r.epoch + 1 as epoch, r.attempt, null as since from rowlock_ready r where r.id = new.id
+    union all
+    select w.id, w.epoch + 1, w.attempt, w.since from rowlock_waiting w where w.id = new.id
+    union all
+    select l.id, l.epoch, l.attempt, l.claimed_at from rowlock_lease l where l.id = new.id
+  ) p;
+  insert into rowlock_audit (at, actor, verb, id, detail, before, after)
+  values (
+    coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor, 'retire', new.id, new.reason,
+    case
+      when exists (select 1 from rowlock_ready r where r.id = new.id) then 'ready'
+      when exists (select 1 from rowlock_waiting w where w.id = new.id) then 'waiting'
+      else 'leased'
+    end, 'case'
+  );
+  insert into rowlock_case_file (id, epoch, attempt, attempts_max, queue_no, kind_no, priority, reason, retired_at, history)
+  select
+    p.id, p.epoch, p.attempt, p.attempts_max, p.queue_no, p.kind_no, p.priority,
+    'retired by ' || new.actor || coalesce(': ' || new.reason, ''), coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000),
+    (
+      select json_group_array(json_object(
+        'epoch', o.epoch, 'attempt', o.attempt, 'outcome', o.outcome, 'worker', o.worker,
+        'started_at', strftime('%Y-%m-%dT%H:%M:%S', o.started_at / 1000000, 'unixepoch') || printf('.%06dZ', o.started_at % 1000000),
+        'ended_at', strftime('%Y-%m-%dT%H:%M:%S', o.ended_at / 1000000, 'unixepoch') || printf('.%06dZ', o.ended_at % 1000000),
+        'error', o.error) order by o.epoch)
+      from rowlock_outcome o where o.id = new.id
+    )
+  from (
+    select r.id, r.epoch + 1 as epoch, r.attempt, r.attempts_max, r.queue_no, r.kind_no, r.priority from rowlock_ready r where r.id = new.id
+    union all
+    select w.id, w.epoch + 1, w.attempt, w.attempts_max, w.queue_no, w.kind_no, w.priority from rowlock_waiting w where w.id = new.id
+    union all
+    select l.id, l.epoch, l.attempt, l.attempts_max, l.queue_no, l.kind_no, l.priority from rowlock_lease l where l.id = new.id
+  ) p;
+  delete from rowlock_ready where id = new.id;
+  delete from rowlock_waiting where id = new.id;
+  delete from rowlock_lease where id = new.id;
+  insert into rowlock_job (uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, trace, created_at)
+  select
+    j.if_retired ->> 'uid', j.if_retired ->> 'kind', j.if_retired ->> 'version', j.if_retired ->> 'queue',
+    j.if_retired ->> 'priority', j.if_retired ->> 'attempts_max', j.if_retired -> 'payload',
+    nullif(j.if_retired -> 'tags', 'null'), coalesce(j.chain, j.id), j.position + 1, j.trace, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)
+  from rowlock_job j join rowlock_case_file c on c.id = j.id
+  where j.id = new.id and json_valid(j.if_retired)
+    and not exists (
+      select 1 from rowlock_effect e
+      where e.id = j.id and e.policy = 'park' and (e.state in ('open', 'uncertain') or (
+        e.resolved_by is not null
+        and e.ended_at >= (select o.started_at from rowlock_outcome o where o.id = c.id and o.epoch = c.epoch)
+      ))
+    )
+    and not exists (
+      select 1 from rowlock_job x
+      where x.chain = coalesce(j.chain, j.id) and x.position = j.position + 1 and x.uid = j.if_retired ->> 'uid'
+    );
+  insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
+  select
+    x.id, j.if_retired ->> 'queue_no', j.if_retired ->> 'kind_no', 0, x.priority, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), 0, 0, x.attempts_max
+  from rowlock_job j
+  join rowlock_job x on x.chain = coalesce(j.chain, j.id) and x.position = j.position + 1 and x.uid = j.if_retired ->> 'uid'
+  -- It was enqueued just now, and stands nowhere yet.
+  where j.id = new.id and json_valid(j.if_retired)
+    and x.id = (select max(n.id) from rowlock_job n)
+    and not exists (select 1 from rowlock_ready r where r.id = x.id)
+    and not exists (select 1 from rowlock_lease l where l.id = x.id)
+    and not exists (select 1 from rowlock_waiting w where w.id = x.id)
+    and not exists (select 1 from rowlock_case_file c where c.id = x.id)
+    and not exists (select 1 from rowlock_outcome o where o.id = x.id);
+  update rowlock_job_group
+  set head = (select min(w.id) from rowlock_waiting w where w.group_no = rowlock_job_group.no and rowlock_job_group.paused = 0)
+  where no = (select j.group_no from rowlock_job j where j.id = new.id and coalesce(j.group_stops, 0) = 0) and head = new.id;
   insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
   select w.id, w.queue_no, w.kind_no, w.alone, w.priority, max(w.due_at, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), w.epoch, w.attempt, w.attempts_max
   from rowlock_job j

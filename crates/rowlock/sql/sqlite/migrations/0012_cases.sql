@@ -17,9 +17,9 @@ create table rowlock_case_error (
 -- One verb more: it closes a case for good, and its job is finished, as cancelled. What it has stopped goes on.
 drop trigger rowlock_verb_unknown;
 create trigger rowlock_verb_unknown instead of insert on rowlock_verb
-when new.verb is null or new.verb not in ('delay', 'run now', 'cancel', 'close')
+when new.verb is null or new.verb not in ('delay', 'run now', 'cancel', 'retire', 'close')
 begin
-  select raise(abort, 'RL011: no such verb; there are delay, run now, cancel and close');
+  select raise(abort, 'RL011: no such verb; there are delay, run now, cancel, retire and close');
 end;
 
 create trigger rowlock_verb_close instead of insert on rowlock_verb when new.verb = 'close'

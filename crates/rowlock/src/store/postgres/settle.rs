@@ -18,7 +18,7 @@ use crate::{
     job::{Draft, queue_no},
     state::{Ended, State},
     store::{
-        SettledIn, Settlement,
+        SettledIn, Settlement, again,
         keys::{any_keyed, may_wait},
     },
 };
@@ -233,11 +233,15 @@ pub async fn write_what_follows(
     pg: &mut PgConnection,
     settlements: impl Iterator<Item = &Settlement>,
 ) -> Result<Vec<i64>> {
+    let settlements: Vec<&Settlement> = settlements.collect();
+    let linked = linked(inner, pg, &settlements).await?;
     let mut next = Vec::new();
     let (mut retired, mut turns) = (Vec::new(), Vec::new());
     for settlement in settlements {
         turns.extend(settlement.turn.map(|no| (no, Some(settlement.token.id))));
-        next.extend(settlement.next.iter().cloned());
+        if !linked.contains(&settlement.token.id) {
+            next.extend(settlement.next.iter().cloned());
+        }
         if settlement.to == State::Case {
             retired.push(settlement.token.id);
         }
@@ -249,6 +253,20 @@ pub async fn write_what_follows(
     }
     woken.extend(group::pass(inner, pg, &turns).await?);
     Ok(distinct(woken))
+}
+
+/// The jobs among these that were done before, and so have their next links already.
+async fn linked(inner: &Inner, pg: &mut PgConnection, settlements: &[&Settlement]) -> Result<HashSet<i64>> {
+    let again = again(settlements.iter().copied());
+    if again.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let done: Vec<i64> = sqlx::query_scalar(inner.sql.was_done.clone())
+        .bind(again)
+        .fetch_all(pg)
+        .await
+        .doing("settle")?;
+    Ok(done.into_iter().collect())
 }
 
 pub async fn compensate(inner: &Inner, pg: &mut PgConnection, retired: &[i64]) -> Result<Vec<i64>> {

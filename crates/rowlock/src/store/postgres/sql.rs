@@ -105,6 +105,7 @@ statements!(
     job_key_take,
     jobs,
     jobs_of_group,
+    jobs_standing,
     keys_page,
     leave,
     ledger_page,
@@ -133,6 +134,8 @@ statements!(
     register,
     reopen,
     reopen_behind,
+    rerun,
+    retire,
     resolve_lock,
     resolve_outcome,
     resume,
@@ -179,6 +182,7 @@ statements!(
     waits_completed,
     waits_due,
     waits_over,
+    was_done,
     workers,
 );
 

@@ -46,6 +46,16 @@ impl Verbs for PgStore {
         self.bounded("cancel", self.verb(cancel, "cancel"))
     }
 
+    fn retire<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict> {
+        let retire = sqlx::query(self.0.sql.retire.clone()).bind(id).bind(reason).bind(actor);
+        self.bounded("retire", self.verb(retire, "retire"))
+    }
+
+    fn rerun<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict> {
+        let rerun = sqlx::query(self.0.sql.rerun.clone()).bind(id).bind(reason).bind(actor);
+        self.bounded("re-run", self.verb(rerun, "re-run"))
+    }
+
     fn close_case<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict> {
         let close = sqlx::query(self.0.sql.case_close.clone())
             .bind(id)

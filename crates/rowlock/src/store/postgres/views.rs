@@ -36,9 +36,10 @@ pub async fn status(inner: &Inner) -> Result<Status> {
 
 pub async fn jobs(inner: &Inner, filter: &JobFilter) -> Result<Vec<JobView>> {
     let mut lent = inner.engine.acquire().await.doing("list jobs")?;
-    let text = match filter.group {
-        None => &inner.sql.jobs,
-        Some(_) => &inner.sql.jobs_of_group,
+    let text = match (&filter.group, &filter.key, filter.state) {
+        (Some(_), ..) => &inner.sql.jobs_of_group,
+        (None, None, Some(_)) => &inner.sql.jobs_standing,
+        _ => &inner.sql.jobs,
     };
     let mut list = sqlx::query(text.clone())
         .bind(&filter.queue)
@@ -46,8 +47,10 @@ pub async fn jobs(inner: &Inner, filter: &JobFilter) -> Result<Vec<JobView>> {
         .bind(filter.state.map(State::as_str))
         .bind(&filter.tag)
         .bind(filter.below)
-        .bind(if filter.max <= 0 { 100 } else { filter.max })
-        .bind(&filter.key);
+        .bind(if filter.max <= 0 { 100 } else { filter.max });
+    if filter.group.is_some() || filter.key.is_some() || filter.state.is_none() {
+        list = list.bind(&filter.key);
+    }
     if let Some(group) = &filter.group {
         list = list.bind(group);
     }

@@ -26,7 +26,7 @@ use crate::{
     lease::Token,
     state::State,
     store::{
-        ClaimAsk, ClaimReply, Resolved, Settlement,
+        ClaimAsk, ClaimReply, Resolved, Settlement, again,
         keys::{Conflict, any_keyed},
     },
 };
@@ -286,11 +286,14 @@ pub async fn settle(db: &mut SqliteConnection, now: i64, batch: &[Settlement]) -
     let batch: Vec<&Settlement> = batch.iter().filter(|s| seen.insert(s.token)).collect();
     let ends: Vec<EndRow> = batch.iter().map(|s| EndRow::from(*s)).collect();
     let held = end_leases(db, now, &ends).await?;
+    let linked = linked(db, &batch).await?;
     let mut next = Vec::new();
     let (mut retired, mut turns) = (Vec::new(), Vec::new());
     for settlement in batch.iter().filter(|s| held.contains(&s.token)) {
         turns.extend(settlement.turn.map(|no| (no, Some(settlement.token.id))));
-        next.extend(settlement.next.iter().cloned());
+        if !linked.contains(&settlement.token.id) {
+            next.extend(settlement.next.iter().cloned());
+        }
         if settlement.to == State::Case {
             retired.push(settlement.token.id);
         }
@@ -303,6 +306,19 @@ pub async fn settle(db: &mut SqliteConnection, now: i64, batch: &[Settlement]) -
     let mut woken = new_due_queues(&next, &put, now);
     woken.extend(group::pass(db, now, &turns).await?);
     Ok(Ok((held, distinct(woken))))
+}
+
+/// The jobs among these that were done before, and so have their next links already.
+async fn linked(db: &mut SqliteConnection, batch: &[&Settlement]) -> sqlx::Result<HashSet<i64>> {
+    let again = again(batch.iter().copied());
+    if again.is_empty() {
+        return Ok(HashSet::new());
+    }
+    let done: Vec<i64> = sqlx::query_scalar(sql::WAS_DONE)
+        .bind(rows::array(&again)?)
+        .fetch_all(db)
+        .await?;
+    Ok(done.into_iter().collect())
 }
 
 /// What `Draft::as_compensation` stored.

@@ -19,7 +19,7 @@ macro_rules! migration {
     };
 }
 
-pub const MIGRATIONS: [Migration; 12] = [
+pub const MIGRATIONS: [Migration; 13] = [
     migration!(1, "foundation", 1, "migrations/0001_foundation.sql"),
     migration!(2, "job_keys", 1, "migrations/0002_job_keys.sql"),
     migration!(3, "ledger", 1, "migrations/0003_ledger.sql"),
@@ -32,6 +32,7 @@ pub const MIGRATIONS: [Migration; 12] = [
     migration!(10, "groups", 10, "migrations/0010_groups.sql"),
     migration!(11, "operators", 10, "migrations/0011_operators.sql"),
     migration!(12, "cases", 10, "migrations/0012_cases.sql"),
+    migration!(13, "views", 10, "migrations/0013_views.sql"),
 ];
 
 /// The schema this binary speaks.

@@ -327,6 +327,7 @@ pub fn lane(row: &SqliteRow) -> sqlx::Result<LaneStatus> {
         waiting: row.try_get("waiting")?,
         leased: row.try_get("leased")?,
         cases: row.try_get("cases")?,
+        more: row.try_get("more")?,
         oldest_due_ms: row.try_get("oldest_due_ms")?,
     })
 }

@@ -28,9 +28,10 @@ pub async fn status(db: &mut SqliteConnection, now: i64) -> sqlx::Result<Status>
 }
 
 pub async fn jobs(db: &mut SqliteConnection, filter: &JobFilter) -> sqlx::Result<Vec<JobView>> {
-    let text = match filter.group {
-        None => sql::JOBS,
-        Some(_) => sql::JOBS_OF_GROUP,
+    let text = match (&filter.group, &filter.key, filter.state) {
+        (Some(_), ..) => sql::JOBS_OF_GROUP,
+        (None, None, Some(_)) => sql::JOBS_STANDING,
+        _ => sql::JOBS,
     };
     let found = sqlx::query(text)
         .bind(&filter.queue)
@@ -86,6 +87,15 @@ pub async fn alone_due(db: &mut SqliteConnection, before: i64, stretches: &[Stre
 
 /// The queue to wake, or `None` when the job is no case.
 pub async fn reopen(db: &mut SqliteConnection, now: i64, id: i64, actor: &str) -> sqlx::Result<Option<i64>> {
+    let queue_no = reopened(db, now, id).await?;
+    if queue_no.is_some() {
+        setting::audit(db, now, (actor, "reopen"), id, None).await?;
+    }
+    Ok(queue_no)
+}
+
+/// [`reopen`] without its note.
+pub async fn reopened(db: &mut SqliteConnection, now: i64, id: i64) -> sqlx::Result<Option<i64>> {
     let mut queue_no: Option<i64> = None;
     if let Some(no) = group::stands_outside(db, id).await? {
         let put = sqlx::query_scalar(sql::REOPEN_BEHIND).bind(id).bind(now).bind(no);
@@ -98,7 +108,6 @@ pub async fn reopen(db: &mut SqliteConnection, now: i64, id: i64, actor: &str) -
         }
     }
     if queue_no.is_some() {
-        setting::audit(db, now, (actor, "reopen"), id, None).await?;
         sqlx::query(sql::REOPEN).bind(id).execute(&mut *db).await?;
     }
     Ok(queue_no)
