@@ -38,6 +38,7 @@ mod races {
     mod recover;
     mod settle;
     mod strangers;
+    mod verbs;
     mod version;
     mod waits;
 }
