@@ -34,13 +34,15 @@ with me as materialized (
   select t.id, t.epoch + 1, $1, t.attempt + 1, t.attempts_max, t.queue_no, t.kind_no, t.alone, t.priority, c.now
   from taken t cross join clock c
 )
+-- The last row says that the worker is alive, and what time it is.
 select
-  true as alive,
-  t.id, t.epoch + 1 as epoch, t.attempt + 1 as attempt, t.attempts_max, t.queue_no, t.kind_no, t.alone, t.priority, t.due_at,
+  t.id, t.epoch + 1 as epoch, t.attempt + 1 as attempt, t.attempts_max, t.queue_no, t.kind_no, t.priority, t.due_at,
   j.uid, j.kind, j.version, j.queue, j.payload::text as payload, j.chain, j.position, j.created_at,
-  coalesce(j.expires_at <= c.now, false) as expired, j.group_no, j.group_stops, j.trace, c.now
+  j.group_no, j.trace,
+  -- 1: its expiry is past; 2: its group stops when it is retired.
+  ((coalesce(j.expires_at <= (select now from clock), false))::int + (coalesce(j.group_stops, false))::int * 2)::smallint as marks
 from taken t
-cross join clock c
 left join rowlock.job j on j.id = t.id
 union all
-select true, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null from me
+select null, null, null, null, null, null, null, c.now, null, null, null, null, null, null, null, null, null, null, null
+from me cross join clock c

@@ -231,12 +231,14 @@ pub async fn claim_on(inner: &Inner, pg: &mut PgConnection, ask: &ClaimAsk) -> R
         query = query.bind(kinds).bind(names);
     }
     let rows = query.fetch_all(pg).await.doing("claim")?;
-    if rows.is_empty() {
+    let Some(last) = rows.last() else {
         return Ok(ClaimReply::Dead);
-    }
+    };
+    let told = rows::claimed_at(last).doing("claim")?;
+    let now = told.ok_or_else(|| sqlx::Error::RowNotFound).doing("claim")?;
     let mut jobs = Vec::with_capacity(rows.len() - 1);
     for row in &rows {
-        jobs.extend(rows::claimed(row, ask.worker).doing("claim")?);
+        jobs.extend(rows::claimed(row, ask.worker, ask.alone, now).doing("claim")?);
     }
     debug_assert!(
         jobs.len() <= asked as usize,

@@ -36,44 +36,53 @@ pub fn ended(text: &str) -> sqlx::Result<Ended> {
     word(text, Ended::parse(text))
 }
 
+/// The time that a claim's last row tells; `None` for the row of a job.
+pub fn claimed_at(row: &PgRow) -> sqlx::Result<Option<Timestamp>> {
+    match row.try_get::<Option<i64>, _>(0)? {
+        Some(_) => Ok(None),
+        None => row.try_get::<jiff_sqlx::Timestamp, _>(7).map(|t| Some(t.to_jiff())),
+    }
+}
+
 /// `None` for the row that only says that the worker is alive. By position, as `claim.sql` lists them: this is read more
 /// often than anything else.
-pub fn claimed(row: &PgRow, worker: WorkerId) -> sqlx::Result<Option<Claimed>> {
-    let Some(id) = row.try_get::<Option<i64>, _>(1)? else {
+pub fn claimed(row: &PgRow, worker: WorkerId, alone: bool, claimed_at: Timestamp) -> sqlx::Result<Option<Claimed>> {
+    let Some(id) = row.try_get::<Option<i64>, _>(0)? else {
         return Ok(None);
     };
     let time = |column: usize| row.try_get::<jiff_sqlx::Timestamp, _>(column).map(|t| t.to_jiff());
-    let kind: Option<String> = row.try_get(11)?;
+    let kind: Option<String> = row.try_get(9)?;
+    let marks: i16 = row.try_get(18)?;
     let body = match kind {
         None => None,
         Some(kind) => Some(Body {
-            uid: row.try_get(10)?,
+            uid: row.try_get(8)?,
             kind,
-            version: row.try_get(12)?,
-            queue: row.try_get(13)?,
-            payload: row.try_get(14)?,
-            chain: row.try_get(15)?,
-            position: row.try_get(16)?,
-            created_at: time(17)?,
-            member: Member::of(row.try_get(19)?, row.try_get(20)?),
-            trace: row.try_get(21)?,
+            version: row.try_get(10)?,
+            queue: row.try_get(11)?,
+            payload: row.try_get(12)?,
+            chain: row.try_get(13)?,
+            position: row.try_get(14)?,
+            created_at: time(15)?,
+            member: Member::of(row.try_get(16)?, Some(marks & 2 != 0)),
+            trace: row.try_get(17)?,
         }),
     };
     Ok(Some(Claimed {
         token: Token {
             id,
-            epoch: row.try_get(2)?,
+            epoch: row.try_get(1)?,
             worker,
         },
-        attempt: row.try_get(3)?,
-        attempts_max: row.try_get(4)?,
-        queue_no: row.try_get(5)?,
-        kind_no: row.try_get(6)?,
-        alone: row.try_get(7)?,
-        priority: row.try_get(8)?,
-        due_at: time(9)?,
-        claimed_at: time(22)?,
-        expired: row.try_get(18)?,
+        attempt: row.try_get(2)?,
+        attempts_max: row.try_get(3)?,
+        queue_no: row.try_get(4)?,
+        kind_no: row.try_get(5)?,
+        alone,
+        priority: row.try_get(6)?,
+        due_at: time(7)?,
+        claimed_at,
+        expired: marks & 1 != 0,
         body,
     }))
 }
