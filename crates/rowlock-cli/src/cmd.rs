@@ -1,4 +1,4 @@
-//! The commands, and where they act.
+//! The commands.
 
 pub(crate) mod breaker;
 pub(crate) mod case;
@@ -21,14 +21,12 @@ pub(crate) mod status;
 mod tables;
 pub(crate) mod verify;
 
-use std::{str::FromStr, time::Duration};
+use std::time::Duration;
 
-use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
-use rowlock::Admin;
-use sqlx::sqlite::SqliteConnectOptions;
+use clap::{Parser, Subcommand};
 
 use crate::output::Advice;
+pub(crate) use crate::place::{Actor, Place};
 
 /// Background jobs whose effects happen exactly once, on PostgreSQL and SQLite.
 ///
@@ -40,24 +38,6 @@ pub(crate) struct Cli {
     pub(crate) place: Place,
     #[command(subcommand)]
     pub(crate) command: Command,
-}
-
-/// Which database.
-#[derive(Args)]
-pub(crate) struct Place {
-    /// postgres://user@host/name, with host1,host2 where there are several, or sqlite:path; no default, except that demo makes a
-    /// file of its own
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "ROWLOCK_DATABASE",
-        hide_env_values = true
-    )]
-    database: Option<String>,
-    /// The PostgreSQL schema that holds the jobs
-    #[arg(long, global = true, value_name = "NAME", default_value = "rowlock")]
-    pub(crate) schema: String,
 }
 
 #[derive(Subcommand)]
@@ -110,44 +90,12 @@ pub(crate) enum Command {
     Verify(verify::Args),
 }
 
-impl Place {
-    pub(crate) fn url(&self) -> Result<&str> {
-        self.database.as_deref().filter(|url| !url.is_empty()).ok_or_else(|| {
-            Advice::error(
-                "no database given",
-                "--database sqlite:app.db or postgres://…, or set ROWLOCK_DATABASE",
-            )
-        })
-    }
-
-    /// The URL, if it was `named` by hand.
-    pub(crate) fn url_if(&self, named: bool) -> Option<&str> {
-        self.database.as_deref().filter(|_| named)
-    }
-
-    /// The database, not looked at yet.
-    pub(crate) fn admin(&self) -> Result<Admin> {
-        Ok(Admin::open(self.url()?, &self.schema)?)
-    }
-
-    /// The database, with a schema that this binary can use. A SQLite file that is not there is a mistyped name, and is
-    /// not created by looking at it.
-    pub(crate) async fn checked(&self) -> Result<Admin> {
-        let admin = self.admin()?;
-        let url = self.url()?;
-        if url.starts_with("sqlite:")
-            && let Ok(options) = SqliteConnectOptions::from_str(url)
-            && !options.get_filename().exists()
-        {
-            let file = options.get_filename().display();
-            return Err(Advice::error(
-                format!("there is no file {file}"),
-                format!("rowlock migrate --database {url}   creates it; or check the path"),
-            ));
-        }
-        admin.check_schema().await?;
-        Ok(admin)
-    }
+/// There is none with this id.
+fn no_job(id: i64) -> anyhow::Error {
+    Advice::missing(
+        format!("no job {id}, or its retention is over"),
+        "rowlock jobs   lists the newest",
+    )
 }
 
 /// Reads `500ms`, `5s`, `10m`, `2h` or `1d`.

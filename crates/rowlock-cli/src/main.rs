@@ -4,7 +4,10 @@
 //! never holds a password.
 
 mod cmd;
+mod config;
+mod exit;
 mod output;
+mod place;
 
 use std::process::ExitCode;
 
@@ -27,8 +30,7 @@ fn main() -> ExitCode {
     ended.unwrap_or_else(|error| output::fail(&error))
 }
 
-/// The command, and whether `--database` was given by hand. What the environment names is good enough to look at, but
-/// not to run a demo on.
+/// The command, and whether `--database` was given by hand.
 fn parse() -> Result<(Cli, bool), ExitCode> {
     let parsed = Cli::command().try_get_matches().and_then(|matches| {
         let mut innermost = &matches;
@@ -52,16 +54,17 @@ fn parse() -> Result<(Cli, bool), ExitCode> {
 }
 
 async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
-    let place = cli.place;
+    let mut place = cli.place;
     if !matches!(
         cli.command,
         Command::Demo(_) | Command::DemoWorker(_) | Command::DemoProvider(_)
     ) {
+        place.read_config()?;
         output::pass_on_warnings();
     }
     match cli.command {
         Command::Demo(args) => return cmd::demo::run(place.url_if(named), args).await,
-        Command::DemoWorker(args) => cmd::demo::work(place.url()?, &place.schema, args).await?,
+        Command::DemoWorker(args) => cmd::demo::work(place.url()?, place.schema(), args).await?,
         Command::DemoProvider(args) => cmd::demo::provide(args).await?,
         Command::Migrate(args) => cmd::migrate::run(&place, args).await?,
         Command::Status(args) => cmd::status::run(&place, args).await?,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use jiff::Timestamp;
 
-use super::{Place, duration};
+use super::{Actor, Place, duration};
 use crate::output;
 
 #[derive(clap::Args)]
@@ -25,9 +25,8 @@ pub(crate) struct What {
     /// The jobs' ids
     #[arg(required = true, value_name = "ID")]
     ids: Vec<i64>,
-    /// Who decided it; kept in the audit
-    #[arg(long, env = "USER", default_value = "operator")]
-    actor: String,
+    #[command(flatten)]
+    actor: Actor,
 }
 
 #[derive(clap::Args)]
@@ -49,7 +48,7 @@ pub(crate) async fn delay(place: &Place, args: Delay) -> Result<()> {
         }
     };
     for id in &args.what.ids {
-        operate.delay(*id, until, &args.what.actor).await?;
+        operate.delay(*id, until, place.actor(&args.what.actor)).await?;
         output::print(&format!("job {id} is due at {until}\n"))?;
     }
     Ok(())
@@ -58,7 +57,7 @@ pub(crate) async fn delay(place: &Place, args: Delay) -> Result<()> {
 pub(crate) async fn run_now(place: &Place, args: What) -> Result<()> {
     let operate = place.checked().await?.operate();
     for id in &args.ids {
-        operate.run_now(*id, &args.actor).await?;
+        operate.run_now(*id, place.actor(&args.actor)).await?;
         output::print(&format!("job {id} is due now\n"))?;
     }
     Ok(())
@@ -67,7 +66,7 @@ pub(crate) async fn run_now(place: &Place, args: What) -> Result<()> {
 pub(crate) async fn cancel(place: &Place, args: Cancel) -> Result<()> {
     let operate = place.checked().await?.operate();
     for id in &args.what.ids {
-        operate.cancel(*id, args.reason.as_deref(), &args.what.actor).await?;
+        operate.cancel(*id, args.reason.as_deref(), place.actor(&args.what.actor)).await?;
         output::print(&format!("job {id} is cancelled\n"))?;
     }
     Ok(())

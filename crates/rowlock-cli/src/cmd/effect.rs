@@ -3,7 +3,7 @@
 use anyhow::Result;
 use rowlock::{Admin, EffectFilter, Resolution};
 
-use super::Place;
+use super::{Actor, Place};
 use crate::output;
 
 #[derive(clap::Args)]
@@ -31,9 +31,8 @@ struct Resolve {
     /// Leave the case as it is, also without the compensation that the doubt withheld
     #[arg(long)]
     no_reopen: bool,
-    /// Who decided it; kept in the audit
-    #[arg(long, env = "USER", default_value = "operator")]
-    actor: String,
+    #[command(flatten)]
+    actor: Actor,
 }
 
 fn json(text: &str) -> Result<serde_json::Value, String> {
@@ -47,10 +46,11 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         Some(reply) => (Resolution::Happened(reply), "happened"),
         None => (Resolution::NotHappened, "did not happen"),
     };
-    let job = admin.operate().resolve_effect(args.no, resolution, &args.actor).await?;
+    let actor = place.actor(&args.actor);
+    let job = admin.operate().resolve_effect(args.no, resolution, actor).await?;
     let mut text = format!("effect {} of job {job} {word}\n", args.no);
     if !args.no_reopen {
-        text += &reopen(&admin, job, &args.actor).await?;
+        text += &reopen(&admin, job, actor).await?;
     }
     output::print(&text)
 }

@@ -4,7 +4,7 @@ use anyhow::Result;
 use rowlock::{CaseView, EffectFilter, JobView, State};
 
 use super::{Place, tables};
-use crate::output::{self, Advice, BOLD, DIM, PLAIN, RED, when};
+use crate::output::{self, BOLD, DIM, PLAIN, RED, when};
 
 /// No more of a job's effects are shown.
 const EFFECTS_MAX: i64 = 1000;
@@ -21,10 +21,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     let observe = place.checked().await?.observe();
     let Some(job) = observe.job(args.id).await? else {
-        return Err(Advice::missing(
-            format!("no job {}, or its retention is over", args.id),
-            "rowlock jobs   lists the newest",
-        ));
+        return Err(super::no_job(args.id));
     };
     let attempts = observe.attempts(args.id).await?;
     let effects = EffectFilter {

@@ -3,20 +3,19 @@
 use anyhow::Result;
 use rowlock::{Admin, State};
 
-use super::Place;
+use super::{Actor, Place};
 use crate::output;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// The job's id
     id: i64,
-    /// Who decided it; kept in the audit
-    #[arg(long, env = "USER", default_value = "operator")]
-    actor: String,
+    #[command(flatten)]
+    actor: Actor,
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
-    one(&place.checked().await?, args.id, &args.actor).await
+    one(&place.checked().await?, args.id, place.actor(&args.actor)).await
 }
 
 /// Reopens a case, and says where it stands then.

@@ -32,7 +32,7 @@ pub(crate) fn state(job: &JobView) -> Cell {
 }
 
 /// The time that matters in the job's state.
-fn moment(job: &JobView) -> String {
+pub(crate) fn moment(job: &JobView) -> String {
     match (job.state, job.due_at, job.claimed_at, job.last_ended_at) {
         (State::Ready, Some(due), _, _) => format!("due {}", when(due)),
         (State::Leased, _, Some(claimed), _) => format!("claimed {}", when(claimed)),

@@ -1,0 +1,51 @@
+//! How the process ends: one number for each thing that a script may have to tell apart.
+
+use std::process::ExitCode;
+
+use rowlock::Error;
+
+use crate::output::Advice;
+
+/// An exit code. They are in `docs/operating.md`, and scripts rely on them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Exit {
+    /// It was done.
+    Done = 0,
+    /// It could not be done, or it is not known whether it was.
+    Failed = 1,
+    /// The command line or the config file is wrong, or `--yes` is missing; nothing was done. clap ends with it too.
+    Usage = 2,
+    /// A check is not met.
+    NotMet = 3,
+    /// What was named is not there.
+    NotFound = 4,
+    /// It stands where the verb has no business.
+    Conflict = 5,
+}
+
+impl Exit {
+    pub(crate) fn of(error: &anyhow::Error) -> Exit {
+        let advised = error.chain().find_map(|link| link.downcast_ref::<Advice>());
+        if let Some(advice) = advised {
+            return advice.exit();
+        }
+        let told = error.chain().find_map(|link| link.downcast_ref::<Error>());
+        told.map_or(Exit::Failed, Exit::of_refusal)
+    }
+
+    /// What the library's answer means.
+    pub(crate) fn of_refusal(error: &Error) -> Exit {
+        match error {
+            Error::NotFound(_) => Exit::NotFound,
+            Error::Conflict(_) | Error::KeyConflict { .. } => Exit::Conflict,
+            _ => Exit::Failed,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> ExitCode {
+        ExitCode::from(exit as u8)
+    }
+}
