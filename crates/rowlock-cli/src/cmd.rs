@@ -1,6 +1,7 @@
 //! The commands.
 
 pub(crate) mod breaker;
+mod bulk;
 pub(crate) mod case;
 pub(crate) mod cases;
 pub(crate) mod complete;
@@ -77,7 +78,7 @@ pub(crate) enum Command {
     /// Makes jobs due later
     Delay(delay::Delay),
     /// Makes jobs due now
-    RunNow(delay::What),
+    RunNow(bulk::Jobs),
     /// Cancels jobs that are not finished; one that runs is stopped, and nothing it still does counts
     Cancel(delay::Cancel),
     /// Completes a name that jobs wait for, such as an approval

@@ -42,10 +42,37 @@ impl Exit {
             _ => Exit::Failed,
         }
     }
+
+    /// The one of two that more is to be done about.
+    pub(crate) fn worse(self, other: Exit) -> Exit {
+        let rank = |exit| match exit {
+            Exit::Done => 0,
+            Exit::NotFound => 1,
+            Exit::Conflict => 2,
+            Exit::NotMet => 3,
+            Exit::Usage => 4,
+            Exit::Failed => 5,
+        };
+        if rank(other) > rank(self) { other } else { self }
+    }
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> ExitCode {
         ExitCode::from(exit as u8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_several_ends_the_worst_counts() {
+        let worst = |ends: &[Exit]| ends.iter().fold(Exit::Done, |worst, end| worst.worse(*end));
+        assert_eq!(worst(&[]), Exit::Done);
+        assert_eq!(worst(&[Exit::NotFound, Exit::Done]), Exit::NotFound);
+        assert_eq!(worst(&[Exit::Conflict, Exit::NotFound]), Exit::Conflict);
+        assert_eq!(worst(&[Exit::Failed, Exit::Conflict, Exit::NotFound]), Exit::Failed);
     }
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::Subcommand;
 use rowlock::Admin;
 
-use super::{Actor, Place, reopen};
+use super::{Actor, Place, bulk, reopen};
 use crate::{
     exit::Exit,
     output::{self, Advice, CYAN, PLAIN, RED},
@@ -85,7 +85,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
             match (payload, &ids[..]) {
                 (Some(payload), [id]) => {
                     operate.reopen_with(*id, &payload, actor).await?;
-                    reopen::told(&admin, *id).await?;
+                    output::print(&format!("{}\n", reopen::told(&admin, *id).await?))?;
                 }
                 (Some(_), _) => {
                     return Err(Advice::usage(
@@ -94,10 +94,8 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
                     ));
                 }
                 (None, ids) => {
-                    // One by one: what was done before a refusal is told.
-                    for id in ids {
-                        reopen::one(&admin, *id, actor).await?;
-                    }
+                    let act = async |id| reopen::one(&admin, id, actor).await;
+                    return bulk::named(ids, "reopened", act).await;
                 }
             }
         }
@@ -107,10 +105,11 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
         }
         What::Close { ids, reason, yes } => {
             sure(ids.len(), yes, "closed")?;
-            for id in &ids {
-                operate.close_case(*id, reason.as_deref(), actor).await?;
-                output::print(&format!("closed {id}\n"))?;
-            }
+            let act = async |id| {
+                operate.close_case(id, reason.as_deref(), actor).await?;
+                Ok(format!("closed {id}"))
+            };
+            return bulk::named(&ids, "closed", act).await;
         }
     }
     Ok(ExitCode::SUCCESS)
