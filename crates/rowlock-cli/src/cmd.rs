@@ -4,6 +4,7 @@ pub(crate) mod breaker;
 mod bulk;
 pub(crate) mod case;
 pub(crate) mod cases;
+pub(crate) mod chain;
 pub(crate) mod complete;
 pub(crate) mod delay;
 pub(crate) mod demo;
@@ -21,6 +22,7 @@ pub(crate) mod rollout;
 pub(crate) mod status;
 mod tables;
 pub(crate) mod verify;
+pub(crate) mod workers;
 
 use std::time::Duration;
 
@@ -55,8 +57,12 @@ pub(crate) enum Command {
     Status(status::Args),
     /// Lists jobs, newest first
     Jobs(jobs::Args),
+    /// Lists the worker processes: what each holds, when it last beat, whether it is alive
+    Workers(workers::Args),
     /// Shows one job: payload, attempts, chain, and why it was retired
     Inspect(inspect::Args),
+    /// Lists every link of a job's chain, first link first
+    Chain(chain::Args),
     /// Lists retired jobs that wait for a decision
     Cases(cases::Args),
     /// Reopens cases, one, some or all that failed alike; notes on them; closes them
