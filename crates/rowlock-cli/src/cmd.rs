@@ -17,6 +17,7 @@ pub(crate) mod jobs;
 pub(crate) mod migrate;
 mod own;
 pub(crate) mod pause;
+pub(crate) mod prune;
 pub(crate) mod reopen;
 pub(crate) mod rollout;
 pub(crate) mod status;
@@ -91,6 +92,8 @@ pub(crate) enum Command {
     Complete(complete::Args),
     /// Enqueues a job by its kind and JSON payload
     Enqueue(enqueue::Args),
+    /// Removes finished jobs of a certain age now, as the workers do every ten minutes or so
+    Prune(prune::Args),
     /// Looks for what is or will be in the way of jobs, and says what mends it; exits with 3 when something fails
     Doctor(doctor::Args),
     /// Looks whether the invariants hold; exits with 3 when one is broken

@@ -1,12 +1,13 @@
 //! The human verbs. Each is audited with who did it, and refuses with a sentence when the job is not where it must be.
 
 mod cases;
+mod prune;
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-pub use self::cases::Reopened;
+pub use self::{cases::Reopened, prune::Pruned};
 use crate::{
     breaker::Force,
     effect::{EffectState, Resolution},

@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// Jobs read at a time.
-const PAGE: i64 = 1000;
+const PAGE: i64 = 500;
 /// More are not done at once: each is a commit of its own.
 const JOBS_MAX: usize = 1_000_000;
 
