@@ -46,7 +46,8 @@ pub(crate) struct Cli {
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Runs orders through workers that are killed all the time, and counts what was lost or doubled
+    /// Runs orders through workers that are killed all the time, and counts what was lost or doubled; on a file of its own,
+    /// or where --database says
     Demo(demo::Args),
     #[command(hide = true)]
     DemoWorker(demo::WorkerArgs),

@@ -73,7 +73,21 @@ pub(crate) fn table<const N: usize>(header: [&str; N]) -> Table {
 
 /// The table's text, without blanks at the line ends.
 pub(crate) fn text(table: &Table) -> String {
-    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    table.lines().map(|line| format!("{}\n", without_end(&line))).collect()
+}
+
+/// Without the blanks at its end, also those that a colour goes over.
+fn without_end(line: &str) -> String {
+    let mut kept = line.trim_end();
+    let mut codes = String::new();
+    while let Some(code) = kept.rfind("\x1b[").map(|at| &kept[at..]) {
+        if !code.ends_with('m') || code.matches('m').count() > 1 {
+            break;
+        }
+        codes.insert_str(0, code);
+        kept = kept[..kept.len() - code.len()].trim_end();
+    }
+    format!("{kept}{codes}")
 }
 
 pub(crate) fn right(value: impl ToString) -> Cell {
@@ -314,6 +328,17 @@ mod tests {
         assert_eq!(span_ms(125_000), "2 min 5 s");
         assert_eq!(span_ms(90_000_000), "25 h 0 min");
         assert_eq!(span_ms(180_000_000), "2 d 2 h");
+    }
+
+    #[test]
+    fn no_line_of_a_table_ends_with_blanks_that_a_colour_hides() {
+        assert_eq!(without_end("a  b   "), "a  b");
+        assert_eq!(
+            without_end("\x1b[2ma\x1b[0m  \x1b[2mb   \x1b[0m  "),
+            "\x1b[2ma\x1b[0m  \x1b[2mb\x1b[0m"
+        );
+        assert_eq!(without_end("\x1b[31mfrom m\x1b[39m"), "\x1b[31mfrom m\x1b[39m");
+        assert_eq!(without_end("a \x1b[2m  \x1b[0m"), "a\x1b[2m\x1b[0m");
     }
 
     #[test]

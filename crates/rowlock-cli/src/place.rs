@@ -10,26 +10,30 @@ use sqlx::sqlite::SqliteConnectOptions;
 
 use crate::{config::Config, output::Advice};
 
+/// Below the options of the command itself.
+const PLACE: &str = "Where it acts";
+
 /// Which database.
 #[derive(Args)]
 pub(crate) struct Place {
-    /// postgres://user@host/name, with host1,host2 where there are several, or sqlite:path; else `database` of the config
-    /// file. demo takes only what is given here, and makes a file of its own without it
+    /// postgres://user@host/name, with host1,host2 where there are several, or sqlite:path; else what the config file says
     #[arg(
         long,
         global = true,
+        help_heading = PLACE,
         value_name = "URL",
         env = "ROWLOCK_DATABASE",
         hide_env_values = true
     )]
     database: Option<String>,
-    /// The PostgreSQL schema that holds the jobs; else `schema` of the config file, else rowlock
-    #[arg(long, global = true, value_name = "NAME")]
+    /// The PostgreSQL schema that holds the jobs; else what the config file says, else rowlock
+    #[arg(long, global = true, help_heading = PLACE, value_name = "NAME")]
     schema: Option<String>,
-    /// A file with database, schema and actor; else rowlock.toml here, else rowlock/config.toml under ~/.config
+    /// A file with database, schema and actor; else rowlock.toml in this folder, or rowlock/config.toml under ~/.config
     #[arg(
         long,
         global = true,
+        help_heading = PLACE,
         value_name = "PATH",
         env = "ROWLOCK_CONFIG",
         hide_env_values = true
@@ -45,7 +49,7 @@ pub(crate) struct Place {
 /// Who acts.
 #[derive(Args)]
 pub(crate) struct Actor {
-    /// Who decided it, for the audit; else `actor` of the config file, else $USER
+    /// Who decided it, for the audit; else what the config file says, else $USER
     #[arg(long, global = true, value_name = "NAME")]
     actor: Option<String>,
 }

@@ -108,7 +108,7 @@ fn a_refusal_keeps_no_other_job_from_its_turn_and_the_worst_is_the_exit_code() {
     assert_eq!(mixed.out, "job 1 is due now\njob 3 is due now\n");
     assert_eq!(
         mixed.err,
-        "error: no job 7\nerror: job 2 is finished, and cannot be run now\n2 run now, 2 refused\n"
+        "error: no job 7\nerror: job 2 is finished, and cannot be run now\n2 made due now, 2 refused\n"
     );
     assert_eq!(mixed.code, Some(5), "a conflict is worse than what is not there");
     let missing = file.run(&["cancel", "1", "7"]);
@@ -139,7 +139,7 @@ fn a_selection_is_counted_first_and_done_with_yes() {
     let now = file.run(&["run-now", "--queue", "mail", "--kind", "post", "--yes"]);
     assert_eq!(
         (now.out.as_str(), now.err.as_str()),
-        ("job 4 is due now\n", "1 run now\n")
+        ("job 4 is due now\n", "1 made due now\n")
     );
     let gone = file.run(&["cancel", "--kind", "send", "--yes", "--reason", "a mistake"]);
     assert_eq!((gone.code, gone.err.as_str()), (Some(0), "2 cancelled\n"));

@@ -81,7 +81,9 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
             ..
         } => return reopen_error(&admin, error, per_minute, actor, yes).await,
         What::Reopen { ids, payload, yes, .. } => {
-            sure(ids.len(), yes, "reopened")?;
+            if payload.is_none() {
+                sure(ids.len(), yes, "reopened")?;
+            }
             match (payload, &ids[..]) {
                 (Some(payload), [id]) => {
                     operate.reopen_with(*id, &payload, actor).await?;

@@ -13,14 +13,15 @@ use super::{
 };
 
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("when").required(true).args(["by", "until"]))]
 pub(crate) struct Delay {
     #[command(flatten)]
     jobs: Jobs,
     /// This long from now, such as 10m, 2h or 1d
-    #[arg(long, value_parser = duration, value_name = "TIME", required_unless_present = "until")]
+    #[arg(long, value_parser = duration, value_name = "TIME")]
     by: Option<Duration>,
     /// Until then, such as 2030-01-31T12:00:00Z
-    #[arg(long, value_name = "TIME", conflicts_with = "by")]
+    #[arg(long, value_name = "TIME")]
     until: Option<Timestamp>,
 }
 
@@ -58,7 +59,7 @@ pub(crate) async fn run_now(place: &Place, jobs: Jobs) -> Result<ExitCode> {
     let admin = place.checked().await?;
     let (operate, actor) = (admin.operate(), place.actor(&jobs.actor));
     let verb = Verb {
-        done: "run now",
+        done: "made due now",
         from: &[State::Ready, State::Waiting],
     };
     let act = async |id| {

@@ -1,7 +1,7 @@
 //! `rowlock effect resolve`: records what somebody found out about an effect in doubt.
 
 use anyhow::Result;
-use rowlock::{Admin, EffectFilter, Resolution};
+use rowlock::{Admin, CaseView, EffectFilter, Resolution};
 
 use super::{Actor, Place};
 use crate::output;
@@ -19,14 +19,15 @@ enum Verb {
 }
 
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("found").required(true).args(["happened", "not_happened"]))]
 struct Resolve {
     /// The effect's number, as `rowlock effects` shows it
     no: i64,
     /// It happened; later attempts get this reply without a call
-    #[arg(long, value_name = "JSON", value_parser = json, required_unless_present = "not_happened")]
+    #[arg(long, value_name = "JSON", value_parser = json)]
     happened: Option<serde_json::Value>,
     /// It did not happen and cannot happen any more; the next attempt calls
-    #[arg(long, conflicts_with = "happened")]
+    #[arg(long)]
     not_happened: bool,
     /// Leave the case as it is, also without the compensation that the doubt withheld
     #[arg(long)]
@@ -55,13 +56,18 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     output::print(&text)
 }
 
+/// Whether it is a doubt that made a case of the job.
+pub(super) fn is_parked(case: &CaseView) -> bool {
+    case.reason.starts_with("effect ") && case.reason.contains(" is in doubt since ")
+}
+
 /// Reopens the job's case, unless another effect would park it again at once.
 async fn reopen(admin: &Admin, job: i64, actor: &str) -> Result<String> {
     let observe = admin.observe();
     let Some(case) = observe.case(job).await? else {
         return Ok(format!("job {job} is no case; nothing to reopen\n"));
     };
-    if !(case.reason.starts_with("effect ") && case.reason.contains(" is in doubt since ")) {
+    if !is_parked(&case) {
         return Ok(format!(
             "not reopened: job {job} was not parked, it was retired because {}; `rowlock reopen {job}` does\n",
             case.reason

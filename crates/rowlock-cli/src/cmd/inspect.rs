@@ -76,7 +76,10 @@ fn facts(job: &JobView) -> String {
     fact("uid", job.uid.to_string());
     fact(
         "attempts",
-        format!("{} of {}, claimed {} times", job.attempt, job.attempts_max, job.epoch),
+        match job.epoch {
+            1 => format!("{} of {}, claimed once", job.attempt, job.attempts_max),
+            times => format!("{} of {}, claimed {times} times", job.attempt, job.attempts_max),
+        },
     );
     fact("enqueued", format!("{} ({})", when(job.created_at), job.created_at));
     if let Some(name) = &job.waits_for {
@@ -120,5 +123,9 @@ fn reason(case: &CaseView) -> String {
             text += &format!("{DIM}{name:<11}{PLAIN}{value}\n");
         }
     }
-    text + &format!("rowlock reopen {id}   tries it again\n")
+    match super::effect::is_parked(case) {
+        // Its reason says what comes first.
+        true => text,
+        false => text + &format!("rowlock reopen {id}   tries it again\n"),
+    }
 }

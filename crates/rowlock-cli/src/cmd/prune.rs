@@ -41,6 +41,9 @@ impl FromStr for Age {
 
     fn from_str(text: &str) -> Result<Age, String> {
         let time = duration(text)?;
+        if time < Duration::from_secs(3600) {
+            return Err("give an hour at least, such as 1h or 7d".into());
+        }
         Ok(Age {
             typed: text.to_owned(),
             time,

@@ -37,7 +37,7 @@ pub(crate) fn moment(job: &JobView) -> String {
         (State::Ready, Some(due), _, _) => format!("due {}", when(due)),
         (State::Leased, _, Some(claimed), _) => format!("claimed {}", when(claimed)),
         (_, _, _, Some(ended)) => when(ended),
-        _ => when(job.created_at),
+        _ => format!("enqueued {}", when(job.created_at)),
     }
 }
 
