@@ -352,7 +352,7 @@ fn nothing_is_coloured_without_a_terminal_or_with_no_color() {
         let mut forced = common::command(&all);
         forced.env("CLICOLOR_FORCE", "1");
         let mut never = common::command(&all);
-        never.env("NO_COLOR", "1");
+        never.env("NO_COLOR", "1").env("CLICOLOR_FORCE", "1");
         let [plain, forced, never] = [common::command(&all), forced, never].map(common::said);
         let coloured = |said: &common::Said| format!("{}{}", said.out, said.err).contains('\x1b');
         assert!(!coloured(&plain) && !coloured(&never), "{args:?}");

@@ -6,10 +6,17 @@
 use std::{str::FromStr, time::Duration};
 
 use anyhow::Result;
-use rowlock::{Pruned, Retention};
+use jiff::Timestamp;
+use rowlock::{JobFilter, Observe, Pruned, Retention, State};
 
 use super::{Actor, Place, duration};
 use crate::output::{self, Advice};
+
+/// Finished jobs are counted up to here, so many at a time.
+const FINISHED_MAX: usize = 10_000;
+const PAGE: i64 = 500;
+/// Cases come with their history.
+const CASES_MAX: i64 = 1000;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -60,14 +67,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         audit: None,
     };
     if !args.yes {
-        let cases = match &args.cases {
-            Some(age) => format!("open cases older than {} too", age.typed),
-            None => "open cases are kept".into(),
-        };
-        let finished = &args.finished.typed;
-        return Err(Advice::unsure(format!(
-            "all finished jobs older than {finished} would be removed, {cases}"
-        )));
+        return Err(Advice::unsure(would(&admin.observe(), &args).await?));
     }
     let tell = |so_far: &Pruned| output::progress(&format!("removed {} jobs", so_far.jobs + so_far.cases));
     let removed = admin.operate().prune(&keep, place.actor(&args.actor), tell).await?;
@@ -75,6 +75,77 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         true => output::print_json(&removed),
         false => output::print(&said(&removed)),
     }
+}
+
+/// What would go, counted as far as that is cheap.
+async fn would(observe: &Observe, args: &Args) -> Result<String> {
+    let cases = match &args.cases {
+        Some(age) => {
+            let cases = observe.cases(CASES_MAX).await?;
+            let old = cases.iter().filter(|case| case.retired_at < ago(age)).count();
+            match (cases.len() as i64) < CASES_MAX {
+                true => format!("and {old} open cases older than {}", age.typed),
+                false => format!("and all open cases older than {}", age.typed),
+            }
+        }
+        None => "and open cases are kept".into(),
+    };
+    let age = &args.finished.typed;
+    let count = finished(observe, ago(&args.finished)).await?;
+    Ok(match count {
+        FINISHED_MAX.. => format!("{FINISHED_MAX} finished jobs or more, older than {age}, would be removed, {cases}"),
+        count => format!("{count} finished jobs older than {age} would be removed, {cases}"),
+    })
+}
+
+fn ago(age: &Age) -> Timestamp {
+    let at = Timestamp::now().checked_sub(age.time);
+    at.unwrap_or(Timestamp::MIN)
+}
+
+/// How many finished jobs ended before that, counted up to a bound.
+async fn finished(observe: &Observe, before: Timestamp) -> Result<usize> {
+    let mut filter = JobFilter {
+        state: Some(State::Finished),
+        below: Some(first_since(observe, before).await?),
+        max: PAGE,
+        ..JobFilter::default()
+    };
+    let mut count = 0;
+    loop {
+        let page = observe.jobs(&filter).await?;
+        let over = page
+            .iter()
+            .filter(|job| job.last_ended_at.is_some_and(|at| at < before));
+        count += over.count();
+        filter.below = page.last().map(|job| job.id);
+        if (page.len() as i64) < PAGE || count >= FINISHED_MAX {
+            return Ok(count.min(FINISHED_MAX));
+        }
+    }
+}
+
+/// The id from which on all jobs are younger. Ids rise with time, so it is found by halves, and no young job is read.
+async fn first_since(observe: &Observe, since: Timestamp) -> Result<i64> {
+    let is_young = async |below: i64| -> Result<bool> {
+        let newest = JobFilter {
+            below: Some(below),
+            max: 1,
+            ..JobFilter::default()
+        };
+        let newest = observe.jobs(&newest).await?;
+        Ok(newest.first().is_some_and(|job| job.created_at >= since))
+    };
+    // Below `old` none is young, and below `young` one is.
+    let (mut old, mut young) = (0, i64::MAX);
+    while young - old > 1 {
+        let middle = old + (young - old) / 2;
+        match is_young(middle).await? {
+            true => young = middle,
+            false => old = middle,
+        }
+    }
+    Ok(old)
 }
 
 fn said(removed: &Pruned) -> String {
