@@ -1,8 +1,10 @@
-//! The commands, and where they act.
+//! The commands.
 
 pub(crate) mod breaker;
+mod bulk;
 pub(crate) mod case;
 pub(crate) mod cases;
+pub(crate) mod chain;
 pub(crate) mod complete;
 pub(crate) mod delay;
 pub(crate) mod demo;
@@ -15,20 +17,20 @@ pub(crate) mod jobs;
 pub(crate) mod migrate;
 mod own;
 pub(crate) mod pause;
+pub(crate) mod prune;
 pub(crate) mod reopen;
 pub(crate) mod rollout;
 pub(crate) mod status;
 mod tables;
 pub(crate) mod verify;
+pub(crate) mod workers;
 
-use std::{str::FromStr, time::Duration};
+use std::time::Duration;
 
-use anyhow::Result;
-use clap::{Args, Parser, Subcommand};
-use rowlock::Admin;
-use sqlx::sqlite::SqliteConnectOptions;
+use clap::{Parser, Subcommand};
 
 use crate::output::Advice;
+pub(crate) use crate::place::{Actor, Place};
 
 /// Background jobs whose effects happen exactly once, on PostgreSQL and SQLite.
 ///
@@ -42,27 +44,10 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-/// Which database.
-#[derive(Args)]
-pub(crate) struct Place {
-    /// postgres://user@host/name, with host1,host2 where there are several, or sqlite:path; no default, except that demo makes a
-    /// file of its own
-    #[arg(
-        long,
-        global = true,
-        value_name = "URL",
-        env = "ROWLOCK_DATABASE",
-        hide_env_values = true
-    )]
-    database: Option<String>,
-    /// The PostgreSQL schema that holds the jobs
-    #[arg(long, global = true, value_name = "NAME", default_value = "rowlock")]
-    pub(crate) schema: String,
-}
-
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Runs orders through workers that are killed all the time, and counts what was lost or doubled
+    /// Runs orders through workers that are killed all the time, and counts what was lost or doubled; on a file of its own,
+    /// or where --database says
     Demo(demo::Args),
     #[command(hide = true)]
     DemoWorker(demo::WorkerArgs),
@@ -74,8 +59,12 @@ pub(crate) enum Command {
     Status(status::Args),
     /// Lists jobs, newest first
     Jobs(jobs::Args),
+    /// Lists the worker processes: what each holds, when it last beat, whether it is alive
+    Workers(workers::Args),
     /// Shows one job: payload, attempts, chain, and why it was retired
     Inspect(inspect::Args),
+    /// Lists every link of a job's chain, first link first
+    Chain(chain::Args),
     /// Lists retired jobs that wait for a decision
     Cases(cases::Args),
     /// Reopens cases, one, some or all that failed alike; notes on them; closes them
@@ -97,57 +86,27 @@ pub(crate) enum Command {
     /// Makes jobs due later
     Delay(delay::Delay),
     /// Makes jobs due now
-    RunNow(delay::What),
+    RunNow(bulk::Jobs),
     /// Cancels jobs that are not finished; one that runs is stopped, and nothing it still does counts
     Cancel(delay::Cancel),
     /// Completes a name that jobs wait for, such as an approval
     Complete(complete::Args),
     /// Enqueues a job by its kind and JSON payload
     Enqueue(enqueue::Args),
+    /// Removes finished jobs of a certain age now, as the workers do every ten minutes or so
+    Prune(prune::Args),
     /// Looks for what is or will be in the way of jobs, and says what mends it; exits with 3 when something fails
     Doctor(doctor::Args),
     /// Looks whether the invariants hold; exits with 3 when one is broken
     Verify(verify::Args),
 }
 
-impl Place {
-    pub(crate) fn url(&self) -> Result<&str> {
-        self.database.as_deref().filter(|url| !url.is_empty()).ok_or_else(|| {
-            Advice::error(
-                "no database given",
-                "--database sqlite:app.db or postgres://…, or set ROWLOCK_DATABASE",
-            )
-        })
-    }
-
-    /// The URL, if it was `named` by hand.
-    pub(crate) fn url_if(&self, named: bool) -> Option<&str> {
-        self.database.as_deref().filter(|_| named)
-    }
-
-    /// The database, not looked at yet.
-    pub(crate) fn admin(&self) -> Result<Admin> {
-        Ok(Admin::open(self.url()?, &self.schema)?)
-    }
-
-    /// The database, with a schema that this binary can use. A SQLite file that is not there is a mistyped name, and is
-    /// not created by looking at it.
-    pub(crate) async fn checked(&self) -> Result<Admin> {
-        let admin = self.admin()?;
-        let url = self.url()?;
-        if url.starts_with("sqlite:")
-            && let Ok(options) = SqliteConnectOptions::from_str(url)
-            && !options.get_filename().exists()
-        {
-            let file = options.get_filename().display();
-            return Err(Advice::error(
-                format!("there is no file {file}"),
-                format!("rowlock migrate --database {url}   creates it; or check the path"),
-            ));
-        }
-        admin.check_schema().await?;
-        Ok(admin)
-    }
+/// There is none with this id.
+fn no_job(id: i64) -> anyhow::Error {
+    Advice::missing(
+        format!("no job {id}, or its retention is over"),
+        "rowlock jobs   lists the newest",
+    )
 }
 
 /// Reads `500ms`, `5s`, `10m`, `2h` or `1d`.

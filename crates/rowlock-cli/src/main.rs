@@ -4,7 +4,10 @@
 //! never holds a password.
 
 mod cmd;
+mod config;
+mod exit;
 mod output;
+mod place;
 
 use std::process::ExitCode;
 
@@ -27,8 +30,7 @@ fn main() -> ExitCode {
     ended.unwrap_or_else(|error| output::fail(&error))
 }
 
-/// The command, and whether `--database` was given by hand. What the environment names is good enough to look at, but
-/// not to run a demo on.
+/// The command, and whether `--database` was given by hand.
 fn parse() -> Result<(Cli, bool), ExitCode> {
     let parsed = Cli::command().try_get_matches().and_then(|matches| {
         let mut innermost = &matches;
@@ -52,21 +54,24 @@ fn parse() -> Result<(Cli, bool), ExitCode> {
 }
 
 async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
-    let place = cli.place;
+    let mut place = cli.place;
     if !matches!(
         cli.command,
         Command::Demo(_) | Command::DemoWorker(_) | Command::DemoProvider(_)
     ) {
+        place.read_config()?;
         output::pass_on_warnings();
     }
     match cli.command {
         Command::Demo(args) => return cmd::demo::run(place.url_if(named), args).await,
-        Command::DemoWorker(args) => cmd::demo::work(place.url()?, &place.schema, args).await?,
+        Command::DemoWorker(args) => cmd::demo::work(place.url()?, place.schema(), args).await?,
         Command::DemoProvider(args) => cmd::demo::provide(args).await?,
         Command::Migrate(args) => cmd::migrate::run(&place, args).await?,
         Command::Status(args) => cmd::status::run(&place, args).await?,
         Command::Jobs(args) => cmd::jobs::run(&place, args).await?,
+        Command::Workers(args) => cmd::workers::run(&place, args).await?,
         Command::Inspect(args) => cmd::inspect::run(&place, args).await?,
+        Command::Chain(args) => cmd::chain::run(&place, args).await?,
         Command::Cases(args) => cmd::cases::run(&place, args).await?,
         Command::Case(args) => return cmd::case::run(&place, args).await,
         Command::Reopen(args) => cmd::reopen::run(&place, args).await?,
@@ -76,11 +81,12 @@ async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
         Command::Breaker(args) => cmd::breaker::run(&place, args).await?,
         Command::Pause(args) => cmd::pause::run(&place, args, true).await?,
         Command::Resume(args) => cmd::pause::run(&place, args, false).await?,
-        Command::Delay(args) => cmd::delay::delay(&place, args).await?,
-        Command::RunNow(args) => cmd::delay::run_now(&place, args).await?,
-        Command::Cancel(args) => cmd::delay::cancel(&place, args).await?,
+        Command::Delay(args) => return cmd::delay::delay(&place, args).await,
+        Command::RunNow(args) => return cmd::delay::run_now(&place, args).await,
+        Command::Cancel(args) => return cmd::delay::cancel(&place, args).await,
         Command::Complete(args) => cmd::complete::run(&place, args).await?,
         Command::Enqueue(args) => cmd::enqueue::run(&place, args).await?,
+        Command::Prune(args) => cmd::prune::run(&place, args).await?,
         Command::Doctor(args) => return cmd::doctor::run(&place, args).await,
         Command::Verify(args) => return cmd::verify::run(&place, args).await,
     }

@@ -11,6 +11,8 @@ use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Tab
 use jiff::Timestamp;
 use serde::Serialize;
 
+use crate::exit::Exit;
+
 pub(crate) const BOLD: &str = "\x1b[1m";
 pub(crate) const DIM: &str = "\x1b[2m";
 pub(crate) const RED: &str = "\x1b[1;31m";
@@ -71,7 +73,21 @@ pub(crate) fn table<const N: usize>(header: [&str; N]) -> Table {
 
 /// The table's text, without blanks at the line ends.
 pub(crate) fn text(table: &Table) -> String {
-    table.lines().map(|line| format!("{}\n", line.trim_end())).collect()
+    table.lines().map(|line| format!("{}\n", without_end(&line))).collect()
+}
+
+/// Without the blanks at its end, also those that a colour goes over.
+fn without_end(line: &str) -> String {
+    let mut kept = line.trim_end();
+    let mut codes = String::new();
+    while let Some(code) = kept.rfind("\x1b[").map(|at| &kept[at..]) {
+        if !code.ends_with('m') || code.matches('m').count() > 1 {
+            break;
+        }
+        codes.insert_str(0, code);
+        kept = kept[..kept.len() - code.len()].trim_end();
+    }
+    format!("{kept}{codes}")
 }
 
 pub(crate) fn right(value: impl ToString) -> Cell {
@@ -121,26 +137,51 @@ pub(crate) fn when(at: Timestamp) -> String {
 pub(crate) struct Advice {
     problem: String,
     next: String,
-    /// What was named is not there.
-    missing: bool,
+    exit: Exit,
+    cause: Option<std::io::Error>,
 }
 
 impl Advice {
     pub(crate) fn error(problem: impl Into<String>, next: impl Into<String>) -> anyhow::Error {
-        anyhow::Error::new(Advice {
-            problem: problem.into(),
-            next: next.into(),
-            missing: false,
-        })
+        Advice::ending(Exit::Failed, problem, next)
     }
 
     /// The same for what is not there.
     pub(crate) fn missing(problem: impl Into<String>, next: impl Into<String>) -> anyhow::Error {
+        Advice::ending(Exit::NotFound, problem, next)
+    }
+
+    /// The same for what was not said as it must be; nothing was done.
+    pub(crate) fn usage(problem: impl Into<String>, next: impl Into<String>) -> anyhow::Error {
+        Advice::ending(Exit::Usage, problem, next)
+    }
+
+    /// What would be done, and the word that is missing for it.
+    pub(crate) fn unsure(would: impl Into<String>) -> anyhow::Error {
+        Advice::usage(would, "the same with --yes, if you mean it")
+    }
+
+    /// The same as [`Advice::usage`], with what was the cause.
+    pub(crate) fn because(cause: std::io::Error, problem: impl Into<String>, next: impl Into<String>) -> anyhow::Error {
         anyhow::Error::new(Advice {
             problem: problem.into(),
             next: next.into(),
-            missing: true,
+            exit: Exit::Usage,
+            cause: Some(cause),
         })
+    }
+
+    fn ending(exit: Exit, problem: impl Into<String>, next: impl Into<String>) -> anyhow::Error {
+        anyhow::Error::new(Advice {
+            problem: problem.into(),
+            next: next.into(),
+            exit,
+            cause: None,
+        })
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
     }
 }
 
@@ -150,33 +191,25 @@ impl fmt::Display for Advice {
     }
 }
 
-impl std::error::Error for Advice {}
+impl std::error::Error for Advice {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.cause.as_ref().map(|cause| cause as _)
+    }
+}
 
 /// Prints the error and gives the exit code.
 pub(crate) fn fail(error: &anyhow::Error) -> ExitCode {
+    tell(error);
+    Exit::of(error).into()
+}
+
+/// Prints the error.
+pub(crate) fn tell(error: &anyhow::Error) {
     let mut text = String::new();
     for (label, style, line) in lines(error) {
         text += &format!("{style}{label}{PLAIN} {line}\n");
     }
     note(without_passwords(&text).trim_end());
-    code(error)
-}
-
-/// 4 where what was named is not there, 5 where it stands in the way, else 1.
-fn code(error: &anyhow::Error) -> ExitCode {
-    use rowlock::Error;
-    if error
-        .chain()
-        .any(|link| link.downcast_ref::<Advice>().is_some_and(|advice| advice.missing))
-    {
-        return ExitCode::from(4);
-    }
-    let told = error.chain().find_map(|link| link.downcast_ref::<Error>());
-    match told {
-        Some(Error::NotFound(_)) => ExitCode::from(4),
-        Some(Error::Conflict(_) | Error::KeyConflict { .. }) => ExitCode::from(5),
-        _ => ExitCode::FAILURE,
-    }
 }
 
 fn lines(error: &anyhow::Error) -> Vec<(&'static str, &'static str, String)> {
@@ -295,6 +328,17 @@ mod tests {
         assert_eq!(span_ms(125_000), "2 min 5 s");
         assert_eq!(span_ms(90_000_000), "25 h 0 min");
         assert_eq!(span_ms(180_000_000), "2 d 2 h");
+    }
+
+    #[test]
+    fn no_line_of_a_table_ends_with_blanks_that_a_colour_hides() {
+        assert_eq!(without_end("a  b   "), "a  b");
+        assert_eq!(
+            without_end("\x1b[2ma\x1b[0m  \x1b[2mb   \x1b[0m  "),
+            "\x1b[2ma\x1b[0m  \x1b[2mb\x1b[0m"
+        );
+        assert_eq!(without_end("\x1b[31mfrom m\x1b[39m"), "\x1b[31mfrom m\x1b[39m");
+        assert_eq!(without_end("a \x1b[2m  \x1b[0m"), "a\x1b[2m\x1b[0m");
     }
 
     #[test]

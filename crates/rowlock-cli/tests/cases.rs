@@ -72,7 +72,7 @@ fn cases_from_the_list_to_the_last_decision(url: &str, error: i64) {
     assert_eq!(lines(&ok(url, &["cases", "--error", "0"])), ["no open cases"]);
 
     let unsure = at(url, &["case", "reopen", "--error", &error]);
-    assert_eq!(unsure.code, Some(1));
+    assert_eq!(unsure.code, Some(2));
     assert_eq!(
         unsure.err,
         format!(
@@ -82,7 +82,7 @@ fn cases_from_the_list_to_the_last_decision(url: &str, error: i64) {
     );
     assert_eq!(
         at(url, &["case", "close", "1", "2"]).code,
-        Some(1),
+        Some(2),
         "several need a word more"
     );
     one_by_one(url);

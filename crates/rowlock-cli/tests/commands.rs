@@ -232,6 +232,31 @@ async fn inspect_shows_payload_result_attempts_and_chain() {
 }
 
 #[tokio::test]
+async fn a_chain_is_shown_by_any_of_its_links() {
+    let file = with_history().await;
+    for id in ["1", "3"] {
+        let shown = lines(&file.ok(&["chain", id]));
+        assert_eq!(shown[0], "link id kind queue state attempt when last error");
+        assert!(shown[1].starts_with("0 1 charge orders done 1/2 "), "{shown:?}");
+        assert!(shown[2].starts_with("1 3 receipt orders ready 0/10 due "), "{shown:?}");
+        assert_eq!(shown.len(), 3);
+    }
+    let alone: serde_json::Value = serde_json::from_str(&file.ok(&["chain", "2", "--json"])).unwrap();
+    assert_eq!(
+        (alone.as_array().map(Vec::len), &alone[0]["last_error"]),
+        (Some(1), &"the card was declined".into())
+    );
+    let missing = file.run(&["chain", "7"]);
+    assert_eq!(
+        (missing.code, missing.err.as_str()),
+        (
+            Some(4),
+            "error: no job 7, or its retention is over\ntry:   rowlock jobs   lists the newest\n"
+        )
+    );
+}
+
+#[tokio::test]
 async fn a_case_is_listed_explained_and_reopened_once() {
     let file = with_history().await;
     let said = file.run(&["cases"]);

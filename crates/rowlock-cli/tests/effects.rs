@@ -97,9 +97,13 @@ async fn a_parked_effect_is_listed_resolved_as_happened_and_its_job_goes_on() {
     work(&file, 1).await;
     let job = &json(&file.ok(&["inspect", "1", "--json"]))["job"];
     assert_eq!((&job["last_outcome"], &job["result"]), (&"done".into(), &12.into()));
+    let settled = file.run(&["effect", "resolve", "1", "--not-happened"]);
     assert_eq!(
-        file.refused(&["effect", "resolve", "1", "--not-happened"]),
-        "error: effect 1 \"charge-0\" of job 1 is replied, not in doubt\n"
+        (settled.code, settled.err.as_str()),
+        (
+            Some(5),
+            "error: effect 1 \"charge-0\" of job 1 is replied, not in doubt\n"
+        )
     );
 }
 
@@ -141,9 +145,10 @@ async fn a_job_with_a_second_doubt_stays_a_case_until_that_is_resolved_too() {
 #[test]
 fn a_resolution_must_name_a_doubt_and_say_what_happened() {
     let file = File::migrated();
+    let missing = file.run(&["effect", "resolve", "7", "--not-happened"]);
     assert_eq!(
-        file.refused(&["effect", "resolve", "7", "--not-happened"]),
-        "error: no effect 7; `rowlock effects` lists those in doubt\n"
+        (missing.code, missing.err.as_str()),
+        (Some(4), "error: no effect 7; `rowlock effects` lists those in doubt\n")
     );
     assert_eq!(file.ok(&["effects", "--all"]), "no effects\n");
     let neither = file.run(&["effect", "resolve", "7"]);

@@ -52,10 +52,11 @@ fn a_missing_schema_on_postgresql_reads_the_same() {
 #[test]
 fn a_database_must_be_named() {
     let said = rowlock(&["status"]);
-    assert_eq!(said.code, Some(1));
+    assert_eq!(said.code, Some(2));
     assert_eq!(
         said.err,
-        "error: no database given\ntry:   --database sqlite:app.db or postgres://…, or set ROWLOCK_DATABASE\n"
+        "error: no database given\n\
+         try:   --database sqlite:app.db or postgres://…, or set ROWLOCK_DATABASE, or write database = \"…\" in rowlock.toml\n"
     );
 }
 

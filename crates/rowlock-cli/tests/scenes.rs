@@ -269,7 +269,7 @@ fn options_of_every_scene_may_stand_before_its_name_and_others_may_not() {
     assert_eq!((good.code, good.err.as_str()), (Some(0), ""));
     assert!(good.out.contains("\"jobs\":6"), "{}", good.out);
     let bad = said(demo(temp.path(), &["--orders", "2", "charges"]));
-    assert_eq!((bad.code, bad.out.as_str()), (Some(1), ""));
+    assert_eq!((bad.code, bad.out.as_str()), (Some(2), ""));
     assert!(
         bad.err
             .starts_with("error: --orders stands before the name of the scene\ntry:"),

@@ -5,6 +5,12 @@
 mod common;
 
 use common::File;
+use rowlock::{Job, sqlite};
+use serde::{Deserialize, Serialize};
+
+#[derive(Serialize, Deserialize, Job)]
+#[job(kind = "send")]
+struct Send {}
 
 #[test]
 fn a_job_is_delayed_run_now_and_cancelled_by_hand() {
@@ -89,4 +95,88 @@ fn a_group_is_listed_paused_and_resumed() {
     file.run(&["resume", "--group", "account:42"]);
     let job: serde_json::Value = serde_json::from_str(&file.ok(&["inspect", "1", "--json"])).unwrap();
     assert_eq!(job["job"]["state"], "ready", "{job}");
+}
+
+#[test]
+fn a_refusal_keeps_no_other_job_from_its_turn_and_the_worst_is_the_exit_code() {
+    let file = File::migrated();
+    for _ in 0..3 {
+        file.ok(&["enqueue", "send", "{}"]);
+    }
+    file.ok(&["cancel", "2"]);
+    let mixed = file.run(&["run-now", "7", "1", "2", "3"]);
+    assert_eq!(mixed.out, "job 1 is due now\njob 3 is due now\n");
+    assert_eq!(
+        mixed.err,
+        "error: no job 7\nerror: job 2 is finished, and cannot be run now\n2 made due now, 2 refused\n"
+    );
+    assert_eq!(mixed.code, Some(5), "a conflict is worse than what is not there");
+    let missing = file.run(&["cancel", "1", "7"]);
+    assert_eq!((missing.code, missing.out.as_str()), (Some(4), "job 1 is cancelled\n"));
+    let good = file.run(&["delay", "3", "3", "--by", "1h"]);
+    assert_eq!((good.code, good.err.as_str()), (Some(0), "2 delayed\n"));
+}
+
+#[test]
+fn a_selection_is_counted_first_and_done_with_yes() {
+    let file = File::migrated();
+    for (kind, queue) in [("send", "mail"), ("send", "mail"), ("send", "bulk"), ("post", "mail")] {
+        file.ok(&["enqueue", kind, "{}", "--queue", queue]);
+    }
+    file.ok(&["cancel", "2"]);
+    let unsure = file.run(&["cancel", "--kind", "send"]);
+    assert_eq!(
+        (unsure.code, unsure.out.as_str(), unsure.err.as_str()),
+        (
+            Some(2),
+            "",
+            "error: 2 jobs would be cancelled\ntry:   the same with --yes, if you mean it\n"
+        )
+    );
+    let delayed = file.run(&["delay", "--queue", "mail", "--by", "1d", "--yes"]);
+    assert_eq!((delayed.code, delayed.err.as_str()), (Some(0), "2 delayed\n"));
+    assert_eq!(delayed.out.lines().count(), 2, "{}", delayed.out);
+    let now = file.run(&["run-now", "--queue", "mail", "--kind", "post", "--yes"]);
+    assert_eq!(
+        (now.out.as_str(), now.err.as_str()),
+        ("job 4 is due now\n", "1 made due now\n")
+    );
+    let gone = file.run(&["cancel", "--kind", "send", "--yes", "--reason", "a mistake"]);
+    assert_eq!((gone.code, gone.err.as_str()), (Some(0), "2 cancelled\n"));
+    assert_eq!(gone.out, "job 3 is cancelled\njob 1 is cancelled\n");
+    assert_eq!(file.ok(&["cancel", "--kind", "send", "--yes"]), "no such jobs\n");
+    assert!(file.ok(&["inspect", "3"]).contains("a mistake"));
+
+    let nonsense = file.run(&["cancel", "--queue", "mail", "--state", "case"]);
+    assert_eq!(
+        (nonsense.code, nonsense.err.as_str()),
+        (
+            Some(2),
+            "error: a case job cannot be cancelled\ntry:   --state ready or waiting or leased, or leave it out\n"
+        )
+    );
+    for both in [
+        &["cancel", "1", "--queue", "mail"][..],
+        &["cancel", "--state", "ready"],
+        &["cancel"],
+    ] {
+        assert_eq!(file.run(both).code, Some(2), "{both:?}");
+    }
+}
+
+#[test]
+fn a_selection_of_more_than_a_page_is_done_to_the_last() {
+    let file = File::migrated();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let rowlock = sqlite::Rowlock::open(&file.url).unwrap();
+        let jobs = (0..1500).map(|_| Send {});
+        rowlock.enqueue_all_now(jobs).await.unwrap();
+    });
+    let gone = file.run(&["cancel", "--queue", "default", "--yes"]);
+    assert_eq!((gone.code, gone.err.as_str()), (Some(0), "1500 cancelled\n"));
+    assert_eq!(file.ok(&["jobs", "--state", "ready"]), "no such jobs\n");
 }

@@ -84,7 +84,7 @@ pub use crate::{
         AttemptView, Awaited, Breach, CheckState, CheckView, Finding, Health, Invariant, JobFilter, JobView,
         LaneStatus, Observe, RolloutView, Status, Verification, VerifyLimits, Wait, WorkerStatus,
     },
-    operate::{Operate, Reopened},
+    operate::{Operate, Pruned, Reopened},
     pause::{PauseView, Target},
     retention::Retention,
     root::{Backend, InTransaction, Rowlock},

@@ -1,12 +1,13 @@
 //! The human verbs. Each is audited with who did it, and refuses with a sentence when the job is not where it must be.
 
 mod cases;
+mod prune;
 
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
-pub use self::cases::Reopened;
+pub use self::{cases::Reopened, prune::Pruned};
 use crate::{
     breaker::Force,
     effect::{EffectState, Resolution},
@@ -134,7 +135,7 @@ impl Operate {
     /// this reply without a call; if it did not, the next attempt calls. It does not reopen the job's case.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when there is no such effect, its call is under way, or it is not in doubt;
+    /// [`Error::NotFound`] when there is no such effect, [`Error::Conflict`] when its call is under way or it is not in doubt;
     /// [`Error::Invalid`] when the reply is too large or cannot be stored. Cancel-safe: it either happened or did not.
     pub async fn resolve_effect(&self, no: i64, resolution: Resolution, actor: &str) -> Result<i64> {
         if let Resolution::Happened(reply) = &resolution {
@@ -147,7 +148,7 @@ impl Operate {
             let problem = format!("no effect {no}; `rowlock effects` lists those in doubt");
             return Err(Error::NotFound(problem));
         };
-        Err(Error::NotFound(match effect.state {
+        Err(Error::Conflict(match effect.state {
             EffectState::InFlight => format!(
                 "effect {no} {:?} of job {} is in flight; it can be resolved when its attempt is over",
                 effect.name, effect.id

@@ -116,7 +116,7 @@ impl Retention {
 }
 
 /// `92 d 3 h`; parts of a second count as one, so that "at least" is enough.
-fn spelled(time: Duration) -> String {
+pub(crate) fn spelled(time: Duration) -> String {
     let mut seconds = time.as_secs().saturating_add(u64::from(time.subsec_nanos() > 0));
     let mut parts = Vec::new();
     for (unit, length) in [("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)] {

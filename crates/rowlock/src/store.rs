@@ -261,9 +261,11 @@ pub struct Expired {
     pub group_no: Option<i64>,
 }
 
-/// What a round of upkeep removed, beside history.
+/// What a round of upkeep removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Swept {
+    /// Bodies of finished jobs whose history was over.
+    pub jobs: u64,
     /// Cases that nobody decided on in time, with their bodies.
     pub cases: u64,
     /// Enqueue keys whose hold was over.

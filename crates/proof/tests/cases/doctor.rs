@@ -80,13 +80,13 @@ async fn what_waits_for_a_person_is_named_with_the_command_for_it(bed: &Bed) {
     is(
         &finding(bed, "cases").await,
         Health::Warn,
-        "1 wait for somebody",
+        "1 waits for somebody",
         "rowlock cases",
     );
     is(
         &finding(bed, "effects").await,
         Health::Warn,
-        "of 1 outside calls or more",
+        "1 outside call may or may not have happened",
         "rowlock effects",
     );
     is(

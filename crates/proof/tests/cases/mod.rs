@@ -31,6 +31,7 @@ mod observe;
 mod once;
 mod operate;
 mod pause;
+mod prune;
 mod recover;
 pub(crate) mod relay;
 mod rerun;

@@ -4,7 +4,7 @@ use anyhow::Result;
 use comfy_table::Cell;
 use rowlock::{BreakerView, Force};
 
-use super::Place;
+use super::{Actor, Place};
 use crate::output::{self, table, text, when};
 
 #[derive(clap::Args)]
@@ -14,9 +14,8 @@ pub(crate) struct Args {
     /// Moves it by hand: open or closed, whatever happens, until it is auto again
     #[arg(requires = "name")]
     to: Option<To>,
-    /// Who decided it; kept in the audit
-    #[arg(long, env = "USER", default_value = "operator")]
-    actor: String,
+    #[command(flatten)]
+    actor: Actor,
     /// How many changes to show
     #[arg(long, default_value_t = 10, value_name = "N")]
     changes: u32,
@@ -45,7 +44,8 @@ impl From<To> for Force {
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     let admin = place.checked().await?;
     if let (Some(name), Some(to)) = (&args.name, args.to) {
-        let changed = admin.operate().force_breaker(name, to.into(), &args.actor).await?;
+        let actor = place.actor(&args.actor);
+        let changed = admin.operate().force_breaker(name, to.into(), actor).await?;
         let said = match to {
             To::Open => "forced open",
             To::Closed => "forced closed",

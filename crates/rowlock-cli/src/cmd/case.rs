@@ -6,19 +6,18 @@ use anyhow::Result;
 use clap::Subcommand;
 use rowlock::Admin;
 
-use super::{Place, reopen};
-use crate::output::{self, Advice, CYAN, PLAIN, RED};
-
-/// The error was back.
-const STOPPED: u8 = 3;
+use super::{Actor, Place, bulk, reopen};
+use crate::{
+    exit::Exit,
+    output::{self, Advice, CYAN, PLAIN, RED},
+};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
     what: What,
-    /// Who decided it; kept in the audit
-    #[arg(long, env = "USER", default_value = "operator", global = true)]
-    actor: String,
+    #[command(flatten)]
+    actor: Actor,
 }
 
 #[derive(Subcommand)]
@@ -73,7 +72,7 @@ pub(super) fn error_no(text: &str) -> Result<i64, String> {
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
     let admin = place.checked().await?;
-    let (operate, actor) = (admin.operate(), &args.actor);
+    let (operate, actor) = (admin.operate(), place.actor(&args.actor));
     match args.what {
         What::Reopen {
             error: Some(error),
@@ -82,23 +81,23 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
             ..
         } => return reopen_error(&admin, error, per_minute, actor, yes).await,
         What::Reopen { ids, payload, yes, .. } => {
-            sure(ids.len(), yes, "reopened")?;
+            if payload.is_none() {
+                sure(ids.len(), yes, "reopened")?;
+            }
             match (payload, &ids[..]) {
                 (Some(payload), [id]) => {
                     operate.reopen_with(*id, &payload, actor).await?;
-                    reopen::told(&admin, *id).await?;
+                    output::print(&format!("{}\n", reopen::told(&admin, *id).await?))?;
                 }
                 (Some(_), _) => {
-                    return Err(Advice::error(
+                    return Err(Advice::usage(
                         "one payload for several cases",
                         "name one case at a time",
                     ));
                 }
                 (None, ids) => {
-                    // One by one: what was done before a refusal is told.
-                    for id in ids {
-                        reopen::one(&admin, *id, actor).await?;
-                    }
+                    let act = async |id| reopen::one(&admin, id, actor).await;
+                    return bulk::named(ids, "reopened", act).await;
                 }
             }
         }
@@ -108,10 +107,11 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
         }
         What::Close { ids, reason, yes } => {
             sure(ids.len(), yes, "closed")?;
-            for id in &ids {
-                operate.close_case(*id, reason.as_deref(), actor).await?;
-                output::print(&format!("closed {id}\n"))?;
-            }
+            let act = async |id| {
+                operate.close_case(id, reason.as_deref(), actor).await?;
+                Ok(format!("closed {id}"))
+            };
+            return bulk::named(&ids, "closed", act).await;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -120,10 +120,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
 /// Several at once need a word more.
 fn sure(cases: usize, yes: bool, what: &str) -> Result<()> {
     match cases > 1 && !yes {
-        true => Err(Advice::error(
-            format!("{cases} cases would be {what}"),
-            "the same with --yes, if you mean it",
-        )),
+        true => Err(Advice::unsure(format!("{cases} cases would be {what}"))),
         false => Ok(()),
     }
 }
@@ -133,10 +130,9 @@ async fn reopen_error(admin: &Admin, error: i64, per_minute: u32, actor: &str, y
     let cases = errors.iter().find(|e| e.no == error).map_or(0, |e| e.cases);
     if !yes {
         // There may be more that nobody has named yet.
-        return Err(Advice::error(
-            format!("all open cases of error {error:012x} would be reopened, at present {cases}"),
-            "the same with --yes, if you mean it",
-        ));
+        return Err(Advice::unsure(format!(
+            "all open cases of error {error:012x} would be reopened, at present {cases}"
+        )));
     }
     let tell = |reopened| output::progress(&format!("reopened {reopened}"));
     let ended = admin.operate().reopen_error(error, per_minute, actor, tell).await?;
@@ -148,5 +144,6 @@ async fn reopen_error(admin: &Admin, error: i64, per_minute: u32, actor: &str, y
     output::note(&format!(
         "{CYAN}try:  {PLAIN} rowlock inspect ID   shows how; mend it, and go on with the same command"
     ));
-    Ok(ExitCode::from(STOPPED))
+    // The error was back.
+    Ok(Exit::NotMet.into())
 }

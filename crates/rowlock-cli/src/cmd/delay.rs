@@ -1,46 +1,40 @@
-//! `rowlock delay`, `rowlock run-now` and `rowlock cancel`: what people do to single jobs.
+//! `rowlock delay`, `rowlock run-now` and `rowlock cancel`: what people do to jobs that are not over.
 
-use std::time::Duration;
+use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
+use rowlock::State;
 
-use super::{Place, duration};
-use crate::output;
+use super::{
+    Place,
+    bulk::{self, Jobs, Verb},
+    duration,
+};
 
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("when").required(true).args(["by", "until"]))]
 pub(crate) struct Delay {
     #[command(flatten)]
-    what: What,
+    jobs: Jobs,
     /// This long from now, such as 10m, 2h or 1d
-    #[arg(long, value_parser = duration, value_name = "TIME", required_unless_present = "until")]
+    #[arg(long, value_parser = duration, value_name = "TIME")]
     by: Option<Duration>,
     /// Until then, such as 2030-01-31T12:00:00Z
-    #[arg(long, value_name = "TIME", conflicts_with = "by")]
+    #[arg(long, value_name = "TIME")]
     until: Option<Timestamp>,
-}
-
-#[derive(clap::Args)]
-pub(crate) struct What {
-    /// The jobs' ids
-    #[arg(required = true, value_name = "ID")]
-    ids: Vec<i64>,
-    /// Who decided it; kept in the audit
-    #[arg(long, env = "USER", default_value = "operator")]
-    actor: String,
 }
 
 #[derive(clap::Args)]
 pub(crate) struct Cancel {
     #[command(flatten)]
-    what: What,
+    jobs: Jobs,
     /// Why; kept with the job
     #[arg(long)]
     reason: Option<String>,
 }
 
-pub(crate) async fn delay(place: &Place, args: Delay) -> Result<()> {
-    let operate = place.checked().await?.operate();
+pub(crate) async fn delay(place: &Place, args: Delay) -> Result<ExitCode> {
     let until = match (args.until, args.by) {
         (Some(until), _) => until,
         (None, by) => {
@@ -48,27 +42,43 @@ pub(crate) async fn delay(place: &Place, args: Delay) -> Result<()> {
             until.context("--by reaches beyond all time")?
         }
     };
-    for id in &args.what.ids {
-        operate.delay(*id, until, &args.what.actor).await?;
-        output::print(&format!("job {id} is due at {until}\n"))?;
-    }
-    Ok(())
+    let admin = place.checked().await?;
+    let (operate, actor) = (admin.operate(), place.actor(&args.jobs.actor));
+    let verb = Verb {
+        done: "delayed",
+        from: &[State::Ready, State::Waiting],
+    };
+    let act = async |id| {
+        operate.delay(id, until, actor).await?;
+        Ok(format!("job {id} is due at {until}"))
+    };
+    bulk::each(&admin, &args.jobs, &verb, act).await
 }
 
-pub(crate) async fn run_now(place: &Place, args: What) -> Result<()> {
-    let operate = place.checked().await?.operate();
-    for id in &args.ids {
-        operate.run_now(*id, &args.actor).await?;
-        output::print(&format!("job {id} is due now\n"))?;
-    }
-    Ok(())
+pub(crate) async fn run_now(place: &Place, jobs: Jobs) -> Result<ExitCode> {
+    let admin = place.checked().await?;
+    let (operate, actor) = (admin.operate(), place.actor(&jobs.actor));
+    let verb = Verb {
+        done: "made due now",
+        from: &[State::Ready, State::Waiting],
+    };
+    let act = async |id| {
+        operate.run_now(id, actor).await?;
+        Ok(format!("job {id} is due now"))
+    };
+    bulk::each(&admin, &jobs, &verb, act).await
 }
 
-pub(crate) async fn cancel(place: &Place, args: Cancel) -> Result<()> {
-    let operate = place.checked().await?.operate();
-    for id in &args.what.ids {
-        operate.cancel(*id, args.reason.as_deref(), &args.what.actor).await?;
-        output::print(&format!("job {id} is cancelled\n"))?;
-    }
-    Ok(())
+pub(crate) async fn cancel(place: &Place, args: Cancel) -> Result<ExitCode> {
+    let admin = place.checked().await?;
+    let (operate, actor) = (admin.operate(), place.actor(&args.jobs.actor));
+    let verb = Verb {
+        done: "cancelled",
+        from: &[State::Ready, State::Waiting, State::Leased],
+    };
+    let act = async |id| {
+        operate.cancel(id, args.reason.as_deref(), actor).await?;
+        Ok(format!("job {id} is cancelled"))
+    };
+    bulk::each(&admin, &args.jobs, &verb, act).await
 }

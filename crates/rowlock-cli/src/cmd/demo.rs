@@ -54,7 +54,7 @@ enum Scene {
 
 pub(crate) async fn run(database: Option<&str>, args: Args) -> Result<ExitCode> {
     if let (Some(_), Some(option)) = (&args.scene, args.orders.given()) {
-        return Err(Advice::error(
+        return Err(Advice::usage(
             format!("{option} stands before the name of the scene"),
             "options of a scene come after its name: rowlock demo charges --orders 50",
         ));

@@ -10,10 +10,10 @@ use rowlock::{Finding, Health};
 use serde::Serialize;
 
 use super::Place;
-use crate::output::{self, CYAN, PLAIN, RED, table, text};
-
-/// A check that is not met.
-const NOT_MET: u8 = 3;
+use crate::{
+    exit::Exit,
+    output::{self, CYAN, PLAIN, RED, table, text},
+};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -46,7 +46,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
         "{RED}error:{PLAIN} of {} checks {failing} {verb}",
         findings.len()
     ));
-    Ok(ExitCode::from(NOT_MET))
+    Ok(Exit::NotMet.into())
 }
 
 fn seen(findings: &[Finding]) -> String {

@@ -1,9 +1,9 @@
 //! `rowlock effect resolve`: records what somebody found out about an effect in doubt.
 
 use anyhow::Result;
-use rowlock::{Admin, EffectFilter, Resolution};
+use rowlock::{Admin, CaseView, EffectFilter, Resolution};
 
-use super::Place;
+use super::{Actor, Place};
 use crate::output;
 
 #[derive(clap::Args)]
@@ -19,21 +19,21 @@ enum Verb {
 }
 
 #[derive(clap::Args)]
+#[command(group = clap::ArgGroup::new("found").required(true).args(["happened", "not_happened"]))]
 struct Resolve {
     /// The effect's number, as `rowlock effects` shows it
     no: i64,
     /// It happened; later attempts get this reply without a call
-    #[arg(long, value_name = "JSON", value_parser = json, required_unless_present = "not_happened")]
+    #[arg(long, value_name = "JSON", value_parser = json)]
     happened: Option<serde_json::Value>,
     /// It did not happen and cannot happen any more; the next attempt calls
-    #[arg(long, conflicts_with = "happened")]
+    #[arg(long)]
     not_happened: bool,
     /// Leave the case as it is, also without the compensation that the doubt withheld
     #[arg(long)]
     no_reopen: bool,
-    /// Who decided it; kept in the audit
-    #[arg(long, env = "USER", default_value = "operator")]
-    actor: String,
+    #[command(flatten)]
+    actor: Actor,
 }
 
 fn json(text: &str) -> Result<serde_json::Value, String> {
@@ -47,12 +47,18 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         Some(reply) => (Resolution::Happened(reply), "happened"),
         None => (Resolution::NotHappened, "did not happen"),
     };
-    let job = admin.operate().resolve_effect(args.no, resolution, &args.actor).await?;
+    let actor = place.actor(&args.actor);
+    let job = admin.operate().resolve_effect(args.no, resolution, actor).await?;
     let mut text = format!("effect {} of job {job} {word}\n", args.no);
     if !args.no_reopen {
-        text += &reopen(&admin, job, &args.actor).await?;
+        text += &reopen(&admin, job, actor).await?;
     }
     output::print(&text)
+}
+
+/// Whether it is a doubt that made a case of the job.
+pub(super) fn is_parked(case: &CaseView) -> bool {
+    case.reason.starts_with("effect ") && case.reason.contains(" is in doubt since ")
 }
 
 /// Reopens the job's case, unless another effect would park it again at once.
@@ -61,7 +67,7 @@ async fn reopen(admin: &Admin, job: i64, actor: &str) -> Result<String> {
     let Some(case) = observe.case(job).await? else {
         return Ok(format!("job {job} is no case; nothing to reopen\n"));
     };
-    if !(case.reason.starts_with("effect ") && case.reason.contains(" is in doubt since ")) {
+    if !is_parked(&case) {
         return Ok(format!(
             "not reopened: job {job} was not parked, it was retired because {}; `rowlock reopen {job}` does\n",
             case.reason

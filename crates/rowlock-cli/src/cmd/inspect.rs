@@ -4,7 +4,7 @@ use anyhow::Result;
 use rowlock::{CaseView, EffectFilter, JobView, State};
 
 use super::{Place, tables};
-use crate::output::{self, Advice, BOLD, DIM, PLAIN, RED, when};
+use crate::output::{self, BOLD, DIM, PLAIN, RED, when};
 
 /// No more of a job's effects are shown.
 const EFFECTS_MAX: i64 = 1000;
@@ -21,10 +21,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     let observe = place.checked().await?.observe();
     let Some(job) = observe.job(args.id).await? else {
-        return Err(Advice::missing(
-            format!("no job {}, or its retention is over", args.id),
-            "rowlock jobs   lists the newest",
-        ));
+        return Err(super::no_job(args.id));
     };
     let attempts = observe.attempts(args.id).await?;
     let effects = EffectFilter {
@@ -79,7 +76,10 @@ fn facts(job: &JobView) -> String {
     fact("uid", job.uid.to_string());
     fact(
         "attempts",
-        format!("{} of {}, claimed {} times", job.attempt, job.attempts_max, job.epoch),
+        match job.epoch {
+            1 => format!("{} of {}, claimed once", job.attempt, job.attempts_max),
+            times => format!("{} of {}, claimed {times} times", job.attempt, job.attempts_max),
+        },
     );
     fact("enqueued", format!("{} ({})", when(job.created_at), job.created_at));
     if let Some(name) = &job.waits_for {
@@ -123,5 +123,9 @@ fn reason(case: &CaseView) -> String {
             text += &format!("{DIM}{name:<11}{PLAIN}{value}\n");
         }
     }
-    text + &format!("rowlock reopen {id}   tries it again\n")
+    match super::effect::is_parked(case) {
+        // Its reason says what comes first.
+        true => text,
+        false => text + &format!("rowlock reopen {id}   tries it again\n"),
+    }
 }

@@ -37,7 +37,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-fn state(word: &str) -> Result<State, String> {
+pub(super) fn state(word: &str) -> Result<State, String> {
     State::parse(word).ok_or_else(|| "give ready, waiting, leased, case or finished".into())
 }
 

@@ -4,16 +4,15 @@ use anyhow::Result;
 use comfy_table::Cell;
 use rowlock::Target;
 
-use super::Place;
+use super::{Actor, Place};
 use crate::output::{self, table, text, when};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     what: What,
-    /// Who decided it; kept in the audit
-    #[arg(long, env = "USER", default_value = "operator")]
-    actor: String,
+    #[command(flatten)]
+    actor: Actor,
     /// Print a JSON array of what is paused then, each with since when and by whom
     #[arg(long)]
     json: bool,
@@ -45,10 +44,10 @@ pub(crate) async fn run(place: &Place, args: Args, pause: bool) -> Result<()> {
     let admin = place.checked().await?;
     let target = args.what.target();
     if let Some(target) = &target {
-        let operate = admin.operate();
+        let (operate, actor) = (admin.operate(), place.actor(&args.actor));
         let (changed, done) = match pause {
-            true => (operate.pause(target, &args.actor).await?, "paused"),
-            false => (operate.resume(target, &args.actor).await?, "resumed"),
+            true => (operate.pause(target, actor).await?, "paused"),
+            false => (operate.resume(target, actor).await?, "resumed"),
         };
         output::note(&match (changed, pause) {
             (true, _) => format!("{target} {done}; every worker follows within a second"),

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use comfy_table::Cell;
 
-use super::Place;
+use super::{Actor, Place};
 use crate::output::{self, right, table, text, when};
 
 #[derive(clap::Args)]
@@ -13,9 +13,8 @@ pub(crate) struct Args {
     /// How many of a hundred keys take the new way, 0 to 100; without it the present setting is shown
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     percent: Option<u8>,
-    /// Who decided it; kept in the audit
-    #[arg(long, env = "USER", default_value = "operator")]
-    actor: String,
+    #[command(flatten)]
+    actor: Actor,
     /// Print a JSON array, each rollout with when and by whom it was set
     #[arg(long)]
     json: bool,
@@ -24,7 +23,10 @@ pub(crate) struct Args {
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     let admin = place.checked().await?;
     if let (Some(name), Some(percent)) = (&args.name, args.percent) {
-        admin.operate().set_rollout(name, percent, &args.actor).await?;
+        admin
+            .operate()
+            .set_rollout(name, percent, place.actor(&args.actor))
+            .await?;
     }
     let mut rollouts = admin.observe().rollouts().await?;
     if let Some(name) = &args.name {

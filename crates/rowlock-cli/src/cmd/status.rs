@@ -1,11 +1,11 @@
 //! `rowlock status`: what waits, runs or was retired, and who works.
 
 use anyhow::Result;
-use comfy_table::{Cell, Color};
-use rowlock::{BreakerState, BreakerView, LaneStatus, PauseView, Status, WorkerStatus};
+use comfy_table::Cell;
+use rowlock::{BreakerState, BreakerView, LaneStatus, PauseView, Status};
 use serde::Serialize;
 
-use super::Place;
+use super::{Place, workers};
 use crate::output::{self, right, span_ms, table, text, watched, when};
 
 #[derive(clap::Args)]
@@ -31,7 +31,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     output::print(&format!(
         "{}\n{}{stopped}",
         lanes(&status.lanes),
-        workers(&status.workers)
+        workers::shown(&status.workers)
     ))
 }
 
@@ -98,28 +98,6 @@ fn lanes(lanes: &[LaneStatus]) -> String {
             right(lane.leased),
             watched(lane.cases),
             right(lane.oldest_due_ms.map(span_ms).unwrap_or_default()),
-        ]);
-    }
-    text(&rows)
-}
-
-fn workers(workers: &[WorkerStatus]) -> String {
-    if workers.is_empty() {
-        return "no worker is registered\n".into();
-    }
-    let mut rows = table(["worker", "name", "holds", "last beat", "lease", ""]);
-    for worker in workers {
-        rows.add_row([
-            Cell::new(worker.id),
-            Cell::new(&worker.name),
-            right(worker.leases),
-            right(format!("{} ago", span_ms(worker.beat_age_ms))),
-            right(span_ms(worker.lease_ms)),
-            match (worker.dead, worker.leases) {
-                (false, _) => Cell::new(""),
-                (true, 0) => Cell::new("gone"),
-                (true, _) => Cell::new("dead").fg(Color::Red),
-            },
         ]);
     }
     text(&rows)

@@ -32,12 +32,12 @@ pub(crate) fn state(job: &JobView) -> Cell {
 }
 
 /// The time that matters in the job's state.
-fn moment(job: &JobView) -> String {
+pub(crate) fn moment(job: &JobView) -> String {
     match (job.state, job.due_at, job.claimed_at, job.last_ended_at) {
         (State::Ready, Some(due), _, _) => format!("due {}", when(due)),
         (State::Leased, _, Some(claimed), _) => format!("claimed {}", when(claimed)),
         (_, _, _, Some(ended)) => when(ended),
-        _ => when(job.created_at),
+        _ => format!("enqueued {}", when(job.created_at)),
     }
 }
 

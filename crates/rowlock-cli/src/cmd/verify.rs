@@ -11,10 +11,10 @@ use rowlock::{Breach, CheckState, CheckView, Verification, VerifyLimits};
 use serde::Serialize;
 
 use super::Place;
-use crate::output::{self, BOLD, CYAN, PLAIN, RED, right, table, text, watched};
-
-/// What scripts may rely on to mean a broken invariant, and nothing else.
-const BROKEN: u8 = 3;
+use crate::{
+    exit::Exit,
+    output::{self, BOLD, CYAN, PLAIN, RED, right, table, text, watched},
+};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -135,9 +135,10 @@ fn verdict(seen: &Verification) -> ExitCode {
         }
     }
     match (broken + late, unfinished) {
-        (0, 0) => ExitCode::SUCCESS,
-        (0, _) => ExitCode::FAILURE,
-        _ => ExitCode::from(BROKEN),
+        (0, 0) => Exit::Done.into(),
+        (0, _) => Exit::Failed.into(),
+        // What scripts may rely on to mean a broken invariant, and nothing else.
+        _ => Exit::NotMet.into(),
     }
 }
 

@@ -20,6 +20,11 @@ pub(crate) fn command(args: &[&str]) -> Command {
     command
         .args(args)
         .env_remove("ROWLOCK_DATABASE")
+        .env_remove("ROWLOCK_CONFIG")
+        // Nobody's own config file.
+        .env("XDG_CONFIG_HOME", "/nowhere")
+        .env_remove("NO_COLOR")
+        .env_remove("CLICOLOR_FORCE")
         .env("USER", "tess")
         .stdin(Stdio::null());
     command

@@ -10,6 +10,8 @@ use crate::{breaker::BreakerState, effect::EffectFilter, error::Result};
 
 /// Rows that the quick look at the invariants takes of each table.
 const ROWS: i64 = 1000;
+/// Effects in doubt are counted up to here.
+const DOUBTS_MAX: i64 = 100;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -98,6 +100,7 @@ impl Observe {
         let cases: i64 = status.lanes.iter().map(|lane| lane.cases).sum();
         findings.push(match cases {
             0 => Finding::ok("cases", "none is open"),
+            1 => Finding::warn("cases", "1 waits for somebody to decide", "rowlock cases"),
             _ => Finding::warn("cases", format!("{cases} wait for somebody to decide"), "rowlock cases"),
         });
         findings.push(self.doubts().await?);
@@ -162,17 +165,19 @@ impl Observe {
     async fn doubts(&self) -> Result<Finding> {
         let doubtful = EffectFilter {
             doubtful: true,
+            max: DOUBTS_MAX,
             ..EffectFilter::default()
         };
         let doubts = self.effects(&doubtful).await?.len();
-        Ok(match doubts {
-            0 => Finding::ok("effects", "none is in doubt"),
-            _ => Finding::warn(
-                "effects",
-                format!("of {doubts} outside calls or more nobody knows whether they happened"),
-                "rowlock effects",
-            ),
-        })
+        let full = i64::try_from(doubts).is_ok_and(|doubts| doubts >= DOUBTS_MAX);
+        let calls = match doubts {
+            0 => return Ok(Finding::ok("effects", "none is in doubt")),
+            1 => "1 outside call".to_owned(),
+            _ if full => format!("{doubts} outside calls or more"),
+            _ => format!("{doubts} outside calls"),
+        };
+        let said = format!("{calls} may or may not have happened");
+        Ok(Finding::warn("effects", said, "rowlock effects"))
     }
 }
 

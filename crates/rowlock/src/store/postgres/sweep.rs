@@ -38,8 +38,10 @@ pub async fn maintain(inner: &Inner, retention: &Retention) -> Result<Swept> {
     };
     recover::make_partitions(inner, lent.pg()).await?;
     lent.commit_so_far("make partitions").await?;
-    history(inner, &mut lent, ago(retention.history)).await?;
-    let mut swept = Swept::default();
+    let mut swept = Swept {
+        jobs: history(inner, &mut lent, ago(retention.history)).await?,
+        ..Swept::default()
+    };
     if let Some(kept) = retention.cases {
         swept.cases = cases(inner, &mut lent, ago(kept)).await?;
     }
@@ -70,13 +72,15 @@ pub async fn maintain(inner: &Inner, retention: &Retention) -> Result<Swept> {
     Ok(swept)
 }
 
-async fn history(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Result<()> {
+/// How many bodies went.
+async fn history(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Result<u64> {
     sqlx::query(inner.sql.drop_history.clone())
         .bind(before.to_sqlx())
         .execute(lent.pg())
         .await
         .doing("drop history")?;
     lent.commit_so_far("drop history").await?;
+    let mut removed = 0;
     for _ in 0..PRUNE_ROUNDS {
         let pruned: i64 = sqlx::query_scalar(inner.sql.prune.clone())
             .bind(before.to_sqlx())
@@ -85,11 +89,12 @@ async fn history(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Result<()
             .await
             .doing("prune")?;
         lent.commit_so_far("prune").await?;
+        removed += pruned.unsigned_abs();
         if pruned < PRUNE_MAX {
             break;
         }
     }
-    Ok(())
+    Ok(removed)
 }
 
 async fn cases(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Result<u64> {

@@ -49,17 +49,19 @@ pub async fn maintain(store: &SqliteStore, retention: &Retention) -> Result<Swep
     let now = now_us(&store.inner.clock);
     let ago = |time| now.saturating_sub(micros(time));
     let history = ago(retention.history);
+    let mut swept = Swept::default();
     let mut from = 0;
     for _ in 0..ROUNDS {
         let turn = store.write("maintain", (history, from), |db, _, (before, from)| {
             Box::pin(prune(db, *before, *from))
         });
-        match turn.await? {
+        let (removed, next) = turn.await?;
+        swept.jobs += removed;
+        match next {
             Some(next) => from = next,
             None => break,
         }
     }
-    let mut swept = Swept::default();
     for _ in 0..ROUNDS {
         let Some(kept) = retention.cases else { break };
         let turn = store.write("sweep cases", ago(kept), |db, now, before| {
@@ -102,8 +104,8 @@ pub async fn maintain(store: &SqliteStore, retention: &Retention) -> Result<Swep
 }
 
 /// Removes one page of history that ended before the given time, and the bodies that nothing is left to say about.
-/// Where the next page begins, if there may be one.
-async fn prune(db: &mut SqliteConnection, before: i64, from: i64) -> sqlx::Result<Option<i64>> {
+/// How many of these, and where the next page begins, if there may be one.
+async fn prune(db: &mut SqliteConnection, before: i64, from: i64) -> sqlx::Result<(u64, Option<i64>)> {
     let page = sqlx::query(sql::PRUNE_PAGE)
         .bind(before)
         .bind(from)
@@ -112,7 +114,7 @@ async fn prune(db: &mut SqliteConnection, before: i64, from: i64) -> sqlx::Resul
         .await?;
     let (last, seen, old): (i64, i64, i64) = (page.try_get("last")?, page.try_get("seen")?, page.try_get("old")?);
     if old == 0 {
-        return Ok(None);
+        return Ok((0, None));
     }
     let mut ids: Vec<i64> = sqlx::query_scalar(sql::PRUNE)
         .bind(before)
@@ -123,9 +125,9 @@ async fn prune(db: &mut SqliteConnection, before: i64, from: i64) -> sqlx::Resul
     ids.sort_unstable();
     ids.dedup();
     let ids = rows::array(&ids)?;
-    sqlx::query(sql::PRUNE_BODY).bind(&ids).execute(&mut *db).await?;
+    let bodies = sqlx::query(sql::PRUNE_BODY).bind(&ids).execute(&mut *db).await?;
     sqlx::query(sql::PRUNE_EFFECTS).bind(&ids).execute(&mut *db).await?;
-    Ok((seen == PAGE).then_some(last))
+    Ok((bodies.rows_affected(), (seen == PAGE).then_some(last)))
 }
 
 /// Lets groups go on whose head is over.

@@ -103,11 +103,14 @@ impl Ended {
                 "the same on PostgreSQL",
             )
         };
-        "\n  Workers died in the middle of their work, yet every order was handled exactly\n  \
-         once: a job is done in the same commit as its writes, and calls outside carry\n  \
-         a key that never changes.\n\n"
-            .to_owned()
-            + &report::next(&[(format!("rowlock demo --kills {kills}"), "more of it"), other])
+        let died = match self.ran.kills {
+            0 => "Every order was handled exactly once, and would be if workers died in the\n  middle of their work",
+            _ => "Workers died in the middle of their work, yet every order was handled exactly\n  once",
+        };
+        format!(
+            "\n  {died}: a job is done in the same commit as its writes, and calls\n  \
+             outside carry a key that never changes.\n\n"
+        ) + &report::next(&[(format!("rowlock demo --kills {kills}"), "more of it"), other])
     }
 
     fn bad(&self) -> String {

@@ -1,0 +1,87 @@
+//! Retention by hand: what the workers' upkeep removes every ten minutes or so, now.
+
+use std::time::Instant;
+
+use serde::Serialize;
+
+use super::Operate;
+use crate::{
+    error::Result,
+    retention::{Retention, spelled},
+    store::cases::Deed,
+};
+
+/// What was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[non_exhaustive]
+pub struct Pruned {
+    /// Finished jobs, with their attempts and results.
+    pub jobs: u64,
+    /// Cases that nobody decided on in time, with their jobs.
+    pub cases: u64,
+    /// Keys of jobs whose hold was over.
+    pub keys: u64,
+    /// Entries of the ledger whose hold was over.
+    pub ledger: u64,
+}
+
+impl Operate {
+    /// Removes what is older than it is to be kept, as the upkeep of every worker does, in many small commits; what is not
+    /// over is never removed. `tell` hears what was removed, whenever there is more.
+    ///
+    /// The workers go on with a retention of their own. One that is shorter here removes more than theirs would; a longer
+    /// one keeps nothing that they remove. Beginning and end are noted in the audit.
+    ///
+    /// # Errors
+    /// [`Error::Config`](crate::Error::Config) when the retention is refused, as a worker would refuse it. Cancel safety: what was removed stays so.
+    pub async fn prune(&self, keep: &Retention, actor: &str, tell: impl Fn(&Pruned) + Send + Sync) -> Result<Pruned> {
+        keep.check(std::iter::empty())?;
+        let mut detail = format!("finished jobs older than {}", spelled(keep.history));
+        if let Some(cases) = keep.cases {
+            detail += &format!(", cases older than {}", spelled(cases));
+        }
+        self.prune_deed(actor, "prune", &detail, 0, "begun").await?;
+        let begun = Instant::now();
+        let mut all = Pruned::default();
+        let ended = loop {
+            // The same moment in every round: what is over meanwhile is for the next time, or this would not end.
+            let keep = Retention {
+                history: keep.history.saturating_add(begun.elapsed()),
+                cases: keep.cases.map(|cases| cases.saturating_add(begun.elapsed())),
+                ..*keep
+            };
+            let swept = match self.store.maintain(&keep).await {
+                Ok(swept) => swept,
+                Err(error) => break Err(error),
+            };
+            all.jobs += swept.jobs;
+            all.cases += swept.cases;
+            all.keys += swept.keys;
+            all.ledger += swept.ledger;
+            if swept.jobs == 0 && swept.cases == 0 {
+                break Ok(());
+            }
+            tell(&all);
+        };
+        let after = match &ended {
+            Ok(()) => format!("cases {}, keys {}, ledger {}", all.cases, all.keys, all.ledger),
+            Err(error) => format!("ended by: {error}"),
+        };
+        let jobs = i64::try_from(all.jobs).unwrap_or(i64::MAX);
+        let noted = self.prune_deed(actor, "pruned", &detail, jobs, &after).await;
+        ended?;
+        noted?;
+        Ok(all)
+    }
+
+    async fn prune_deed(&self, actor: &str, verb: &str, detail: &str, jobs: i64, after: &str) -> Result<()> {
+        let deed = Deed {
+            actor,
+            verb,
+            detail,
+            jobs,
+            after,
+        };
+        self.store.note_deed(deed).await
+    }
+}
