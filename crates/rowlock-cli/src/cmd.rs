@@ -88,7 +88,11 @@ pub(crate) enum Command {
     /// Makes jobs due now
     RunNow(bulk::Jobs),
     /// Cancels jobs that are not finished; one that runs is stopped, and nothing it still does counts
-    Cancel(delay::Cancel),
+    Cancel(delay::WithReason),
+    /// Retires jobs that are not finished, by hand: each becomes a case, and is compensated
+    Retire(delay::WithReason),
+    /// Runs finished jobs once more; what is kept under a key is not done again
+    Rerun(delay::WithReason),
     /// Completes a name that jobs wait for, such as an approval
     Complete(complete::Args),
     /// Enqueues a job by its kind and JSON payload

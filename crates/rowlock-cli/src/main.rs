@@ -84,6 +84,8 @@ async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
         Command::Delay(args) => return cmd::delay::delay(&place, args).await,
         Command::RunNow(args) => return cmd::delay::run_now(&place, args).await,
         Command::Cancel(args) => return cmd::delay::cancel(&place, args).await,
+        Command::Retire(args) => return cmd::delay::retire(&place, args).await,
+        Command::Rerun(args) => return cmd::delay::rerun(&place, args).await,
         Command::Complete(args) => cmd::complete::run(&place, args).await?,
         Command::Enqueue(args) => cmd::enqueue::run(&place, args).await?,
         Command::Prune(args) => cmd::prune::run(&place, args).await?,

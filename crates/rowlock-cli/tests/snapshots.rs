@@ -222,6 +222,12 @@ fn what_people_do_to_jobs(book: &mut Book) {
         &["cancel", "14", "99", "14", "--reason", "a mistake"],
         &["cancel", "--kind", "letter", "--state", "ready", "--yes"],
         &["cancel", "--kind", "letter", "--yes"],
+        &["rerun", "14", "99", "--reason", "it was none"],
+        &["rerun", "14"],
+        &["rerun", "--kind", "letter", "--queue", "post"],
+        &["inspect", "14"],
+        &["retire", "14", "1", "--reason", "bad address"],
+        &["retire", "--kind", "letter", "--yes"],
         &["jobs"],
     ] {
         book.run(args);

@@ -1,4 +1,4 @@
-//! `rowlock delay`, `rowlock run-now` and `rowlock cancel`: what people do to jobs that are not over.
+//! `rowlock delay`, `run-now`, `cancel`, `retire` and `rerun`: what people do to jobs, one or many.
 
 use std::{process::ExitCode, time::Duration};
 
@@ -26,7 +26,7 @@ pub(crate) struct Delay {
 }
 
 #[derive(clap::Args)]
-pub(crate) struct Cancel {
+pub(crate) struct WithReason {
     #[command(flatten)]
     jobs: Jobs,
     /// Why; kept with the job
@@ -69,7 +69,7 @@ pub(crate) async fn run_now(place: &Place, jobs: Jobs) -> Result<ExitCode> {
     bulk::each(&admin, &jobs, &verb, act).await
 }
 
-pub(crate) async fn cancel(place: &Place, args: Cancel) -> Result<ExitCode> {
+pub(crate) async fn cancel(place: &Place, args: WithReason) -> Result<ExitCode> {
     let admin = place.checked().await?;
     let (operate, actor) = (admin.operate(), place.actor(&args.jobs.actor));
     let verb = Verb {
@@ -79,6 +79,34 @@ pub(crate) async fn cancel(place: &Place, args: Cancel) -> Result<ExitCode> {
     let act = async |id| {
         operate.cancel(id, args.reason.as_deref(), actor).await?;
         Ok(format!("job {id} is cancelled"))
+    };
+    bulk::each(&admin, &args.jobs, &verb, act).await
+}
+
+pub(crate) async fn retire(place: &Place, args: WithReason) -> Result<ExitCode> {
+    let admin = place.checked().await?;
+    let (operate, actor) = (admin.operate(), place.actor(&args.jobs.actor));
+    let verb = Verb {
+        done: "retired",
+        from: &[State::Ready, State::Waiting, State::Leased],
+    };
+    let act = async |id| {
+        operate.retire(id, args.reason.as_deref(), actor).await?;
+        Ok(format!("job {id} is a case"))
+    };
+    bulk::each(&admin, &args.jobs, &verb, act).await
+}
+
+pub(crate) async fn rerun(place: &Place, args: WithReason) -> Result<ExitCode> {
+    let admin = place.checked().await?;
+    let (operate, actor) = (admin.operate(), place.actor(&args.jobs.actor));
+    let verb = Verb {
+        done: "re-run",
+        from: &[State::Finished],
+    };
+    let act = async |id| {
+        operate.rerun(id, args.reason.as_deref(), actor).await?;
+        Ok(format!("job {id} runs once more"))
     };
     bulk::each(&admin, &args.jobs, &verb, act).await
 }

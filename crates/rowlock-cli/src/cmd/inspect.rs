@@ -76,10 +76,7 @@ fn facts(job: &JobView) -> String {
     fact("uid", job.uid.to_string());
     fact(
         "attempts",
-        match job.epoch {
-            1 => format!("{} of {}, claimed once", job.attempt, job.attempts_max),
-            times => format!("{} of {}, claimed {times} times", job.attempt, job.attempts_max),
-        },
+        format!("{} of {}, epoch {}", job.attempt, job.attempts_max, job.epoch),
     );
     fact("enqueued", format!("{} ({})", when(job.created_at), job.created_at));
     if let Some(name) = &job.waits_for {
