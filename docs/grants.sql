@@ -64,6 +64,8 @@ grant select, insert, delete on rowlock.breaker_log, rowlock.probe to rowlock_wo
 grant delete on rowlock.effect, rowlock.completion, rowlock.ledger, rowlock.job_group, rowlock.case_error to rowlock_worker;
 grant execute on function rowlock.make_partitions(int, bigint), rowlock.drop_history(timestamptz) to rowlock_worker;
 grant execute on function rowlock.drop_audit to rowlock_worker;
+-- What its telemetry shows.
+grant select on rowlock.backlog to rowlock_worker;
 -- Settles inside a handler's transaction, with the handler's own rights.
 grant execute on function rowlock.settle_done to rowlock_worker;
 -- Enqueues what compensates a job that it retires.

@@ -46,7 +46,7 @@ fn lane(text: &str) -> Result<String, String> {
         .find(|known| known.name.eq_ignore_ascii_case(text));
     known
         .map(|known| known.name.to_owned())
-        .ok_or_else(|| format!("no lane `{text}`; the lanes are S1 to S13, G1 and growth"))
+        .ok_or_else(|| format!("no lane `{text}`; the lanes are S1 to S13, C1, G1, Q1 and growth"))
 }
 
 #[cfg(test)]

@@ -143,6 +143,18 @@ pub(crate) const CASES: &[Case] = &[
         ("seconds", "s"),
         "defaults",
     ),
+    more(
+        "claims",
+        "jobs claimed by a hundred, the statement alone",
+        "jobs/s",
+        "drain",
+    ),
+    more(
+        "claims-before",
+        "the same, as claims were before breakers, groups and traces",
+        "jobs/s",
+        "drain",
+    ),
     more("groups-none", "no-op drain, no groups", "jobs/s", "drain"),
     more(
         "groups-many",
@@ -150,6 +162,13 @@ pub(crate) const CASES: &[Case] = &[
         "jobs/s",
         "drain",
     ),
+    more(
+        "look-none",
+        "no-op drain beside a large history and backlog",
+        "jobs/s",
+        "drain",
+    ),
+    more("look-on", "the same while somebody looks on", "jobs/s", "drain"),
     more("grow-base", "no-op drain, nothing else stored", "jobs/s", "drain"),
     more("grow-future", "no-op drain beside rows due in a day", "jobs/s", "drain"),
     more("grow-queues-base", "100 queues served, no others", "jobs/s", "drain"),

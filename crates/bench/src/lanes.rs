@@ -6,6 +6,7 @@
 mod growth;
 mod hold;
 mod idle;
+mod look;
 mod pickup;
 mod store;
 mod stuck;
@@ -16,6 +17,7 @@ use crate::programs::{Kind, Role};
 use crate::progress::Progress;
 
 pub(crate) use growth::PROCESSES;
+pub(crate) use look::ASKED;
 
 /// One group of lanes, run together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,13 +30,15 @@ enum Group {
     Share,
     Idle,
     Growth,
+    Claims,
     Groups,
+    Look,
     Store,
     Stuck,
     Hold,
 }
 
-const GROUPS: [(Group, &str, &[&str]); 12] = [
+const GROUPS: [(Group, &str, &[&str]); 14] = [
     (Group::Drain, "S1 S7 S12", &["S1", "S7", "S11", "S12"]),
     (Group::Book, "S2 S3", &["S2", "S3", "S11"]),
     (Group::Defaults, "S11", &["S11"]),
@@ -43,7 +47,9 @@ const GROUPS: [(Group, &str, &[&str]); 12] = [
     (Group::Share, "S10", &["S10"]),
     (Group::Idle, "S9", &["S9"]),
     (Group::Growth, "growth", &["growth"]),
+    (Group::Claims, "C1", &["C1"]),
     (Group::Groups, "G1", &["G1"]),
+    (Group::Look, "Q1", &["Q1"]),
     (Group::Store, "S6", &["S6"]),
     (Group::Stuck, "S13", &["S13"]),
     (Group::Hold, "S5", &["S5"]),
@@ -65,7 +71,9 @@ pub(crate) async fn run(bench: &mut Bench) {
             Group::Share => growth::share(bench).await,
             Group::Idle => idle::run(bench).await,
             Group::Growth => growth::run(bench).await,
+            Group::Claims => growth::claims(bench).await,
             Group::Groups => growth::groups(bench).await,
+            Group::Look => look::run(bench).await,
             Group::Store => store::run(bench).await,
             Group::Stuck => stuck::run(bench).await,
             Group::Hold => hold::run(bench).await,
@@ -96,7 +104,12 @@ fn plan(bench: &Bench, group: Group) -> (usize, f64) {
         Group::Share => each(5 * rounds, 2.0 + sizes.share as f64 / 20_000.0),
         Group::Idle => each(2, 4.0 + sizes.idle_s as f64),
         Group::Growth => each(9 * rounds, 2.0 + sizes.growth as f64 / 10_000.0),
+        Group::Claims => each(2 * rounds, 2.0 + sizes.noop as f64 / 20_000.0),
         Group::Groups => each(2 * rounds, 4.0 + sizes.groups as f64 / 5_000.0),
+        Group::Look => {
+            let (steps, seconds) = each(2 * rounds, 4.0 + sizes.looked as f64 / 10_000.0);
+            (steps, seconds + (sizes.finished + sizes.live) as f64 / 60_000.0)
+        }
         Group::Store => {
             let (steps, seconds) = each(3 * rounds, 3.0 + sizes.filled_drain as f64 / 10_000.0);
             (steps, seconds + sizes.filled as f64 / 60_000.0)

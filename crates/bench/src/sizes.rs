@@ -20,6 +20,10 @@ pub(crate) struct Sizes {
     /// Rows of backlog, and of history.
     pub(crate) filled: u64,
     pub(crate) filled_drain: usize,
+    /// Jobs that are finished, and live, while somebody looks on; and how many are drained then.
+    pub(crate) finished: u64,
+    pub(crate) live: u64,
+    pub(crate) looked: usize,
     /// Rows due in a day.
     pub(crate) future: u64,
     pub(crate) growth: usize,
@@ -52,6 +56,9 @@ impl Sizes {
             hold_peers_s: 30,
             filled: 10_000_000,
             filled_drain: 50_000,
+            finished: 2_000_000,
+            live: 500_000,
+            looked: 100_000,
             future: 1_000_000,
             growth: 20_000,
             growth_wide: 2_000,
@@ -79,6 +86,9 @@ impl Sizes {
             hold_peers_s: 20,
             filled: 1_000_000,
             filled_drain: 20_000,
+            finished: 200_000,
+            live: 50_000,
+            looked: 20_000,
             future: 200_000,
             growth: 10_000,
             growth_wide: 500,

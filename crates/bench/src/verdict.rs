@@ -37,7 +37,7 @@ const fn lane(name: &'static str, title: &'static str, target: &'static str, cas
 }
 
 /// The lanes in order.
-pub(crate) const LANES: [Lane; 15] = [
+pub(crate) const LANES: [Lane; 17] = [
     lane(
         "S1",
         "no-op drain and lifecycle",
@@ -112,10 +112,22 @@ pub(crate) const LANES: [Lane; 15] = [
     ),
     lane("S13", "killed worker's job claimed again", "≤ 16 s", &["stuck"]),
     lane(
+        "C1",
+        "a claim that uses no breaker, group or trace",
+        "≥ 0.8 × the claim before there were any",
+        &["claims", "claims-before"],
+    ),
+    lane(
         "G1",
         "groups, one of them blocked",
         "≥ 0.7 × no groups",
         &["groups-many", "groups-none"],
+    ),
+    lane(
+        "Q1",
+        "looking on, beside a large history and backlog",
+        "≥ 0.8 × nobody looks; each answer < 300 ms",
+        &["look-on", "look-none"],
     ),
     lane(
         "growth",

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
+#[path = "plans/claims.rs"]
+mod claims;
 mod steps;
 #[path = "plans/verify.rs"]
 mod verify;
@@ -44,18 +46,21 @@ async fn backlog(pg: &mut PgConnection, due_per_lane: i64) {
     sqlx::raw_sql(AssertSqlSafe(fill)).execute(pg).await.unwrap();
 }
 
-/// A claim of every lane from this cursor.
-async fn claim_plan(pg: &mut PgConnection, from: &str, analyze: bool) -> Plan {
+/// The arguments of a claim of every lane from this cursor.
+fn claim_args(from: &str) -> String {
     let each = |value: &dyn Fn(i64) -> String| (0..LANES).map(value).collect::<Vec<_>>().join(",");
-    let args = format!(
+    format!(
         "1, '{{1}}', '{{{PLACES}}}', '{{{}}}', '{{{}}}', '{{{}}}', array[{}]::timestamptz[], '{{{}}}', null, false, '{{{LANES}}}'",
         each(&|_| QUEUE.to_string()),
         each(&|n| (KIND + n).to_string()),
         each(&|_| PRIORITY.to_string()),
         each(&|_| from.to_owned()),
         each(&|_| "0".into()),
-    );
-    explain(pg, sql!("claim"), &args, analyze).await
+    )
+}
+
+async fn claim_plan(pg: &mut PgConnection, from: &str, analyze: bool) -> Plan {
+    explain(pg, sql!("claim"), &claim_args(from), analyze).await
 }
 
 const FROM_START: &str = "'epoch'";
@@ -444,30 +449,6 @@ async fn a_batch_of_settlements_is_joined_with_nothing_row_by_row_whatever_the_s
             }
         },
     )
-    .await;
-}
-
-#[tokio::test]
-async fn a_claim_looks_at_the_lanes_of_each_queue_once() {
-    on_each_server("a_claim_looks_at_the_lanes_of_each_queue_once", async |mut bed| {
-        const QUEUES: i64 = 100;
-        let each = |value: &dyn Fn(i64) -> String| (1..=QUEUES).map(value).collect::<Vec<_>>().join(",");
-        let same = |value: &str| each(&|_| value.to_owned());
-        let own = each(&|n| n.to_string());
-        let args = format!(
-            "1, '{{{own}}}', '{{{}}}', '{{{own}}}', '{{{}}}', '{{{}}}', array[{}]::timestamptz[], '{{{}}}', null, false, '{{{own}}}'",
-            same("10"),
-            same(&KIND.to_string()),
-            same(&PRIORITY.to_string()),
-            same("'epoch'"),
-            same("0"),
-        );
-        let plan = explain(&mut bed.eye, sql!("claim"), &args, true).await;
-        let removed: i64 = plan.nodes().iter().map(|n| n.removed()).sum();
-        assert_eq!(removed, 0, "lanes of other queues: {}", plan.shown());
-        let probes: i64 = plan.scans("ready").iter().map(|n| n.loops()).max().unwrap();
-        assert_eq!(probes, QUEUES, "{}", plan.shown());
-    })
     .await;
 }
 

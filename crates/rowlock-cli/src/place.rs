@@ -79,9 +79,11 @@ impl Place {
         self.database.as_deref().filter(|_| named)
     }
 
+    /// The file's is that of the file's database, and of no other.
     pub(crate) fn schema(&self) -> &str {
-        let given = self.schema.as_deref().or(self.file.schema.as_deref());
-        given.unwrap_or("rowlock")
+        let elsewhere = self.database.as_deref().is_some_and(|url| !url.is_empty());
+        let of_file = self.file.schema.as_deref().filter(|_| !elsewhere);
+        self.schema.as_deref().or(of_file).unwrap_or("rowlock")
     }
 
     pub(crate) fn actor<'a>(&'a self, given: &'a Actor) -> &'a str {

@@ -101,10 +101,21 @@ fn the_actor_is_the_flags_else_the_files_else_the_users() {
 
 #[test]
 fn a_schema_may_come_from_the_file() {
-    let file = configured("schema = \"jobs of ours\"\n");
-    let said = said(there(&file, &["status", "--database", "postgres://me@127.0.0.1:1/db"]));
-    assert_eq!(said.code, Some(1));
-    assert!(said.err.contains("jobs of ours"), "{}", said.err);
+    let file = File::migrated();
+    let text = "database = \"postgres://me@127.0.0.1:1/db\"\nschema = \"jobs of ours\"\n";
+    std::fs::write(file.folder.path().join("rowlock.toml"), text).unwrap();
+    let of_file = said(there(&file, &["status"]));
+    assert_eq!(of_file.code, Some(1));
+    assert!(of_file.err.contains("jobs of ours"), "{}", of_file.err);
+    let other = said(there(
+        &file,
+        &["status", "--database", "postgres://me@127.0.0.1:1/other"],
+    ));
+    assert!(
+        !other.err.contains("jobs of ours"),
+        "it is no schema of another database: {}",
+        other.err
+    );
 }
 
 #[test]

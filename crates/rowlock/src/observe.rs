@@ -184,7 +184,8 @@ pub struct LaneStatus {
     pub leased: i64,
     /// Retired, open for a decision.
     pub cases: i64,
-    /// There are more than were counted: a count stops at 100,000 for each priority of a queue and kind.
+    /// There are more than were counted: due and scheduled ones are counted to 100,000 for each priority of a queue and kind,
+    /// the others to 100,000 in all.
     pub more: bool,
     /// How long the oldest due job has been waiting, in milliseconds.
     pub oldest_due_ms: Option<i64>,

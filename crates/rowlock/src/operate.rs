@@ -114,7 +114,9 @@ impl Operate {
         Err(Error::Conflict(match (job.state, past) {
             (State::Finished, Some(at)) => format!("job {id} expired at {at}, and cannot be re-run; enqueue it anew"),
             (State::Finished, None) => {
-                format!("the history of job {id} is gone, and it cannot be re-run; enqueue it anew")
+                format!(
+                    "job {id} cannot be re-run: its history is gone, or somebody else has just re-run it; look at it again"
+                )
             }
             (state, _) => format!("job {id} is {}, and cannot be re-run", state.as_str()),
         }))

@@ -15,7 +15,7 @@ const AUDIT_MIN: Duration = Duration::from_secs(30 * 24 * 3600);
 /// How long the workers keep what is over. Upkeep removes it in small batches.
 ///
 /// A worker refuses to start when keys would be forgotten while their operation may still be tried:
-/// `keys >= retry horizon + cases`, where the retry horizon is the longest time that one of its kinds may be tried for.
+/// `keys >= retry horizon + cases`, and the same with history, where the retry horizon is the longest time that one of its kinds may be tried for.
 ///
 /// ```
 /// use rowlock::Retention;
@@ -108,6 +108,16 @@ impl Retention {
                 spelled(longest.length),
                 longest.attempts,
                 spelled(cases),
+                spelled(needed),
+            )));
+        }
+        let needed = longest.length.saturating_add(self.history);
+        if keys < needed {
+            return Err(Error::Config(format!(
+                "retention: keys are kept for {}, but history for {}, and until then a finished job may be re-run; keep keys \
+                 for {} at least, or for ever",
+                spelled(keys),
+                spelled(self.history),
                 spelled(needed),
             )));
         }

@@ -1,4 +1,4 @@
-//! S10, G1 and the growth lanes: more processes, more rows that are not due, more queues, more kinds, larger payloads, groups. Ours only.
+//! S10, C1, G1 and the growth lanes: more processes, more rows that are not due, more queues, more kinds, larger payloads, groups. Ours only.
 
 use std::sync::Arc;
 
@@ -122,6 +122,28 @@ pub(super) async fn run(bench: &mut Bench) {
             ("grow-payload-65536", "65536", few),
         ] {
             payload(bench, &attempt(bench, case, &program, round, jobs), bytes).await;
+        }
+    }
+}
+
+/// C1: the claim's statement, against the one from before breakers, groups and traces.
+pub(super) async fn claims(bench: &mut Bench) {
+    let Some(program) = ours(bench) else { return };
+    for round in 0..bench.run.sizes.rounds {
+        let mut cases = [("claims", "now"), ("claims-before", "before")];
+        cases.rotate_left(round % 2);
+        for (case, mode) in cases {
+            let attempt = attempt(bench, case, &program, round, bench.run.sizes.noop);
+            let Some(place) = bench.fresh(Kind::Postgres, &attempt).await else {
+                continue;
+            };
+            let count = attempt.jobs.to_string();
+            let enqueue = ["enqueue", "--jobs", &count, "--kind", "noop"];
+            if bench.prepared(&attempt, &place, &enqueue).await {
+                let words = ["claims", "--jobs", &count, "--mode", mode];
+                bench.timed(&attempt, &place, &words).await;
+            }
+            place.remove(&bench.server).await;
         }
     }
 }

@@ -204,13 +204,7 @@ pub(super) async fn fill(program: &Program, url: &str, pattern: &[&str], rows: R
             &format!("select rowlock.make_partitions(1, {})", count + 10_000_000),
         )
         .await?;
-        let mut from = 1;
-        while from <= count {
-            let to = (from + CHUNK - 1).min(count);
-            server::execute(&mut connection, &bodies(rows, from, to)).await?;
-            server::execute(&mut connection, &places(rows, from, to)).await?;
-            from = to + 1;
-        }
+        more(&mut connection, rows, 1, count).await?;
         server::execute(&mut connection, &format!("select setval('rowlock.job_id', {count})")).await?;
         // As a server that has lived with these rows would have done.
         for table in ["job", "ready", "outcome"] {
@@ -221,6 +215,17 @@ pub(super) async fn fill(program: &Program, url: &str, pattern: &[&str], rows: R
     let result = run.await.context("could not write the rows");
     connection.close().await?;
     result
+}
+
+/// Writes such rows under these ids; the pattern must be there.
+pub(super) async fn more(connection: &mut sqlx::PgConnection, rows: Rows, mut from: u64, last: u64) -> Result<()> {
+    while from <= last {
+        let to = (from + CHUNK - 1).min(last);
+        server::execute(connection, &bodies(rows, from, to)).await?;
+        server::execute(connection, &places(rows, from, to)).await?;
+        from = to + 1;
+    }
+    Ok(())
 }
 
 fn bodies(rows: Rows, from: u64, to: u64) -> String {

@@ -6,6 +6,7 @@ use serde_json::json;
 
 use super::{Lane, Measured, Verdict, all, at_least, at_most, best, ratio};
 use crate::case::{Better, case};
+use crate::lanes::ASKED;
 use crate::sample::Ended;
 
 /// Judges one lane.
@@ -24,7 +25,9 @@ pub(crate) fn judge(lane: Lane, measured: &Measured<'_>) -> Verdict {
         "S11" => s11(lane, measured),
         "S12" => s12(lane, measured),
         "S13" => s13(lane, measured),
-        "G1" => g1(lane, measured),
+        "C1" => by_other(lane, measured, "claims-before", 0.8),
+        "Q1" => q1(lane, measured),
+        "G1" => by_other(lane, measured, "groups-none", 0.7),
         _ => growth(lane, measured),
     }
 }
@@ -280,13 +283,28 @@ fn s13(lane: Lane, measured: &Measured<'_>) -> Verdict {
     verdict
 }
 
-fn g1(lane: Lane, measured: &Measured<'_>) -> Verdict {
+/// Our own figure against another one of ours.
+fn by_other(lane: Lane, measured: &Measured<'_>, other: &str, bar: f64) -> Verdict {
     let mut verdict = plain(lane, measured);
-    let none = measured.ours("groups-none");
-    let by_none = ratio(verdict.ours, none);
-    verdict.add("groups-none_per_s", none);
-    verdict.add("by_none", by_none);
-    verdict.met = at_least(by_none, 0.7);
+    let base = measured.ours(other);
+    let by_base = ratio(verdict.ours, base);
+    verdict.add(&format!("{other}_per_s"), base);
+    verdict.add(&format!("by_{other}"), by_base);
+    verdict.met = at_least(by_base, bar);
+    verdict
+}
+
+fn q1(lane: Lane, measured: &Measured<'_>) -> Verdict {
+    let mut verdict = by_other(lane, measured, "look-none", 0.8);
+    let mut parts = vec![verdict.met];
+    for asked in ASKED {
+        let of = |value: String| measured.samples.median("look-on", "ours", &value);
+        let took = of(format!("{asked}_ms"));
+        verdict.add(&format!("{asked}_ms"), took);
+        verdict.add(&format!("{asked}_max_ms"), of(format!("{asked}_max_ms")));
+        parts.push(at_most(took, 300.0));
+    }
+    verdict.met = all(&parts);
     verdict
 }
 

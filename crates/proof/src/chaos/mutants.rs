@@ -282,6 +282,7 @@ pub const MUTANTS: [Mutant; 21] = [
         statements: &[
             (statement!("settle"), &[(TOKEN, "l.id = any (array[u.id])")]),
             (statement!("settle_done"), &[(TOKEN, "l.id = any (array[u.id])")]),
+            (statement!("settle_turns"), &[(TOKEN, "l.id = any (array[u.id])")]),
         ],
         function: (
             "settle_done",

@@ -109,6 +109,44 @@ async fn links_that_it_has_are_not_made_again(bed: &Bed) {
     assert_holds(bed).await;
 }
 
+async fn a_link_that_it_never_had_is_made(bed: &Bed) {
+    let id = bed.note("x").await;
+    bed.work(bed.worker().atomic(note), &[id]).await;
+    rerun(bed, id).await;
+    let (one, two) = (
+        |_: Ctx, _: Note, tx: Tx| async move { tx.done().then(Other { n: 1 }).ok() },
+        |cx: Staged, _: Note| async move { cx.done().then(Other { n: 1 }).ok() },
+    );
+    bed.work(bed.worker().atomic(one), &[id]).await;
+    let links = async |id| bed.rowlock.observe().chain(id).await.unwrap().len() - 1;
+    assert_eq!(links(id).await, 1, "the first run made none");
+    let batched = bed.note("y").await;
+    bed.work(bed.worker().atomic(note), &[batched]).await;
+    rerun(bed, batched).await;
+    bed.work(bed.worker().staged(two), &[batched]).await;
+    rerun(bed, batched).await;
+    bed.work(bed.worker().staged(two), &[batched]).await;
+    assert_eq!(links(batched).await, 1, "the second run made it, the third did not");
+}
+
+async fn a_rerun_that_is_retired_does_not_undo_what_was_done(bed: &Bed) {
+    let put = || bed.rowlock.enqueue_now(Note::new("x")).if_retired(Other { n: 7 });
+    let (failed, retired) = (put().await.unwrap().id(), put().await.unwrap().id());
+    bed.work(bed.worker().atomic(note), &[failed, retired]).await;
+    rerun(bed, retired).await;
+    bed.rowlock.operate().retire(retired, None, "tess").await.unwrap();
+    rerun(bed, failed).await;
+    bed.work(bed.worker().atomic(failing), &[failed]).await;
+    for id in [failed, retired] {
+        assert_eq!(bed.job(id).await.state, State::Case);
+        assert_eq!(
+            bed.rowlock.observe().chain(id).await.unwrap().len(),
+            1,
+            "what it did stands"
+        );
+    }
+}
+
 async fn a_cancelled_job_that_is_rerun_gets_its_links(bed: &Bed) {
     let id = bed.note("x").await;
     bed.rowlock.operate().cancel(id, None, "tess").await.unwrap();
@@ -165,7 +203,9 @@ async fn what_cannot_be_rerun_is_refused_with_a_sentence(bed: &Bed) {
         ),
         (
             bare,
-            format!("the history of job {bare} is gone, and it cannot be re-run; enqueue it anew"),
+            format!(
+                "job {bare} cannot be re-run: its history is gone, or somebody else has just re-run it; look at it again"
+            ),
         ),
     ] {
         let refused = operate.rerun(id, None, "tess").await.unwrap_err();
@@ -316,6 +356,8 @@ mod tests {
         a_done_job_runs_once_more_under_a_new_epoch,
         effects_and_once_keep_what_they_did,
         links_that_it_has_are_not_made_again,
+        a_link_that_it_never_had_is_made,
+        a_rerun_that_is_retired_does_not_undo_what_was_done,
         a_cancelled_job_that_is_rerun_gets_its_links,
         it_waits_for_its_turn_in_its_group,
         what_cannot_be_rerun_is_refused_with_a_sentence,

@@ -4,7 +4,7 @@
 use std::{collections::HashSet, process::ExitCode};
 
 use anyhow::Result;
-use rowlock::{Admin, JobFilter, Observe, State};
+use rowlock::{Admin, Ended, JobFilter, Observe, State};
 
 use super::{Actor, jobs};
 use crate::{
@@ -49,6 +49,8 @@ pub(crate) struct Verb {
     pub(crate) done: &'static str,
     /// Where a job may stand for it; a selection looks nowhere else.
     pub(crate) from: &'static [State],
+    /// Of those, only the ones that ended like this.
+    pub(crate) ended: Option<Ended>,
 }
 
 /// Does it to each, one commit after the other. `act` gives the line to print.
@@ -152,6 +154,7 @@ struct Selection {
     queue: Option<String>,
     kind: Option<String>,
     states: Vec<State>,
+    ended: Option<Ended>,
     /// Found before: whatever became of them, they had their turn.
     seen: HashSet<i64>,
     /// Jobs that come while it goes on are not meant.
@@ -176,6 +179,7 @@ impl Selection {
             queue: jobs.queue.clone(),
             kind: jobs.kind.clone(),
             states,
+            ended: verb.ended,
             seen: HashSet::new(),
             below: None,
         })
@@ -195,7 +199,10 @@ impl Selection {
             };
             loop {
                 let page = self.observe.jobs(&filter).await?;
-                found.extend(page.iter().map(|job| job.id).filter(|id| self.seen.insert(*id)));
+                let meant = page
+                    .iter()
+                    .filter(|job| self.ended.is_none() || job.last_outcome == self.ended);
+                found.extend(meant.map(|job| job.id).filter(|id| self.seen.insert(*id)));
                 if self.seen.len() > JOBS_MAX {
                     return Err(Advice::error(
                         format!("more than {JOBS_MAX} jobs at once"),

@@ -4,7 +4,7 @@ use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Context, Result};
 use jiff::Timestamp;
-use rowlock::State;
+use rowlock::{Ended, State};
 
 use super::{
     Place,
@@ -47,6 +47,7 @@ pub(crate) async fn delay(place: &Place, args: Delay) -> Result<ExitCode> {
     let verb = Verb {
         done: "delayed",
         from: &[State::Ready, State::Waiting],
+        ended: None,
     };
     let act = async |id| {
         operate.delay(id, until, actor).await?;
@@ -61,6 +62,7 @@ pub(crate) async fn run_now(place: &Place, jobs: Jobs) -> Result<ExitCode> {
     let verb = Verb {
         done: "made due now",
         from: &[State::Ready, State::Waiting],
+        ended: None,
     };
     let act = async |id| {
         operate.run_now(id, actor).await?;
@@ -75,6 +77,7 @@ pub(crate) async fn cancel(place: &Place, args: WithReason) -> Result<ExitCode> 
     let verb = Verb {
         done: "cancelled",
         from: &[State::Ready, State::Waiting, State::Leased],
+        ended: None,
     };
     let act = async |id| {
         operate.cancel(id, args.reason.as_deref(), actor).await?;
@@ -89,6 +92,7 @@ pub(crate) async fn retire(place: &Place, args: WithReason) -> Result<ExitCode> 
     let verb = Verb {
         done: "retired",
         from: &[State::Ready, State::Waiting, State::Leased],
+        ended: None,
     };
     let act = async |id| {
         operate.retire(id, args.reason.as_deref(), actor).await?;
@@ -103,6 +107,8 @@ pub(crate) async fn rerun(place: &Place, args: WithReason) -> Result<ExitCode> {
     let verb = Verb {
         done: "re-run",
         from: &[State::Finished],
+        // What people cancelled is named by its id, or stays cancelled.
+        ended: Some(Ended::Done),
     };
     let act = async |id| {
         operate.rerun(id, args.reason.as_deref(), actor).await?;

@@ -66,9 +66,6 @@ fn stopped(pauses: &[PauseView], breakers: &[BreakerView]) -> String {
     }
 }
 
-/// How far a queue, kind and priority is counted.
-const COUNTED: i64 = 100_000;
-
 fn lanes(lanes: &[LaneStatus]) -> String {
     if lanes.is_empty() {
         return "no job waits, runs or is a case\n".into();
@@ -84,8 +81,7 @@ fn lanes(lanes: &[LaneStatus]) -> String {
         "oldest due",
     ]);
     for lane in lanes {
-        // Where the count stopped, the column that it stopped in ends in a plus.
-        let counted = |jobs: i64| match lane.more && jobs >= COUNTED {
+        let counted = |jobs: i64| match lane.more {
             true => right(format!("{jobs}+")),
             false => right(jobs),
         };
@@ -95,7 +91,7 @@ fn lanes(lanes: &[LaneStatus]) -> String {
             counted(lane.due),
             counted(lane.scheduled),
             counted(lane.waiting),
-            right(lane.leased),
+            counted(lane.leased),
             watched(lane.cases),
             right(lane.oldest_due_ms.map(span_ms).unwrap_or_default()),
         ]);

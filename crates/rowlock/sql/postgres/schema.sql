@@ -395,8 +395,9 @@ left join lateral (
   from rowlock.outcome x where x.id = j.id order by x.epoch desc limit 1
 ) o on true;
 
--- How much waits per queue and kind, and since when its oldest is due. A count stops at 100,000 for each queue, kind and priority,
--- and `more` says so: it answers at once however long a backlog is.
+-- How much waits per queue and kind, and since when its oldest is due. What is ready is counted to 100,000 for each queue, kind and
+-- priority, what waits, is leased or a case to 100,000 in all, and `more` says that there are more: it answers at once however
+-- long a backlog is.
 create view rowlock.backlog as
 with recursive clock as materialized (
   select clock_timestamp() as now
@@ -459,7 +460,8 @@ select
   sum(p.waiting)::bigint as waiting,
   sum(p.leased)::bigint as leased,
   sum(p.cases)::bigint as cases,
-  bool_or(p.more) as more,
+  -- Where one of the other places is not counted to its end, nobody knows of which queue the rest is.
+  bool_or(p.more) or (select coalesce(bool_or(x.more and x.due + x.scheduled = 0), false) from place x) as more,
   min(p.oldest) as oldest_due_at
 from place p left join rowlock.job j on j.id = p.sample
 group by 1, 2;
@@ -487,7 +489,8 @@ left join rowlock.job j on j.id = l.id;
 -- that ended, and when it may be tried again.
 create view rowlock.stuck as
 select
-  s.id, j.kind, j.queue, s.state, s.why, s.holder, s.since, s.attempt, s.attempts_max, o.error as last_error, s.eligible_at
+  s.id, j.kind, j.queue, s.state, s.why, s.holder, coalesce(s.since, o.ended_at) as since, s.attempt, s.attempts_max,
+  o.error as last_error, s.eligible_at
 from (
   select
     h.id, 'leased' as state, case when h.expired then 'its worker is silent' else 'it runs' end as why,
@@ -496,7 +499,7 @@ from (
   from rowlock.held h
   union all
   select r.id, 'ready', 'it was tried', null, null, r.attempt, r.attempts_max, r.due_at
-  from rowlock.ready r where r.attempt > 0
+  from rowlock.ready r where r.epoch > 0
   union all
   select
     w.id, 'waiting',
@@ -505,7 +508,7 @@ from (
       when g.paused then 'its group is paused'
       else 'it waits behind job ' || coalesce(g.head::text, '?') || coalesce(', a case: ' || f.reason, '')
     end,
-    null, w.since, w.attempt, w.attempts_max, w.limit_at
+    null, w.since, w.attempt, w.attempts_max, null
   from rowlock.waiting w
   left join rowlock.job_group g on g.no = w.group_no
   left join rowlock.case_file f on f.id = g.head
@@ -515,7 +518,7 @@ from (
 ) s
 left join rowlock.job j on j.id = s.id
 left join lateral (
-  select x.error from rowlock.outcome x where x.id = s.id order by x.epoch desc limit 1
+  select x.error, x.ended_at from rowlock.outcome x where x.id = s.id order by x.epoch desc limit 1
 ) o on true;
 
 -- Outside calls of which nobody knows whether they happened.
@@ -552,7 +555,8 @@ select
   a.pid, a.datname as database, a.usename as role, a.application_name as application, a.state, a.xact_start as since,
   clock_timestamp() - a.xact_start as open_for, a.query as last_statement
 from pg_stat_activity a
-where a.xact_start is not null and a.backend_xmin is not null and a.pid <> pg_backend_pid()
+where a.xact_start is not null and coalesce(a.backend_xid, a.backend_xmin) is not null
+  and a.datname = current_database() and a.pid <> pg_backend_pid()
 order by a.xact_start limit 1;
 
 -- Makes the partitions that the coming days and ids need. Runs with the owner's rights, so that a worker's role needs none.
@@ -668,9 +672,13 @@ begin
   end if;
   insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error, result)
   values (token_id, token_epoch, token_worker, tried, 'done', began, ended, null, answer::json);
-  -- One that was done before and had to run once more has its link.
+  -- One that was done before and was re-run may have its links.
   if next_uid is not null
-    and not (token_epoch > 1 and exists (select from rowlock.job j where j.id = token_id and j.was_done))
+    and not (token_epoch > 1 and exists (
+      select from rowlock.job j
+      join rowlock.job x on x.chain = coalesce(j.chain, j.id) and x.position = j.position + 1
+      where j.id = token_id and j.was_done and x.uid is distinct from (j.if_retired ->> 'uid')::uuid
+    ))
   then
     next_id := nextval('rowlock.job_id');
     insert into rowlock.job (
@@ -868,6 +876,8 @@ begin
     from rowlock.job j
     join rowlock.case_file f on f.id = j.id
     where j.id = any (retired) and j.if_retired is not null
+      -- What it did when it was done still stands.
+      and j.was_done is not true
       -- A person is still to say what happened, or has said it while the attempt ran, which may not have heard of it: the
       -- job may go on.
       and not exists (
@@ -918,7 +928,7 @@ begin
       delete from rowlock.ready r where r.id = job returning r.epoch, r.attempt, r.attempts_max, r.queue_no, r.kind_no, r.priority
     ), waited as (
       delete from rowlock.waiting w where w.id = job
-      returning w.epoch, w.attempt, w.attempts_max, w.queue_no, w.kind_no, w.priority, w.since
+      returning w.epoch, w.attempt, w.attempts_max, w.queue_no, w.kind_no, w.priority
     ), ran as (
       delete from rowlock.lease l where l.id = job
       returning l.epoch, l.attempt, l.attempts_max, l.queue_no, l.kind_no, l.priority, l.claimed_at
@@ -928,7 +938,7 @@ begin
         clock_timestamp() as began, clock_timestamp() as now
       from idle i
       union all
-      select 'waiting', w.epoch + 1, w.attempt, w.attempts_max, w.queue_no, w.kind_no, w.priority, w.since, clock_timestamp()
+      select 'waiting', w.epoch + 1, w.attempt, w.attempts_max, w.queue_no, w.kind_no, w.priority, clock_timestamp(), clock_timestamp()
       from waited w
       union all
       -- It names no worker: the attempt did not end like this by its own doing, and must not take it for its commit.

@@ -31,7 +31,8 @@ with kept as materialized (
   from last l
   where l.last <> l.ended
     or (l.outcome in ('done', 'cancelled')
-      and (select count(*) from rowlock.audit a where a.id = l.id and a.verb = 'rerun') = 0)
+      and (select count(*) from rowlock.audit a where a.id = l.id and a.verb = 'rerun')
+        < (select count(*) from rowlock.outcome x where x.id = l.id and x.outcome in ('done', 'cancelled')))
     or (l.place = 'case' and l.outcome <> 'retired' and not (l.outcome = 'lost' and l.attempt >= l.attempts_max))
     or (l.place <> 'case' and (l.outcome = 'retired' or (l.outcome = 'lost' and l.attempt >= l.attempts_max))
       and (select count(*) from rowlock.audit a where a.id = l.id and a.verb = 'reopen') = 0)

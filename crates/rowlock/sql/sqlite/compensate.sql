@@ -5,6 +5,8 @@ from json_each(?1) r
 cross join rowlock_job j on j.id = r.value
 join rowlock_case_file c on c.id = j.id
 where j.if_retired is not null
+  -- What it did when it was done still stands.
+  and j.was_done is not 1
   -- A person is still to say what happened, or has said it while the attempt ran, which may not have heard of it: the job
   -- may go on.
   and not exists (

@@ -9,7 +9,7 @@ where (?1 is null or queue = ?1)
   and (?2 is null or kind = ?2)
   and (?3 is null or state = ?3)
   and (?4 is null or exists (select 1 from json_each(tags) t where t.value = ?4))
-  and (?5 is null or id < ?5)
+  and id < coalesce(?5, 9223372036854775807)
   and id >= (select case when ?7 is null then 0 else coalesce(max(k.id), 0) end from rowlock_job_key k where k.key = ?7)
   and id <= (
     select case when ?7 is null then 9223372036854775807 else coalesce(max(k.id), 0) end

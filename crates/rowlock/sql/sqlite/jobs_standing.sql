@@ -1,9 +1,9 @@
 -- Lists jobs of one state, newest first, narrowed by whatever is given: from the place they stand in, however many are finished.
--- Index: rowlock_ready, rowlock_waiting, rowlock_lease or rowlock_case_file by id, backwards; for finished ones rowlock_outcome_id, backwards; rowlock_job by id.
+-- Index: rowlock_ready, rowlock_waiting, rowlock_lease or rowlock_case_file by id, backwards from where the last page ended; for finished ones rowlock_outcome_id; rowlock_job by id.
 with walk as materialized (
   select * from (
     select s.id from rowlock_ready s cross join rowlock_job j on j.id = s.id
-    where ?3 = 'ready' and (?5 is null or s.id < ?5)
+    where ?3 = 'ready' and s.id < coalesce(?5, 9223372036854775807)
       and (?1 is null or j.queue = ?1) and (?2 is null or j.kind = ?2)
       and (?4 is null or exists (select 1 from json_each(j.tags) t where t.value = ?4))
     order by s.id desc limit +?6
@@ -11,7 +11,7 @@ with walk as materialized (
   union all
   select * from (
     select s.id from rowlock_waiting s cross join rowlock_job j on j.id = s.id
-    where ?3 = 'waiting' and (?5 is null or s.id < ?5)
+    where ?3 = 'waiting' and s.id < coalesce(?5, 9223372036854775807)
       and (?1 is null or j.queue = ?1) and (?2 is null or j.kind = ?2)
       and (?4 is null or exists (select 1 from json_each(j.tags) t where t.value = ?4))
     order by s.id desc limit +?6
@@ -19,7 +19,7 @@ with walk as materialized (
   union all
   select * from (
     select s.id from rowlock_lease s cross join rowlock_job j on j.id = s.id
-    where ?3 = 'leased' and (?5 is null or s.id < ?5)
+    where ?3 = 'leased' and s.id < coalesce(?5, 9223372036854775807)
       and (?1 is null or j.queue = ?1) and (?2 is null or j.kind = ?2)
       and (?4 is null or exists (select 1 from json_each(j.tags) t where t.value = ?4))
     order by s.id desc limit +?6
@@ -27,7 +27,7 @@ with walk as materialized (
   union all
   select * from (
     select s.id from rowlock_case_file s cross join rowlock_job j on j.id = s.id
-    where ?3 = 'case' and (?5 is null or s.id < ?5)
+    where ?3 = 'case' and s.id < coalesce(?5, 9223372036854775807)
       and (?1 is null or j.queue = ?1) and (?2 is null or j.kind = ?2)
       and (?4 is null or exists (select 1 from json_each(j.tags) t where t.value = ?4))
     order by s.id desc limit +?6
@@ -35,7 +35,7 @@ with walk as materialized (
   union all
   select * from (
     select o.id from rowlock_outcome o cross join rowlock_job j on j.id = o.id
-    where ?3 = 'finished' and o.outcome in ('done', 'cancelled') and (?5 is null or o.id < ?5)
+    where ?3 = 'finished' and o.outcome in ('done', 'cancelled') and o.id < coalesce(?5, 9223372036854775807)
       and (?1 is null or j.queue = ?1) and (?2 is null or j.kind = ?2)
       and (?4 is null or exists (select 1 from json_each(j.tags) t where t.value = ?4))
       -- One that was re-run has gone on.

@@ -3,5 +3,8 @@
 -- no twin: postgresql writes it inside rowlock.rerun.
 update rowlock_job set
   reran_at = ?2,
-  was_done = nullif(exists (select 1 from rowlock_outcome o where o.id = rowlock_job.id and o.outcome = 'done'), 0)
+  was_done = case
+    when exists (select 1 from rowlock_outcome o where o.id = rowlock_job.id and o.outcome = 'done') then 1
+    else was_done
+  end
 where id = ?1

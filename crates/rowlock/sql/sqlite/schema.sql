@@ -9,7 +9,7 @@ create table rowlock_migration (
   applied_at integer not null default (cast(round(unixepoch('subsec') * 1000) as integer) * 1000)
 ) strict;
 
--- The body: written once at enqueue, never updated. Autoincrement, so that an id is never given twice.
+-- The body: written once at enqueue, and then by people only. Autoincrement, so that an id is never given twice.
 create table rowlock_job (
   id integer primary key autoincrement,
   uid text not null check (length(uid) = 36),
@@ -486,7 +486,7 @@ begin
   from (
     select r.id, r.epoch + 1 as epoch, r.attempt, null as since from rowlock_ready r where r.id = new.id
     union all
-    select w.id, w.epoch + 1, w.attempt, w.since from rowlock_waiting w where w.id = new.id
+    select w.id, w.epoch + 1, w.attempt, null from rowlock_waiting w where w.id = new.id
     union all
     select l.id, l.epoch, l.attempt, l.claimed_at from rowlock_lease l where l.id = new.id
   ) p;
@@ -527,7 +527,7 @@ begin
     j.if_retired ->> 'priority', j.if_retired ->> 'attempts_max', j.if_retired -> 'payload',
     nullif(j.if_retired -> 'tags', 'null'), coalesce(j.chain, j.id), j.position + 1, j.trace, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)
   from rowlock_job j join rowlock_case_file c on c.id = j.id
-  where j.id = new.id and json_valid(j.if_retired)
+  where j.id = new.id and json_valid(j.if_retired) and j.was_done is not 1
     and not exists (
       select 1 from rowlock_effect e
       where e.id = j.id and e.policy = 'park' and (e.state in ('open', 'uncertain') or (
@@ -599,8 +599,9 @@ begin
   where no = (select j.group_no from rowlock_job j where j.id = new.id) and head is null and paused = 0;
 end;
 
--- How much waits per queue and kind, and since when its oldest is due, in microseconds since the epoch like every time. A count
--- stops at 100,000 for each queue, kind and priority, and `more` says so: it answers at once however long a backlog is.
+-- How much waits per queue and kind, and since when its oldest is due, in microseconds since the epoch like every time. What is
+-- ready is counted to 100,000 for each queue, kind and priority, what waits, is leased or a case to 100,000 in all, and `more`
+-- says that there are more: it answers at once however long a backlog is.
 create view rowlock_backlog as
 with recursive clock as materialized (
   select cast(round(unixepoch('subsec') * 1000) as integer) * 1000 as now
@@ -665,7 +666,8 @@ select
   sum(p.waiting) as waiting,
   sum(p.leased) as leased,
   sum(p.cases) as cases,
-  max(p.more) as more,
+  -- Where one of the other places is not counted to its end, nobody knows of which queue the rest is.
+  max(max(p.more), (select coalesce(max(x.more and x.due + x.scheduled = 0), 0) from place x)) as more,
   min(p.oldest) as oldest_due_at
 from place p left join rowlock_job j on j.id = p.sample
 group by 1, 2;
@@ -693,7 +695,9 @@ left join rowlock_job j on j.id = l.id;
 -- that ended, and when it may be tried again.
 create view rowlock_stuck as
 select
-  s.id, j.kind, j.queue, s.state, s.why, s.holder, s.since, s.attempt, s.attempts_max,
+  s.id, j.kind, j.queue, s.state, s.why, s.holder,
+  coalesce(s.since, (select x.ended_at from rowlock_outcome x where x.id = s.id order by x.epoch desc limit 1)) as since,
+  s.attempt, s.attempts_max,
   (select x.error from rowlock_outcome x where x.id = s.id order by x.epoch desc limit 1) as last_error, s.eligible_at
 from (
   select
@@ -702,7 +706,7 @@ from (
   from rowlock_held h
   union all
   select r.id, 'ready', 'it was tried', null, null, r.attempt, r.attempts_max, r.due_at
-  from rowlock_ready r where r.attempt > 0
+  from rowlock_ready r where r.epoch > 0
   union all
   select
     w.id, 'waiting',
@@ -711,7 +715,7 @@ from (
       when g.paused then 'its group is paused'
       else 'it waits behind job ' || coalesce(g.head, '?') || coalesce(', a case: ' || f.reason, '')
     end,
-    null, w.since, w.attempt, w.attempts_max, w.limit_at
+    null, w.since, w.attempt, w.attempts_max, null
   from rowlock_waiting w
   left join rowlock_job_group g on g.no = w.group_no
   left join rowlock_case_file f on f.id = g.head

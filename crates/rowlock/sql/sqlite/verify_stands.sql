@@ -27,7 +27,8 @@ with looked as materialized (
   from last l
   where l.last <> l.ended
     or (l.outcome in ('done', 'cancelled')
-      and not exists (select 1 from rowlock_audit a where a.id = l.id and a.verb = 'rerun'))
+      and (select count(*) from rowlock_audit a where a.id = l.id and a.verb = 'rerun')
+        < (select count(*) from rowlock_outcome x where x.id = l.id and x.outcome in ('done', 'cancelled')))
     or (l.place = 'case' and l.outcome <> 'retired' and not (l.outcome = 'lost' and l.attempt >= l.attempts_max))
     or (l.place <> 'case' and (l.outcome = 'retired' or (l.outcome = 'lost' and l.attempt >= l.attempts_max))
       and not exists (select 1 from rowlock_audit a where a.id = l.id and a.verb = 'reopen'))

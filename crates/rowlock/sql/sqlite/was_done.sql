@@ -1,3 +1,9 @@
--- Which of these jobs were done before and had to run once more: they have their next links.
--- Index: rowlock_job by id.
-select j.id from json_each(?1) d cross join rowlock_job j on j.id = d.value where j.was_done = 1
+-- Which of these jobs were done before they were re-run, and have next links since then: they are not made again.
+-- Index: rowlock_job by id, rowlock_job_chain.
+select j.id
+from json_each(?1) d cross join rowlock_job j on j.id = d.value
+where j.was_done = 1 and exists (
+  select 1 from rowlock_job x
+  where x.chain = coalesce(j.chain, j.id) and x.position = j.position + 1
+    and x.uid is not case when json_valid(j.if_retired) then json_extract(j.if_retired, '$.uid') end
+)

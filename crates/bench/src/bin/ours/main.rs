@@ -1,5 +1,6 @@
 //! Our lanes, through the public API.
 
+mod claims;
 mod drain;
 mod enqueue;
 mod grow;
@@ -24,6 +25,9 @@ async fn main() -> Result<()> {
         return Ok(());
     }
     let url = Args::url()?;
+    if args.verb == "claims" {
+        return within(args.limit_s, claims::run(&url, &args)).await;
+    }
     if url.starts_with("sqlite:") {
         within(args.limit_s, run::<sqlx::Sqlite>(&url, &args)).await
     } else {

@@ -277,9 +277,13 @@ begin
   end if;
   insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error, result)
   values (token_id, token_epoch, token_worker, tried, 'done', began, ended, null, answer::json);
-  -- One that was done before and had to run once more has its link.
+  -- One that was done before and was re-run may have its links.
   if next_uid is not null
-    and not (token_epoch > 1 and exists (select from rowlock.job j where j.id = token_id and j.was_done))
+    and not (token_epoch > 1 and exists (
+      select from rowlock.job j
+      join rowlock.job x on x.chain = coalesce(j.chain, j.id) and x.position = j.position + 1
+      where j.id = token_id and j.was_done and x.uid is distinct from (j.if_retired ->> 'uid')::uuid
+    ))
   then
     next_id := nextval('rowlock.job_id');
     insert into rowlock.job (

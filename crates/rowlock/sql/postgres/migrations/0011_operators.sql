@@ -133,6 +133,8 @@ begin
     from rowlock.job j
     join rowlock.case_file f on f.id = j.id
     where j.id = any (retired) and j.if_retired is not null
+      -- What it did when it was done still stands.
+      and j.was_done is not true
       -- A person is still to say what happened, or has said it while the attempt ran, which may not have heard of it: the
       -- job may go on.
       and not exists (
@@ -183,7 +185,7 @@ begin
       delete from rowlock.ready r where r.id = job returning r.epoch, r.attempt, r.attempts_max, r.queue_no, r.kind_no, r.priority
     ), waited as (
       delete from rowlock.waiting w where w.id = job
-      returning w.epoch, w.attempt, w.attempts_max, w.queue_no, w.kind_no, w.priority, w.since
+      returning w.epoch, w.attempt, w.attempts_max, w.queue_no, w.kind_no, w.priority
     ), ran as (
       delete from rowlock.lease l where l.id = job
       returning l.epoch, l.attempt, l.attempts_max, l.queue_no, l.kind_no, l.priority, l.claimed_at
@@ -193,7 +195,7 @@ begin
         clock_timestamp() as began, clock_timestamp() as now
       from idle i
       union all
-      select 'waiting', w.epoch + 1, w.attempt, w.attempts_max, w.queue_no, w.kind_no, w.priority, w.since, clock_timestamp()
+      select 'waiting', w.epoch + 1, w.attempt, w.attempts_max, w.queue_no, w.kind_no, w.priority, clock_timestamp(), clock_timestamp()
       from waited w
       union all
       -- It names no worker: the attempt did not end like this by its own doing, and must not take it for its commit.

@@ -1,5 +1,6 @@
--- How much waits per queue and kind, and since when its oldest is due. A count stops at 100,000 for each queue, kind and priority,
--- and `more` says so: it answers at once however long a backlog is.
+-- How much waits per queue and kind, and since when its oldest is due. What is ready is counted to 100,000 for each queue, kind and
+-- priority, what waits, is leased or a case to 100,000 in all, and `more` says that there are more: it answers at once however
+-- long a backlog is.
 create view rowlock.backlog as
 with recursive clock as materialized (
   select clock_timestamp() as now
@@ -62,7 +63,8 @@ select
   sum(p.waiting)::bigint as waiting,
   sum(p.leased)::bigint as leased,
   sum(p.cases)::bigint as cases,
-  bool_or(p.more) as more,
+  -- Where one of the other places is not counted to its end, nobody knows of which queue the rest is.
+  bool_or(p.more) or (select coalesce(bool_or(x.more and x.due + x.scheduled = 0), false) from place x) as more,
   min(p.oldest) as oldest_due_at
 from place p left join rowlock.job j on j.id = p.sample
 group by 1, 2;
@@ -90,7 +92,8 @@ left join rowlock.job j on j.id = l.id;
 -- that ended, and when it may be tried again.
 create view rowlock.stuck as
 select
-  s.id, j.kind, j.queue, s.state, s.why, s.holder, s.since, s.attempt, s.attempts_max, o.error as last_error, s.eligible_at
+  s.id, j.kind, j.queue, s.state, s.why, s.holder, coalesce(s.since, o.ended_at) as since, s.attempt, s.attempts_max,
+  o.error as last_error, s.eligible_at
 from (
   select
     h.id, 'leased' as state, case when h.expired then 'its worker is silent' else 'it runs' end as why,
@@ -99,7 +102,7 @@ from (
   from rowlock.held h
   union all
   select r.id, 'ready', 'it was tried', null, null, r.attempt, r.attempts_max, r.due_at
-  from rowlock.ready r where r.attempt > 0
+  from rowlock.ready r where r.epoch > 0
   union all
   select
     w.id, 'waiting',
@@ -108,7 +111,7 @@ from (
       when g.paused then 'its group is paused'
       else 'it waits behind job ' || coalesce(g.head::text, '?') || coalesce(', a case: ' || f.reason, '')
     end,
-    null, w.since, w.attempt, w.attempts_max, w.limit_at
+    null, w.since, w.attempt, w.attempts_max, null
   from rowlock.waiting w
   left join rowlock.job_group g on g.no = w.group_no
   left join rowlock.case_file f on f.id = g.head
@@ -118,7 +121,7 @@ from (
 ) s
 left join rowlock.job j on j.id = s.id
 left join lateral (
-  select x.error from rowlock.outcome x where x.id = s.id order by x.epoch desc limit 1
+  select x.error, x.ended_at from rowlock.outcome x where x.id = s.id order by x.epoch desc limit 1
 ) o on true;
 
 -- Outside calls of which nobody knows whether they happened.
@@ -155,5 +158,6 @@ select
   a.pid, a.datname as database, a.usename as role, a.application_name as application, a.state, a.xact_start as since,
   clock_timestamp() - a.xact_start as open_for, a.query as last_statement
 from pg_stat_activity a
-where a.xact_start is not null and a.backend_xmin is not null and a.pid <> pg_backend_pid()
+where a.xact_start is not null and coalesce(a.backend_xid, a.backend_xmin) is not null
+  and a.datname = current_database() and a.pid <> pg_backend_pid()
 order by a.xact_start limit 1;

@@ -8,7 +8,7 @@ create table rowlock_migration (
   applied_at integer not null default (cast(round(unixepoch('subsec') * 1000) as integer) * 1000)
 ) strict;
 
--- The body: written once at enqueue, never updated. Autoincrement, so that an id is never given twice.
+-- The body: written once at enqueue, and then by people only. Autoincrement, so that an id is never given twice.
 create table rowlock_job (
   id integer primary key autoincrement,
   uid text not null check (length(uid) = 36),

@@ -109,7 +109,7 @@ begin
   from (
     select r.id, r.epoch + 1 as epoch, r.attempt, null as since from rowlock_ready r where r.id = new.id
     union all
-    select w.id, w.epoch + 1, w.attempt, w.since from rowlock_waiting w where w.id = new.id
+    select w.id, w.epoch + 1, w.attempt, null from rowlock_waiting w where w.id = new.id
     union all
     select l.id, l.epoch, l.attempt, l.claimed_at from rowlock_lease l where l.id = new.id
   ) p;
@@ -150,7 +150,7 @@ begin
     j.if_retired ->> 'priority', j.if_retired ->> 'attempts_max', j.if_retired -> 'payload',
     nullif(j.if_retired -> 'tags', 'null'), coalesce(j.chain, j.id), j.position + 1, j.trace, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)
   from rowlock_job j join rowlock_case_file c on c.id = j.id
-  where j.id = new.id and json_valid(j.if_retired)
+  where j.id = new.id and json_valid(j.if_retired) and j.was_done is not 1
     and not exists (
       select 1 from rowlock_effect e
       where e.id = j.id and e.policy = 'park' and (e.state in ('open', 'uncertain') or (

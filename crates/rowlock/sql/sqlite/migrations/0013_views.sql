@@ -1,5 +1,6 @@
--- How much waits per queue and kind, and since when its oldest is due, in microseconds since the epoch like every time. A count
--- stops at 100,000 for each queue, kind and priority, and `more` says so: it answers at once however long a backlog is.
+-- How much waits per queue and kind, and since when its oldest is due, in microseconds since the epoch like every time. What is
+-- ready is counted to 100,000 for each queue, kind and priority, what waits, is leased or a case to 100,000 in all, and `more`
+-- says that there are more: it answers at once however long a backlog is.
 create view rowlock_backlog as
 with recursive clock as materialized (
   select cast(round(unixepoch('subsec') * 1000) as integer) * 1000 as now
@@ -64,7 +65,8 @@ select
   sum(p.waiting) as waiting,
   sum(p.leased) as leased,
   sum(p.cases) as cases,
-  max(p.more) as more,
+  -- Where one of the other places is not counted to its end, nobody knows of which queue the rest is.
+  max(max(p.more), (select coalesce(max(x.more and x.due + x.scheduled = 0), 0) from place x)) as more,
   min(p.oldest) as oldest_due_at
 from place p left join rowlock_job j on j.id = p.sample
 group by 1, 2;
@@ -92,7 +94,9 @@ left join rowlock_job j on j.id = l.id;
 -- that ended, and when it may be tried again.
 create view rowlock_stuck as
 select
-  s.id, j.kind, j.queue, s.state, s.why, s.holder, s.since, s.attempt, s.attempts_max,
+  s.id, j.kind, j.queue, s.state, s.why, s.holder,
+  coalesce(s.since, (select x.ended_at from rowlock_outcome x where x.id = s.id order by x.epoch desc limit 1)) as since,
+  s.attempt, s.attempts_max,
   (select x.error from rowlock_outcome x where x.id = s.id order by x.epoch desc limit 1) as last_error, s.eligible_at
 from (
   select
@@ -101,7 +105,7 @@ from (
   from rowlock_held h
   union all
   select r.id, 'ready', 'it was tried', null, null, r.attempt, r.attempts_max, r.due_at
-  from rowlock_ready r where r.attempt > 0
+  from rowlock_ready r where r.epoch > 0
   union all
   select
     w.id, 'waiting',
@@ -110,7 +114,7 @@ from (
       when g.paused then 'its group is paused'
       else 'it waits behind job ' || coalesce(g.head, '?') || coalesce(', a case: ' || f.reason, '')
     end,
-    null, w.since, w.attempt, w.attempts_max, w.limit_at
+    null, w.since, w.attempt, w.attempts_max, null
   from rowlock_waiting w
   left join rowlock_job_group g on g.no = w.group_no
   left join rowlock_case_file f on f.id = g.head

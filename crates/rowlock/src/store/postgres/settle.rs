@@ -30,6 +30,11 @@ const KEY_WAIT: Duration = Duration::from_secs(1);
 /// An engine batch: one commit, the lost ones leave the others standing.
 pub async fn settle(inner: &Inner, batch: &[Settlement]) -> Result<(Vec<bool>, Vec<i64>)> {
     let mut lent = inner.engine.acquire().await.doing("settle")?;
+    if batch.iter().all(|s| is_done(s) && s.next.is_empty()) && batch.iter().any(|s| s.turn.is_some()) {
+        let (stand, woken) = write_turns(inner, lent.pg(), batch).await?;
+        lent.end("settle").await?;
+        return Ok((applied(batch, &stand), woken));
+    }
     let follows = |s: &Settlement| !s.next.is_empty() || s.to == State::Case || s.turn.is_some();
     if !batch.iter().any(follows) {
         let stand = match batch.iter().all(is_done) {
@@ -137,6 +142,25 @@ async fn write_done(inner: &Inner, pg: &mut PgConnection, batch: &[Settlement]) 
         .await
         .doing("settle")?;
     stand(&rows)
+}
+
+/// As [`write_done`], with the turns of groups; and the queues that got work.
+async fn write_turns(inner: &Inner, pg: &mut PgConnection, batch: &[Settlement]) -> Result<(Stand, Vec<i64>)> {
+    let rows = sqlx::query(inner.sql.settle_turns.clone())
+        .bind(column(batch, |s| s.token.id))
+        .bind(column(batch, |s| s.token.epoch))
+        .bind(column(batch, |s| s.token.worker.0))
+        .bind(column(batch, |s| s.result.as_deref()))
+        .bind(inner.now())
+        .bind(column(batch, |s| s.turn))
+        .fetch_all(pg)
+        .await
+        .doing("settle")?;
+    let woken: Option<Vec<i64>> = match rows.first() {
+        Some(row) => row.try_get(2).doing("settle")?,
+        None => None,
+    };
+    Ok((stand(&rows)?, woken.unwrap_or_default()))
 }
 
 async fn write_one(

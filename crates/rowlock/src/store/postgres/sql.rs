@@ -147,6 +147,7 @@ statements!(
     settle,
     settle_done,
     settle_one,
+    settle_turns,
     stand,
     stand_chain,
     status,
@@ -252,7 +253,7 @@ mod tests {
         let sql = Sql::new("rowlock")?;
         let plain = lines(&sql.jobs)
             .join("\n")
-            .replace("where (", "where in_group = $8\n  and (");
+            .replace("where (", "where j.in_group = $8\n    and (");
         assert_eq!(lines(&sql.jobs_of_group).join("\n"), plain);
         Ok(())
     }

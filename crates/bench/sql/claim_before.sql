@@ -1,0 +1,46 @@
+-- A claim as it was before breakers, groups and traces, to measure today's against.
+-- Index: as today's.
+with me as materialized (
+  select id from rowlock.worker where id = $1 and not dead for key share
+), clock as materialized (
+  select coalesce($9::timestamptz, clock_timestamp()) as now
+), taken as (
+  delete from rowlock.ready where ctid = any (array(
+    select spot.ctid
+    from me
+    cross join unnest($2::int[], $3::int[], $11::int[]) as q (first, places, last)
+    cross join lateral (
+      select due.ctid
+      from unnest(
+        ($4::bigint[])[q.first:q.last], ($5::bigint[])[q.first:q.last], ($6::smallint[])[q.first:q.last],
+        ($7::timestamptz[])[q.first:q.last], ($8::bigint[])[q.first:q.last]
+      ) as p (queue_no, kind_no, priority, from_due, from_id)
+      cross join lateral (
+        select r.ctid
+        from rowlock.ready r
+        where r.queue_no = p.queue_no and r.kind_no = p.kind_no and r.alone = $10 and r.priority = p.priority
+          and (r.due_at, r.id) >= (p.from_due, p.from_id)
+          and r.due_at <= (select now from clock)
+        order by r.due_at, r.id
+        limit q.places
+        for update skip locked
+      ) due
+      limit q.places
+    ) spot
+  ))
+  returning id, epoch, attempt, attempts_max, queue_no, kind_no, alone, priority, due_at
+), held as (
+  insert into rowlock.lease (id, epoch, worker, attempt, attempts_max, queue_no, kind_no, alone, priority, claimed_at)
+  select t.id, t.epoch + 1, $1, t.attempt + 1, t.attempts_max, t.queue_no, t.kind_no, t.alone, t.priority, c.now
+  from taken t cross join clock c
+)
+select
+  true as alive,
+  t.id, t.epoch + 1 as epoch, t.attempt + 1 as attempt, t.attempts_max, t.queue_no, t.kind_no, t.alone, t.priority, t.due_at,
+  j.uid, j.kind, j.version, j.queue, j.payload::text as payload, j.chain, j.position, j.created_at,
+  coalesce(j.expires_at <= c.now, false) as expired
+from taken t
+cross join clock c
+left join rowlock.job j on j.id = t.id
+union all
+select true, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null, null from me
