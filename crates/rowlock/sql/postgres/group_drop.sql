@@ -3,3 +3,4 @@
 delete from rowlock.job_group g
 where g.no = any ($1::bigint[]) and g.vacant and not g.paused
   and not exists (select from rowlock.waiting w where w.group_no = g.no)
+returning g.no

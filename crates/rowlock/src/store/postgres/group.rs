@@ -184,9 +184,11 @@ async fn sweep(inner: &Inner, max: i32) -> Result<Vec<i64>> {
             .fetch_all(&mut *tx)
             .await
             .doing(SWEEPING)?;
-        let turns: Vec<(i64, Option<i64>)> = vacant.iter().map(|no| (*no, None)).collect();
+        // Most are empty, and have no turn to pass on.
+        let gone = drop_empty(inner, &mut tx, &vacant).await?;
+        let left = vacant.iter().filter(|no| !gone.contains(no));
+        let turns: Vec<(i64, Option<i64>)> = left.map(|no| (*no, None)).collect();
         woken.extend(pass(inner, &mut tx, &turns).await?);
-        drop_empty(inner, &mut tx, &vacant).await?;
         tx.commit().await.doing(SWEEPING)?;
         match vacant.last() {
             Some(last) if vacant.len() >= usize::try_from(max).unwrap_or(1) => from = *last,
@@ -197,23 +199,24 @@ async fn sweep(inner: &Inner, max: i32) -> Result<Vec<i64>> {
     Ok(woken)
 }
 
-/// Removes those that are vacant still, once nobody can join them any more.
-async fn drop_empty(inner: &Inner, tx: &mut PgConnection, vacant: &[i64]) -> Result<()> {
+/// Removes those that nobody is in, once nobody can join them any more; says which.
+async fn drop_empty(inner: &Inner, tx: &mut PgConnection, vacant: &[i64]) -> Result<HashSet<i64>> {
     let locked: Vec<i64> = sqlx::query_scalar(inner.sql.group_lock_empty.clone())
         .persistent(inner.named())
         .bind(vacant)
         .fetch_all(&mut *tx)
         .await
         .doing(SWEEPING)?;
-    if !locked.is_empty() {
-        sqlx::query(inner.sql.group_drop.clone())
-            .persistent(inner.named())
-            .bind(locked)
-            .execute(tx)
-            .await
-            .doing(SWEEPING)?;
+    if locked.is_empty() {
+        return Ok(HashSet::new());
     }
-    Ok(())
+    let gone: Vec<i64> = sqlx::query_scalar(inner.sql.group_drop.clone())
+        .persistent(inner.named())
+        .bind(locked)
+        .fetch_all(tx)
+        .await
+        .doing(SWEEPING)?;
+    Ok(gone.into_iter().collect())
 }
 
 /// Takes the heads of paused groups out of ready.
