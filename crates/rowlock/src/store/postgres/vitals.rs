@@ -105,7 +105,7 @@ fn connections(row: &PgRow) -> sqlx::Result<Finding> {
     Ok(match used * 10 >= i64::from(max) * 8 {
         true => Finding::warn(
             "connections",
-            format!("{said}; a worker takes up to five and one for each of its handlers"),
+            format!("{said}; a worker takes up to nine, and those for its handlers"),
             "give workers fewer with .connections(n), put a pooler in front, or raise max_connections",
         ),
         false => Finding::ok("connections", said),
