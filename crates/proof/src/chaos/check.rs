@@ -10,6 +10,7 @@ mod enqueues;
 mod groups;
 mod liveness;
 mod paths;
+mod people;
 #[cfg(test)]
 mod testing;
 mod told;
@@ -139,6 +140,7 @@ pub fn check(history: &History) -> Vec<Finding> {
     findings.extend(told::check(&look));
     findings.extend(breakers::check(&look));
     findings.extend(groups::check(&look));
+    findings.extend(people::check(&look));
     findings.extend(calls::check(&look));
     findings.extend(liveness::check(&look));
     for finding in &mut findings {

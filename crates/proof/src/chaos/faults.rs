@@ -3,6 +3,7 @@
 
 pub mod file;
 pub mod line;
+pub mod people;
 pub mod process;
 pub mod server;
 pub mod wire;

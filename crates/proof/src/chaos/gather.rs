@@ -62,6 +62,7 @@ pub async fn database(base: &mut Base, history: &mut History) -> Result<()> {
     history.line = line.collect();
     let reopened = rows!(base, "select id from rowlock.audit where verb = 'reopen'", (i64,))?;
     history.reopened = reopened.into_iter().map(|row| row.0).collect();
+    history.deeds = rows!(base, "select id, verb from rowlock.audit where id <> 0", (i64, String))?;
     Ok(())
 }
 

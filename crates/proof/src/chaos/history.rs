@@ -31,6 +31,8 @@ pub struct History {
     pub line: Vec<BreakerMove>,
     /// Jobs that a person reopened.
     pub reopened: Vec<i64>,
+    /// What people did to single jobs, as the audit says.
+    pub deeds: Vec<(i64, String)>,
     /// Whether rows carry the transaction that wrote them.
     pub has_xids: bool,
     /// What the till that knows keys did.

@@ -110,6 +110,16 @@ pub struct Dial {
     pub order: i64,
 }
 
+/// Staged: people delay, cancel, retire, reopen and re-run it.
+#[derive(Clone, Debug, Serialize, Deserialize, Job)]
+#[job(kind = "errand", attempts = 100)]
+pub struct Errand {
+    /// The order.
+    pub order: i64,
+    /// How long it takes.
+    pub ms: u64,
+}
+
 /// Atomic, in a group: after those before it, and beside none of them.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(kind = "posting", attempts = 100)]

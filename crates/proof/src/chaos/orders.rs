@@ -17,6 +17,8 @@ pub enum Workload {
     Charges,
     /// Jobs that depend on something that is down now and then.
     Dials,
+    /// Jobs that people meddle with.
+    Errands,
     /// Jobs that run one after the other.
     Groups,
     /// Several that saw the same thing.
@@ -31,12 +33,13 @@ pub enum Workload {
 
 impl Workload {
     /// All of them.
-    pub const ALL: [Workload; 10] = [
+    pub const ALL: [Workload; 11] = [
         Workload::Transfers,
         Workload::Tallies,
         Workload::Chains,
         Workload::Charges,
         Workload::Dials,
+        Workload::Errands,
         Workload::Groups,
         Workload::Guards,
         Workload::Keys,
@@ -52,6 +55,7 @@ impl Workload {
             Workload::Chains => "chains",
             Workload::Charges => "charges",
             Workload::Dials => "dials",
+            Workload::Errands => "errands",
             Workload::Groups => "groups",
             Workload::Guards => "guards",
             Workload::Keys => "keys",

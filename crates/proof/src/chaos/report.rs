@@ -142,6 +142,7 @@ pub fn object(parts: &[Part], seed: u64) -> Value {
         "commit_cuts_not_committed": sum(&|part| part.history.faults.cut_not_committed),
         "commits_resolved": sum(&Part::resolved),
         "wrong_resolutions": harmed(Harm::Wrong),
+        "breaker_trips": sum(&|part| part.history.line.iter().filter(|moved| moved.to == "open").count()),
         "recovery_ms_p99": percentile(&times, 0.99),
         "recoveries": times.len(),
         "violations": sum(&|part| part.violations().count()),

@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 
 use super::{
     business::set_up,
-    faults::{file, line, process, server, wire},
+    faults::{file, line, people, process, server, wire},
     fleet::{Fleet, Seat, faketime},
     gather,
     ground::{Bare, Ground, Site},
@@ -216,6 +216,9 @@ fn dealt(plan: &Plan) -> Vec<&'static str> {
     if plan.workloads.contains(&Workload::Dials) {
         kinds.push(line::DOWN);
     }
+    if plan.workloads.contains(&Workload::Errands) {
+        kinds.push(people::DEED);
+    }
     match (plan.lanes.database, plan.database) {
         (true, Kind::Postgres) => kinds.extend(server::KINDS),
         (true, Kind::Sqlite) => kinds.extend(file::KINDS),
@@ -363,7 +366,15 @@ async fn disturb(plan: &Plan, ground: &Ground) -> Result<()> {
     };
     let line = async {
         if plan.workloads.contains(&Workload::Dials) {
-            line::lane(ground, seed(6), plan.gap.mul_f64(3.0)).await?;
+            // Where nothing else depends on it, it is down about every other second.
+            let gap = if plan.workloads == [Workload::Dials] { 1.0 } else { 3.0 };
+            line::lane(ground, seed(6), plan.gap.mul_f64(gap)).await?;
+        }
+        Ok(())
+    };
+    let deeds = async {
+        if plan.workloads.contains(&Workload::Errands) {
+            people::lane(ground, seed(7), plan.gap).await?;
         }
         Ok(())
     };
@@ -373,7 +384,7 @@ async fn disturb(plan: &Plan, ground: &Ground) -> Result<()> {
         }
         Ok(())
     };
-    let ended: Result<_> = tokio::try_join!(minding, processes, freezes, database, line, network);
+    let ended: Result<_> = tokio::try_join!(minding, processes, freezes, database, line, deeds, network);
     ended.map(drop)
 }
 

@@ -41,6 +41,30 @@ async fn who_is_well_is_told_so(bed: &Bed) {
     running.stop().await;
 }
 
+async fn a_history_that_nobody_removes_is_told(bed: &Bed) {
+    is(
+        &finding(bed, "retention").await,
+        Health::Ok,
+        "the history reaches back 0 days",
+        "",
+    );
+    let old = match bed.database.is_sqlite() {
+        true => "insert into rowlock_outcome (id, epoch, worker, attempt, outcome, started_at, ended_at)
+                 values (1, 1, 1, 1, 'done', 0, (unixepoch() - 100 * 86400) * 1000000)",
+        false => "do $$ begin execute 'create table rowlock.outcome_' || to_char((now() at time zone 'utc')::date - 100, 'YYYYMMDD')
+                  || ' partition of rowlock.outcome for values from (' || quote_literal((now() at time zone 'utc')::date - 100)
+                  || ') to (' || quote_literal((now() at time zone 'utc')::date - 99) || ')'; end $$",
+    };
+    bed.run_as_it_is(old).await;
+    let found = finding(bed, "retention").await;
+    is(
+        &found,
+        Health::Warn,
+        "the history reaches back 100 days",
+        "rowlock prune --finished 14d",
+    );
+}
+
 async fn due_jobs_and_nobody_at_work_is_a_failure(bed: &Bed) {
     is(
         &finding(bed, "workers").await,
@@ -124,6 +148,7 @@ async fn an_index_that_is_gone_is_a_drift_of_the_schema(bed: &Bed) {
 mod tests {
     crate::cases::cases!(
         who_is_well_is_told_so,
+        a_history_that_nobody_removes_is_told,
         due_jobs_and_nobody_at_work_is_a_failure,
         what_waits_for_a_person_is_named_with_the_command_for_it,
         an_index_that_is_gone_is_a_drift_of_the_schema,

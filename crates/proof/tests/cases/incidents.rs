@@ -81,7 +81,10 @@ async fn nothing_is_held(bed: &Bed) {
     }
     let handlers = "select count(*) from pg_stat_activity where datname = current_database()
                     and application_name = 'rowlock handler'";
-    assert!(bed.count(handlers).await <= POOL as i64, "no more than the pool");
+    // Behind a pooler the connections are its own, and keep the name of whoever had them last.
+    if bed.database.queue_url == bed.database.url {
+        assert!(bed.count(handlers).await <= POOL as i64, "no more than the pool");
+    }
     let busy = format!("{handlers} and state <> 'idle'");
     assert_eq!(bed.count(&busy).await, 0, "every one of them is idle");
     let open = "select count(*) from pg_stat_activity where datname = current_database()

@@ -1,4 +1,4 @@
--- What the server says of itself, for the doctor: version, connections, settings, the oldest transaction, dead rows, partitions.
+-- What the server says of itself, for the doctor: version, connections, settings, the oldest transaction, dead rows, partitions, history.
 -- Index: job_pkey, its last entry; else none of ours: it reads the catalogue and the statistics.
 select
   current_setting('server_version') as version,
@@ -21,6 +21,12 @@ select
   pg_stat_get_dead_tuples(to_regclass('rowlock.ready')) + pg_stat_get_dead_tuples(to_regclass('rowlock.lease')) as dead_rows,
   to_regclass('rowlock.outcome_' || to_char((clock_timestamp() at time zone 'utc')::date + 1, 'YYYYMMDD')) is not null as day_ahead,
   to_regclass('rowlock.job_' || (select (coalesce(max(j.id), 0) + 1000000) / 10000000 from rowlock.job j)) is not null as ids_ahead,
+  -- From the oldest partition of the log that is left.
+  coalesce((
+    select (clock_timestamp() at time zone 'utc')::date - min(substr(c.relname, 9)::date)
+    from pg_inherits i join pg_class c on c.oid = i.inhrelid
+    where i.inhparent = 'rowlock.outcome'::regclass and c.relname ~ '^outcome_[0-9]{8}$'
+  ), 0)::bigint as history_days,
   coalesce(
     pg_stat_get_live_tuples(to_regclass('rowlock.outcome_rest')) + pg_stat_get_live_tuples(to_regclass('rowlock.job_rest')) > 0,
     false

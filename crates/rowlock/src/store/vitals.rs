@@ -8,3 +8,19 @@ pub trait Vitals: Send + Sync {
     /// What it says of itself. The shortest lease of a live worker is what its settings are held against.
     fn vitals(&self, lease_ms: Option<i64>) -> Fut<'_, Vec<Finding>>;
 }
+
+/// A history that reaches back further than this is kept on purpose, or by nobody's.
+const HISTORY_DAYS: i64 = 60;
+
+/// How far the history reaches back.
+pub fn retention(days: i64) -> Finding {
+    let said = format!("the history reaches back {days} days");
+    match days > HISTORY_DAYS {
+        true => Finding::warn(
+            "retention",
+            format!("{said}: nobody removes what is over, unless it is meant to be kept for so long"),
+            "rowlock prune --finished 14d; and see that a worker runs, whose upkeep does it",
+        ),
+        false => Finding::ok("retention", said),
+    }
+}

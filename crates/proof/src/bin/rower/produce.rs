@@ -5,8 +5,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use proof::chaos::{
     jobs::{
-        ACCOUNTS, Charge, Dial, Doomed, GROUPS, Guarded, Keyed, Link, MEMORY, Mishap, Nobodys, Poison, Posting, Tally,
-        Transfer, Trip,
+        ACCOUNTS, Charge, Dial, Doomed, Errand, GROUPS, Guarded, Keyed, Link, MEMORY, Mishap, Nobodys, Poison, Posting,
+        Tally, Transfer, Trip,
     },
     log::{Line, Log, now_ms},
     orders::{Role, RowerOrders, Workload},
@@ -171,6 +171,12 @@ impl Producer<'_> {
                 put(&rowlock, conn, Charge { order, park }).await?
             }
             Workload::Dials => put(&rowlock, conn, Dial { order }).await?,
+            Workload::Errands => {
+                // Some wait for a while, so that there is always something to decide about.
+                let (ms, after) = (self.random.u64(0..60), self.random.u64(0..2_500));
+                let enqueue = rowlock.enqueue(conn, Errand { order, ms });
+                enqueue.after(Duration::from_millis(after)).await?.id()
+            }
             Workload::Groups => {
                 let group = format!("group:{}", self.random.u32(..GROUPS));
                 let enqueue = rowlock.enqueue(conn, Posting { order }).group(group);
@@ -222,7 +228,8 @@ impl Producer<'_> {
     fn choose(&mut self) -> Workload {
         let roll = self.random.u32(..1000);
         let chosen = match roll {
-            0..390 => Workload::Transfers,
+            0..340 => Workload::Transfers,
+            340..390 => Workload::Errands,
             390..430 => Workload::Groups,
             430..480 => Workload::Dials,
             480..760 => Workload::Tallies,

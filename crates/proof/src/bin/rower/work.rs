@@ -5,7 +5,8 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use proof::chaos::{
     jobs::{
-        Charge, Dial, Doomed, Guarded, Keyed, LINE, LINE_PROBES, Link, MEMORY, Poison, Posting, Tally, Transfer, Trip,
+        Charge, Dial, Doomed, Errand, Guarded, Keyed, LINE, LINE_PROBES, Link, MEMORY, Poison, Posting, Tally,
+        Transfer, Trip,
     },
     orders::{Role, RowerOrders},
 };
@@ -62,6 +63,8 @@ pub(crate) async fn work(orders: &RowerOrders, stop: CancellationToken) -> Resul
         .staged(dial)
         .backoff(quickly)
         .breaker(LINE, breaker)
+        .staged(errand)
+        .backoff(quickly)
         .atomic(posting)
         .backoff(quickly)
         .staged(guarded)
@@ -169,6 +172,15 @@ async fn dial(mut cx: Staged<Tools>, job: Dial) -> Outcome {
     }
     let mut tx = cx.settle().await?;
     book(&mut tx, &attempt, job.order, "dial").await?;
+    tx.done().ok()
+}
+
+async fn errand(cx: Staged<Tools>, job: Errand) -> Outcome {
+    let attempt: Attempt = (*cx).clone();
+    let _running = cx.state().running(&attempt);
+    tokio::time::sleep(Duration::from_millis(job.ms)).await;
+    let mut tx = cx.settle().await?;
+    book(&mut tx, &attempt, job.order, "errand").await?;
     tx.done().ok()
 }
 

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use rowlock::Ended;
 
-use super::{Finding, Harm, Look};
+use super::{Finding, Harm, Look, people::by_hand};
 use crate::chaos::history::{RowerLog, Run};
 
 /// A dead worker's jobs are claimable after the lease and this.
@@ -73,6 +73,10 @@ fn alone(look: &Look<'_>) -> Finding {
         runs.sort_by_key(|(_, run)| (run.from, run.epoch));
         for pair in runs.windows(2) {
             let [(first, earlier), (_, later)] = pair else { continue };
+            // Who is stopped by hand hears of it when it next looks, and the next may have begun.
+            if look.outcome(id, earlier.epoch).is_some_and(by_hand) {
+                continue;
+            }
             let end = earlier.to.or(first.gone_ms);
             let Some(end) = end.filter(|_| earlier.epoch != later.epoch) else {
                 continue;

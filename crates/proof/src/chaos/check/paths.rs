@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use rowlock::Ended;
 
-use super::{Finding, Harm, Look};
+use super::{Finding, Harm, Look, people::MEDDLED};
 use crate::chaos::{
     history::{JobRow, OutcomeRow, Place},
     jobs::NOBODYS,
@@ -41,7 +41,7 @@ fn legal(look: &Look<'_>) -> Finding {
     let mut finding = Finding::new("every history is a path that there is", Harm::Illegal);
     let reopened: HashSet<i64> = look.history.reopened.iter().copied().collect();
     for job in &look.history.jobs {
-        if reopened.contains(&job.id) {
+        if reopened.contains(&job.id) || job.kind == MEDDLED {
             continue;
         }
         let mut attempt = 0;
@@ -97,7 +97,8 @@ fn after(outcome: &OutcomeRow, job: &JobRow) -> Place {
 fn counted(look: &Look<'_>) -> Finding {
     let mut finding = Finding::new("no job starts more often than it may", Harm::Illegal);
     let reopened: HashSet<i64> = look.history.reopened.iter().copied().collect();
-    for job in look.history.jobs.iter().filter(|job| !reopened.contains(&job.id)) {
+    let counted = |job: &&JobRow| !reopened.contains(&job.id) && job.kind != MEDDLED;
+    for job in look.history.jobs.iter().filter(counted) {
         let starts = look.outcomes(job.id).iter().filter(|o| !gives_back(o)).count();
         finding.expect(starts <= job.attempts_max as usize, || {
             format!(
@@ -159,7 +160,7 @@ fn retired(look: &Look<'_>) -> Finding {
     finding.expect(said > 0, || "no failed attempt kept what it said".into());
     // Nothing else runs out of attempts.
     for job in &look.history.jobs {
-        let may = ["poison", "doomed", "charge"].contains(&job.kind.as_str());
+        let may = ["poison", "doomed", "charge", MEDDLED].contains(&job.kind.as_str());
         finding.expect_or(may || job.place != Place::Case, Harm::Lost, || {
             format!(
                 "{} {} became a case: {:?}",

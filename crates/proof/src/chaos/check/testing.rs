@@ -175,6 +175,36 @@ impl Maker {
         }
     }
 
+    /// One re-run after it was done, one cancelled that nobody had, one retired from its lease and reopened.
+    fn errands(&mut self) {
+        let again = self.job("errand", 100, json!({}));
+        self.done(again, "errand");
+        self.decided(again, "rerun");
+        self.done(again, "errand");
+        self.history.outcomes.last_mut().unwrap().attempt = 1;
+        let cancelled = self.job("errand", 100, json!({}));
+        self.decided(cancelled, "delay");
+        self.decided(cancelled, "run now");
+        self.ended_by_hand(cancelled, "cancel", (0, Ended::Cancelled, Place::Nowhere));
+        let retired = self.job("errand", 100, json!({}));
+        self.ended_by_hand(retired, "retire", (1, Ended::Retired, Place::Case));
+        self.decided(retired, "reopen");
+        self.history.reopened.push(retired);
+        self.done(retired, "errand");
+        self.history.outcomes.last_mut().unwrap().attempt = 1;
+    }
+
+    fn decided(&mut self, id: i64, verb: &str) {
+        self.history.deeds.push((id, verb.to_owned()));
+    }
+
+    fn ended_by_hand(&mut self, id: i64, verb: &str, (attempt, ended, place): (i32, Ended, Place)) {
+        self.attempt(id, ended, place);
+        let outcome = self.history.outcomes.last_mut().unwrap();
+        (outcome.worker, outcome.attempt) = (0, attempt);
+        self.decided(id, verb);
+    }
+
     fn moved(&mut self, version: i64, to: &str) {
         self.history.line.push(BreakerMove {
             version,
@@ -236,6 +266,7 @@ pub(super) fn sound() -> History {
     maker.guards();
     maker.dials();
     maker.postings();
+    maker.errands();
     let keyed = maker.job("keyed", 100, json!({"slot": 44}));
     maker.done(keyed, "keyed");
     for rower in &mut maker.history.rowers {

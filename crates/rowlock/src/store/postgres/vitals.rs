@@ -47,6 +47,7 @@ async fn look(inner: &Inner, lease_ms: Option<i64>) -> Result<Vec<Finding>> {
             oldest(&row)?,
             dead_rows(&row, &inner.sql.schema)?,
             partitions(&row)?,
+            vitals::retention(row.try_get("history_days")?),
         ])
     };
     read().doing(DOING)

@@ -24,7 +24,11 @@ async fn look(db: &mut SqliteConnection) -> sqlx::Result<Vec<Finding>> {
     let file: String = sqlx::query_scalar("select file from pragma_database_list where name = 'main'")
         .fetch_one(&mut *db)
         .await?;
-    Ok(vec![connection(&row, &file)?, journal(&row, &file)?])
+    Ok(vec![
+        connection(&row, &file)?,
+        journal(&row, &file)?,
+        vitals::retention(row.try_get("history_days")?),
+    ])
 }
 
 fn connection(row: &SqliteRow, file: &str) -> sqlx::Result<Finding> {
