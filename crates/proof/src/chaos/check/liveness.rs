@@ -5,7 +5,10 @@ use std::collections::{HashMap, HashSet};
 use rowlock::Ended;
 
 use super::{Finding, Harm, Look, people::by_hand};
-use crate::chaos::history::{RowerLog, Run};
+use crate::chaos::{
+    history::{RowerLog, Run},
+    orders::Workload,
+};
 
 /// A dead worker's jobs are claimable after the lease and this.
 const RECOVERY_SLACK_MS: i64 = 1_000;
@@ -20,7 +23,13 @@ pub(super) fn check(look: &Look<'_>) -> Vec<Finding> {
     if faults.wanted.iter().any(|kind| kind == "kill") {
         findings.push(recovery(look));
     }
-    if faults.wanted.iter().any(|kind| kind == "restart") {
+    // What depends on something that is down waits for that, whoever has been restarted.
+    let independent = look
+        .history
+        .workloads
+        .iter()
+        .any(|workload| *workload != Workload::Dials);
+    if independent && faults.wanted.iter().any(|kind| kind == "restart") {
         findings.push(restart(look));
     }
     if !faults.hand_backs_ms.is_empty() {
