@@ -7,10 +7,11 @@ use rowlock::Error;
 use crate::output::Advice;
 
 /// An exit code. They are in `docs/operating.md`, and scripts rely on them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
     /// It was done.
+    #[default]
     Done = 0,
     /// It could not be done, or it is not known whether it was.
     Failed = 1,

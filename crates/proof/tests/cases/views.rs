@@ -53,6 +53,19 @@ async fn the_backlog_counts_each_place_and_names_the_oldest(bed: &Bed) {
     );
 }
 
+async fn a_backlog_beyond_the_bound_says_that_there_is_more(bed: &Bed) {
+    bed.note("pattern").await;
+    bed.run(
+        "with recursive n (i) as (select 1 union all select i + 1 from n where i < 100001)
+         insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+         select r.queue_no, r.kind_no, r.alone, r.priority, r.due_at, r.id + n.i, 0, 0, 3 from n cross join rowlock.ready r",
+    )
+    .await;
+    let lanes = bed.rowlock.observe().status().await.unwrap().lanes;
+    let [lane] = &lanes[..] else { panic!("{lanes:?}") };
+    assert_eq!((lane.due, lane.scheduled, lane.more), (100_000, 0, true));
+}
+
 async fn what_is_held_shows_its_worker_and_whether_the_lease_is_over(bed: &Bed) {
     let (begun, go_on) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let (at, gate) = (begun.clone(), go_on.clone());
@@ -201,6 +214,7 @@ async fn jobs_of_a_state_are_listed_from_where_they_stand(bed: &Bed) {
 mod tests {
     crate::cases::cases!(
         the_backlog_counts_each_place_and_names_the_oldest,
+        a_backlog_beyond_the_bound_says_that_there_is_more,
         what_is_held_shows_its_worker_and_whether_the_lease_is_over,
         what_is_stuck_says_why,
         a_call_that_nobody_knows_of_is_a_doubt,

@@ -97,20 +97,11 @@ pub(crate) async fn named(ids: &[i64], done: &str, act: impl AsyncFn(i64) -> Res
 }
 
 /// How it went so far.
+#[derive(Default)]
 struct Tally {
     done: usize,
     refused: usize,
     worst: Exit,
-}
-
-impl Default for Tally {
-    fn default() -> Tally {
-        Tally {
-            done: 0,
-            refused: 0,
-            worst: Exit::Done,
-        }
-    }
 }
 
 impl Tally {

@@ -92,7 +92,10 @@ fn lanes(lanes: &[LaneStatus]) -> String {
             counted(lane.scheduled),
             counted(lane.waiting),
             counted(lane.leased),
-            watched(lane.cases),
+            match lane.more {
+                true => counted(lane.cases),
+                false => watched(lane.cases),
+            },
             right(lane.oldest_due_ms.map(span_ms).unwrap_or_default()),
         ]);
     }
