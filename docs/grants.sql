@@ -71,33 +71,41 @@ grant execute on function rowlock.settle_done to rowlock_worker;
 -- Enqueues what compensates a job that it retires.
 grant execute on function rowlock.compensate to rowlock_worker;
 -- Passes the turn of a group on.
-grant execute on function rowlock.pass_turns to rowlock_worker, rowlock_operator;
+grant execute on function rowlock.pass_turns to rowlock_worker;
 
--- Looks at everything, reopens cases, resolves effects in doubt and completes names.
+-- Looks at everything, resolves effects in doubt and completes names.
 grant select on rowlock.jobs, rowlock.backlog, rowlock.held, rowlock.stuck, rowlock.doubts, rowlock.case_errors, rowlock.dead_rows,
   rowlock.oldest_transaction, rowlock.job, rowlock.ready, rowlock.lease, rowlock.outcome, rowlock.case_file, rowlock.worker,
   rowlock.audit, rowlock.effects, rowlock.effect, rowlock.ledger, rowlock.waiting, rowlock.completion,
   rowlock.job_key to rowlock_operator;
 grant update (state, doubt, reply, ended_at, resolved_by) on rowlock.effect to rowlock_operator;
-grant delete on rowlock.case_file, rowlock.waiting to rowlock_operator;
-grant insert on rowlock.ready, rowlock.audit, rowlock.waiting, rowlock.completion to rowlock_operator;
--- Pauses and resumes groups: their heads are taken out of ready, and put back.
-grant select, insert, update (head, paused) on rowlock.job_group to rowlock_operator;
-grant delete, update (alone) on rowlock.ready to rowlock_operator;
+grant delete on rowlock.waiting to rowlock_operator;
+grant insert on rowlock.ready, rowlock.audit, rowlock.completion to rowlock_operator;
+grant select on rowlock.job_group to rowlock_operator;
 -- Notes on cases.
 grant update (error_no, owner, note) on rowlock.case_file to rowlock_operator;
--- Delays, cancels, retires and re-runs jobs, closes cases and gives the job of one another payload, by functions that run with the
--- owner's rights and note who did it.
-grant execute on function rowlock.delay, rowlock.cancel, rowlock.retire, rowlock.rerun, rowlock.close_case, rowlock.edit_case
-  to rowlock_operator;
+-- Delays, cancels, retires and re-runs jobs, pauses and resumes, reopens and closes cases and gives the job of one another
+-- payload, by functions that run with the owner's rights and note who did it.
+grant execute on function rowlock.delay, rowlock.cancel, rowlock.retire, rowlock.rerun, rowlock.pause, rowlock.resume,
+  rowlock.reopen, rowlock.close_case, rowlock.edit_case to rowlock_operator;
 -- Opens and closes breakers by hand.
 grant select on rowlock.breaker, rowlock.breaker_log, rowlock.probe to rowlock_operator;
 grant update (state, forced, failures, trips, open_until, version, changed_at, changed_by, reason) on rowlock.breaker
   to rowlock_operator;
 grant insert on rowlock.breaker_log to rowlock_operator;
 
--- Guards with a version counter and rollout gates, in application code and in handlers; only operators turn a gate, and
--- pause and resume.
+-- Guards with a version counter and rollout gates, in application code and in handlers; only operators turn a gate.
 grant select, insert, update (version, changed_at) on rowlock.guard_version to rowlock_producer, rowlock_worker;
 grant select on rowlock.setting to rowlock_producer, rowlock_worker, rowlock_operator;
-grant insert, delete, update (value, changed_at, changed_by) on rowlock.setting to rowlock_operator;
+grant insert, update (value, changed_at, changed_by) on rowlock.setting to rowlock_operator;
+
+-- The functions for any language, with what they are made of: they run with their caller's rights.
+grant execute on function rowlock.enqueue_v1, rowlock.enqueue_many_v1, rowlock.once_v1, rowlock.answer_v1, rowlock.wake_v1,
+  rowlock.number_option, rowlock.name_option, rowlock.key_option, rowlock.time_option, rowlock.tags_option, rowlock.check_options,
+  rowlock.check_json, rowlock.canonical, rowlock.fingerprint, rowlock.compensation, rowlock.take_key, rowlock.enter_group,
+  rowlock.number_of to rowlock_producer, rowlock_worker;
+grant execute on function rowlock.join_v1, rowlock.beat_v1, rowlock.leave_v1, rowlock.claim_v1, rowlock.done_v1, rowlock.fail_v1,
+  rowlock.defer_v1, rowlock.release_v1, rowlock.retire_v1(text, text), rowlock.cancel_v1(text, text), rowlock.recover_v1,
+  rowlock.lease_of, rowlock.settle_lease to rowlock_worker;
+grant execute on function rowlock.pause_v1, rowlock.resume_v1, rowlock.delay_v1, rowlock.cancel_v1(bigint, text, text),
+  rowlock.retire_v1(bigint, text, text), rowlock.rerun_v1, rowlock.reopen_v1 to rowlock_operator;

@@ -21,7 +21,7 @@ fn a_missing_schema_names_the_command_that_makes_it() {
         &["enqueue", "k", "{}"],
         &["verify"],
     ] {
-        let expected = "error: no rowlock schema here, this binary needs schema 13; run `rowlock migrate`\n";
+        let expected = "error: no rowlock schema here, this binary needs schema 14; run `rowlock migrate`\n";
         assert_eq!(file.refused(args), expected, "{args:?}");
     }
 }
@@ -44,7 +44,7 @@ fn a_missing_schema_on_postgresql_reads_the_same() {
         let said = rowlock(&["status", "--schema", "no_such_schema", "--database", &url]);
         assert_eq!(
             said.err,
-            "error: no rowlock schema here, this binary needs schema 13; run `rowlock migrate`\n"
+            "error: no rowlock schema here, this binary needs schema 14; run `rowlock migrate`\n"
         );
     }
 }

@@ -34,7 +34,7 @@ fn a_sound_database_exits_with_0_and_lists_every_check() {
     let said = lines(&file.ok(&["verify"]));
     assert_eq!(said.len(), 18, "{said:?}");
     assert_eq!(said[0], "check rows broken jobs");
-    assert_eq!(said[1], "schema holds 13 0");
+    assert_eq!(said[1], "schema holds 14 0");
     assert!(said.contains(&"places holds 2 0".to_owned()), "{said:?}");
     let part = lines(&file.ok(&["verify", "--rows", "1"]));
     assert!(part.contains(&"places holds newest 1 0".to_owned()), "{part:?}");

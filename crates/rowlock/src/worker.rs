@@ -30,12 +30,12 @@ use crate::{
     error::{Error, Result, code_of},
     event::{Counters, Event, Listener},
     handle::{Batch, Ctx, Outcome, Staged, Tx, atomic::Handler},
-    job::{Job, check_name},
+    job::{Job, check_name, number},
     lease::WorkerId,
     pause::{Known, Pauses},
     retention::{Horizon, Retention},
     root::{Backend, Rowlock},
-    store::{Isolation, Store, Timing, breaker::Breakers as _, setting::Settings},
+    store::{Isolation, Store, Timing, breaker::Breakers as _, setting::Settings, verbs::Verbs},
 };
 
 /// Connections for handlers unless told otherwise.
@@ -309,6 +309,8 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
             rowlock.store().register(worker, &self.name, self.lease)
         })
         .await?;
+        let names = self.names();
+        patiently(|| rowlock.store().note_names(&names)).await?;
         // Before the first claim: what was paused while nobody ran is left alone.
         let pauses = Known::default();
         patiently(|| async {
@@ -329,6 +331,16 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         stop.await;
         running.stop().await;
         Ok(())
+    }
+
+    /// Every queue and kind that it serves, by its number.
+    fn names(&self) -> Vec<(i64, String)> {
+        let queues = self.queues.iter().map(|(name, _)| name.clone());
+        let kinds = self.handlers.iter().flat_map(|handler| {
+            let versions = 1..=handler.version;
+            versions.map(|version| format!("{}@{version}", handler.kind))
+        });
+        queues.chain(kinds).map(|name| (number(&name), name)).collect()
     }
 
     fn check(&self, timing: Timing) -> Result<()> {

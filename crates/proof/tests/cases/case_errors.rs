@@ -296,17 +296,29 @@ async fn a_closed_case_is_finished_for_good_and_its_group_goes_on(bed: &Bed) {
     assert!(verify(bed).await.holds(), "{:?}", verify(bed).await);
 }
 
-async fn a_case_may_be_closed_by_plain_sql(bed: &Bed) {
-    let (ids, _) = failed(bed, "order", 1).await;
-    let close = match bed.database.is_sqlite() {
-        true => format!(
-            "insert into rowlock_verb (verb, id, actor) values ('close', {}, 'ann')",
-            ids[0]
-        ),
-        false => format!("select rowlock.close_case({}, null, 'ann')", ids[0]),
+async fn a_case_may_be_closed_or_reopened_by_plain_sql(bed: &Bed) {
+    let (ids, _) = failed(bed, "order", 2).await;
+    let [close, reopen] = match bed.database.is_sqlite() {
+        true => [("close", ids[0]), ("reopen", ids[1])]
+            .map(|(verb, id)| format!("insert into rowlock_verb (verb, id, actor) values ('{verb}', {id}, 'ann')")),
+        false => [
+            format!("select rowlock.close_case({}, null, 'ann')", ids[0]),
+            format!("select rowlock.reopen({}, 'ann')", ids[1]),
+        ],
     };
     bed.run_as_it_is(&close).await;
     assert_eq!(bed.job(ids[0]).await.state, State::Finished);
+    bed.run_as_it_is(&reopen).await;
+    let reopened = bed.job(ids[1]).await;
+    assert_eq!((reopened.state, reopened.attempt), (State::Ready, 0));
+    let noted =
+        "select count(*) from rowlock.audit where actor = 'ann' and before = 'case' and after in ('ready', 'finished')";
+    assert_eq!(bed.count(noted).await, 2);
+    let again = sqlx::raw_sql(sqlx::AssertSqlSafe(reopen))
+        .execute(&mut bed.conn().await)
+        .await;
+    let said = again.unwrap_err().to_string();
+    assert!(said.contains("is no case"), "{said}");
     assert!(verify(bed).await.holds());
 }
 
@@ -356,7 +368,7 @@ mod tests {
         an_error_that_nobody_has_and_a_pace_of_nothing_are_refused,
         whose_a_case_is_and_what_was_found_out_stands_on_it_and_in_the_audit,
         a_closed_case_is_finished_for_good_and_its_group_goes_on,
-        a_case_may_be_closed_by_plain_sql,
+        a_case_may_be_closed_or_reopened_by_plain_sql,
         a_case_is_reopened_with_another_payload_and_the_old_one_is_kept,
     );
 }

@@ -37,6 +37,7 @@ async fn eight_that_migrate_at_once_apply_each_migration_once(bed: &Bed) {
             "0011 operators",
             "0012 cases",
             "0013 views",
+            "0014 protocol",
         ]
     );
     bed.rowlock.check_schema().await.unwrap();
@@ -46,7 +47,7 @@ async fn eight_that_migrate_at_once_apply_each_migration_once(bed: &Bed) {
     );
 }
 
-const MISSING: &str = "no rowlock schema here, this binary needs schema 13; run `rowlock migrate`";
+const MISSING: &str = "no rowlock schema here, this binary needs schema 14; run `rowlock migrate`";
 
 async fn a_missing_schema_is_one_sentence_with_the_command_that_helps(bed: &Bed) {
     let said = |result: rowlock::Result<()>| match result {
@@ -86,7 +87,7 @@ impl Write for Log {
 }
 
 async fn a_newer_schema_that_allows_this_binary_warns_and_works(bed: &Bed) {
-    bed.run("insert into rowlock.migration (version, name, oldest) values (14, 'from the future', 1)")
+    bed.run("insert into rowlock.migration (version, name, oldest) values (15, 'from the future', 1)")
         .await;
     let log = Log::default();
     let writer = log.clone();
@@ -101,7 +102,7 @@ async fn a_newer_schema_that_allows_this_binary_warns_and_works(bed: &Bed) {
     }
     let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(
-        logged.contains("WARN") && logged.contains("schema 14 is newer than this binary (13)"),
+        logged.contains("WARN") && logged.contains("schema 15 is newer than this binary (14)"),
         "{logged}"
     );
 
@@ -112,13 +113,13 @@ async fn a_newer_schema_that_allows_this_binary_warns_and_works(bed: &Bed) {
         bed.rowlock.migrate().await.unwrap().is_empty(),
         "an older binary changes nothing"
     );
-    assert_eq!(bed.count("select count(*) from rowlock.migration").await, 14);
+    assert_eq!(bed.count("select count(*) from rowlock.migration").await, 15);
 }
 
 async fn a_newer_schema_that_does_not_allow_this_binary_refuses_it(bed: &Bed) {
-    bed.run("insert into rowlock.migration (version, name, oldest) values (15, 'from the future', 14)")
+    bed.run("insert into rowlock.migration (version, name, oldest) values (16, 'from the future', 15)")
         .await;
-    let refused = "schema 15 allows binaries from schema 14 on, this binary speaks 13; deploy a newer binary";
+    let refused = "schema 16 allows binaries from schema 15 on, this binary speaks 14; deploy a newer binary";
     assert_eq!(bed.rowlock.check_schema().await.unwrap_err().to_string(), refused);
     let worker = bed.worker().atomic(note).run_until(async {}).await;
     assert_eq!(worker.unwrap_err().to_string(), refused);

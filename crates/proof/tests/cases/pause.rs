@@ -196,11 +196,54 @@ async fn every_pause_is_noted_once_and_a_bad_name_is_refused(bed: &Bed) {
     }
 }
 
+/// The same from any language: docs/operating.md.
+async fn plain_sql_pauses_and_resumes_too(bed: &Bed) {
+    let group = "account:42";
+    let put = async || {
+        let put = bed.rowlock.enqueue_now(Note::new("x")).group(group);
+        put.await.unwrap().id()
+    };
+    let (head, behind) = (put().await, put().await);
+    let say = |verb: &str, target: &str| match bed.database.is_sqlite() {
+        true => format!("insert into rowlock_verb (verb, target, actor) values ('{verb}', '{target}', 'ann')"),
+        false => format!("select rowlock.{verb}('{target}', 'ann')"),
+    };
+    let targets = ["queue:mail", "kind:send", "group:account:42"];
+    for target in targets {
+        for _ in 0..2 {
+            bed.run_as_it_is(&say("pause", target)).await;
+        }
+    }
+    let paused = bed.rowlock.observe().pauses().await.unwrap();
+    let mut paused: Vec<_> = paused.iter().map(|p| (p.target.to_string(), p.by.as_str())).collect();
+    paused.sort();
+    let names = ["group account:42", "kind send", "queue mail"];
+    assert_eq!(paused, names.map(|name| (name.to_owned(), "ann")));
+    assert_eq!(bed.job(head).await.state, State::Waiting, "nobody claims it");
+    for target in targets {
+        for _ in 0..2 {
+            bed.run_as_it_is(&say("resume", target)).await;
+        }
+    }
+    assert!(bed.rowlock.observe().pauses().await.unwrap().is_empty());
+    assert_eq!(bed.job(head).await.state, State::Ready);
+    let handler = |_: Ctx, _: Note, tx: Tx| async move { tx.done().ok() };
+    bed.work(bed.worker().atomic(handler), &[head, behind]).await;
+    let noted = "select count(*) from rowlock.audit where actor = 'ann'";
+    assert_eq!(bed.count(noted).await, 6, "each once");
+    for bad in ["mail", "queue:", "", "table:mail"] {
+        let said = sqlx::raw_sql(sqlx::AssertSqlSafe(say("pause", bad)));
+        let said = said.execute(&mut bed.conn().await).await.unwrap_err().to_string();
+        assert!(said.contains("queue:NAME, kind:NAME"), "{bad:?}: {said}");
+    }
+}
+
 mod tests {
     crate::cases::cases!(
         what_is_paused_is_left_alone_within_a_second_and_goes_on_when_resumed,
         what_was_claimed_and_not_started_comes_back_with_its_attempt,
         a_worker_that_starts_later_leaves_it_alone_from_the_first_claim_on,
         every_pause_is_noted_once_and_a_bad_name_is_refused,
+        plain_sql_pauses_and_resumes_too,
     );
 }

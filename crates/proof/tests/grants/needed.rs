@@ -8,11 +8,12 @@ use crate::{
     steps::{catalog::script, enqueue, sql},
 };
 
-/// What each role must be able to do; taking any of its grants away must break one of these.
+/// What each role must be able to do; taking any of its grants away must break one of these. What needs most comes first.
 const PARTS: [(&str, &[&str]); 3] = [
     (
         PRODUCER,
         &[
+            ENQUEUES,
             sql!("schema_version"),
             sql!("enqueue"),
             NEXT_ID,
@@ -38,6 +39,8 @@ const PARTS: [(&str, &[&str]); 3] = [
     (
         WORKER,
         &[
+            ENQUEUES,
+            SETTLES,
             sql!("schema_version"),
             sql!("register"),
             sql!("beat"),
@@ -126,6 +129,7 @@ const PARTS: [(&str, &[&str]); 3] = [
     (
         OPERATOR,
         &[
+            VERBS,
             sql!("schema_version"),
             sql!("status"),
             sql!("workers"),
@@ -155,19 +159,10 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("effect_lock"),
             sql!("effect_resolve"),
             sql!("reopen"),
-            sql!("reopen_behind"),
             sql!("delay"),
             sql!("cancel"),
             sql!("retire"),
             sql!("rerun"),
-            sql!("group_of_case"),
-            sql!("group_take"),
-            sql!("group_head"),
-            sql!("group_share"),
-            sql!("group_take_over"),
-            sql!("group_pause"),
-            sql!("group_withdraw"),
-            sql!("group_pass"),
             sql!("complete"),
             sql!("stand"),
             sql!("stand_chain"),
@@ -183,12 +178,53 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("breaker_logged"),
             sql!("breaker_audit"),
             "select at, actor, verb, id from rowlock.audit",
+            "select no, head, paused from rowlock.job_group",
             "select * from rowlock.held, rowlock.stuck, rowlock.doubts, rowlock.case_errors, rowlock.dead_rows,
                rowlock.oldest_transaction",
             sql!("once_read"),
         ],
     ),
 ];
+
+/// The functions for any language.
+const ENQUEUES: &str = "do $body$
+declare
+  taken record;
+begin
+  perform rowlock.enqueue_v1('n', '{\"a\": 1}', '{\"key\": \"k\", \"group\": \"g\", \"tags\": [\"a\"],
+    \"at\": \"2100-01-01T00:00:00Z\", \"if_retired\": {\"kind\": \"x\"}}');
+  perform rowlock.enqueue_many_v1('[{\"kind\": \"n\"}]');
+  select * into taken from rowlock.once_v1('k', '1');
+  perform rowlock.answer_v1('k', taken.slot, '1');
+  perform rowlock.wake_v1('q');
+end $body$";
+const SETTLES: &str = "do $body$
+declare
+  me bigint := rowlock.join_v1('w');
+  settle text;
+  token text;
+begin
+  perform rowlock.beat_v1(me);
+  foreach settle in array array[
+    'done_v1(%L)', 'fail_v1(%L, null)', 'defer_v1(%L, 1)', 'release_v1(%L)', 'retire_v1(%L, null)', 'cancel_v1(%L, null)'
+  ] loop
+    perform rowlock.enqueue_v1('n', '{}', '{\"attempts\": 2}');
+    select c.token into token from rowlock.claim_v1(me, 'default', '{n}', 1, '{stripe}') c;
+    execute format('select rowlock.' || settle, token);
+  end loop;
+  perform rowlock.leave_v1(me);
+  perform rowlock.recover_v1();
+end $body$";
+const VERBS: &str = "do $body$
+begin
+  perform rowlock.pause_v1('queue:q', 'ann');
+  perform rowlock.resume_v1('queue:q', 'ann');
+  perform rowlock.delay_v1(1, null, 'ann');
+  perform rowlock.retire_v1(1, null, 'ann');
+  perform rowlock.reopen_v1(1, 'ann');
+  perform rowlock.cancel_v1(1, null, 'ann');
+  perform rowlock.rerun_v1(1, null, 'ann');
+end $body$";
 
 /// Each grant of `$1` in the schema, as the statement that takes it away.
 const REVOCATIONS: &str = "

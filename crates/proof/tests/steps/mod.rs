@@ -363,13 +363,13 @@ pub(crate) async fn resolve(pg: &mut PgConnection, held: Held) -> Said<Resolved>
 
 /// Puts a case back; whether there was one.
 pub(crate) async fn reopen(pg: &mut PgConnection, id: i64) -> Said<bool> {
-    let row = sqlx::query(sql!("reopen"))
-        .bind(id)
-        .bind("tester")
-        .bind(NOW)
-        .fetch_optional(pg)
-        .await?;
-    Ok(row.is_some())
+    let reopened = sqlx::query(sql!("reopen")).bind(id).bind("tester").fetch_one(pg).await;
+    match reopened {
+        Ok(_) => Ok(true),
+        // It is no case.
+        Err(sqlx::Error::Database(error)) if error.code().as_deref() == Some("RL011") => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// Makes partitions as the engine does; how many were made.

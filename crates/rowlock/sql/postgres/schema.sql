@@ -1133,9 +1133,139 @@ revoke all on function rowlock.settle_done(
   bigint, bigint, bigint, text, text, timestamptz, uuid, text, bigint, int, text, bigint, smallint, int, text, text, bigint,
   int, timestamptz, bigint, timestamptz, text, text) from public;
 revoke all on function rowlock.pass_turns(bigint[], bigint[], timestamptz) from public;
+-- Stops a queue, a kind or a group, given as queue:mail, kind:send-mail or group:account:42: nobody claims its jobs until it is
+-- resumed, and workers heed it within a second. What runs goes on. It says whether it went on before.
+create function rowlock.pause(target text, actor text) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  turn bigint;
+begin
+  if actor is null then
+    raise exception 'say who does it' using errcode = 'RL011';
+  end if;
+  if coalesce(target !~ '^(queue|kind|group):[A-Za-z0-9_.:/-]{1,100}$', true) then
+    raise exception '% is none of queue:NAME, kind:NAME and group:NAME', coalesce(quote_literal(left(target, 120)), 'null')
+      using errcode = 'RL012';
+  end if;
+  insert into rowlock.setting (name, value, changed_at, changed_by) values ('pause:' || target, '', clock_timestamp(), actor)
+  on conflict (name) do nothing;
+  if not found then
+    return false;
+  end if;
+  if target like 'group:%' then
+    turn := rowlock.number_of(substr(target, 7));
+    insert into rowlock.job_group as g (no, paused) values (turn, true) on conflict (no) do update set paused = true;
+    -- Its head goes back behind nobody, unless somebody is claiming it just now: the sweep looks again.
+    with due as materialized (
+      select g.no, r.id from rowlock.job_group g join rowlock.ready r on r.id = g.head where g.no = turn
+      for update of r skip locked
+    ), gone as (
+      delete from rowlock.ready r using due d where r.id = any (array[d.id])
+      returning d.no, r.id, r.queue_no, r.kind_no, r.alone, r.priority, r.due_at, r.epoch, r.attempt, r.attempts_max
+    ), behind as (
+      insert into rowlock.waiting (
+        id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
+      )
+      select
+        id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, 'cancelled', clock_timestamp(), no
+      from gone
+    )
+    update rowlock.job_group g set head = null from gone d where g.no = any (array[d.no]);
+  end if;
+  insert into rowlock.audit (actor, verb, id, detail) values (actor, 'pause', 0, target);
+  return true;
+end
+$body$;
+
+-- Lets go on what was paused, within a second. It says whether it was paused.
+create function rowlock.resume(target text, actor text) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  turn bigint;
+begin
+  if actor is null then
+    raise exception 'say who does it' using errcode = 'RL011';
+  end if;
+  delete from rowlock.setting s where s.name = 'pause:' || target;
+  if not found then
+    return false;
+  end if;
+  if target like 'group:%' then
+    turn := rowlock.number_of(substr(target, 7));
+    insert into rowlock.job_group as g (no) values (turn) on conflict (no) do update set paused = false;
+    perform rowlock.pass_turns(array[turn], array[null::bigint], null);
+  end if;
+  insert into rowlock.audit (actor, verb, id, detail) values (actor, 'resume', 0, target);
+  return true;
+end
+$body$;
+
 revoke all on function rowlock.refuse(bigint, text) from public;
 revoke all on function rowlock.delay(bigint, timestamptz, text) from public;
 revoke all on function rowlock.cancel(bigint, text, text) from public;
+-- Puts a case back with all its attempts: to ready, or to wait for its name where that is not completed, or for its turn behind
+-- its group. The epoch goes on rising, so no old token fits again. It says where the job stands now; RL010 where there is no
+-- such job, RL011 where it is no case.
+create function rowlock.reopen(job bigint, actor text) returns text
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  now constant timestamptz := clock_timestamp();
+  file record;
+  body record;
+  turn record;
+  place text := 'ready';
+begin
+  if actor is null then
+    raise exception 'say who does it' using errcode = 'RL011';
+  end if;
+  delete from rowlock.case_file c where c.id = job
+  returning c.epoch, c.attempts_max, c.queue_no, c.kind_no, c.priority into file;
+  if not found then
+    if not exists (select from rowlock.job j where j.id = job) then
+      raise exception 'no job %', job using errcode = 'RL010';
+    end if;
+    raise exception 'job % is no case', job using errcode = 'RL011';
+  end if;
+  select j.waits_for, j.expires_at, j.group_no into body from rowlock.job j where j.id = job;
+  if body.group_no is not null then
+    -- The group's row is held from here on, so that nobody takes it for empty.
+    insert into rowlock.job_group as g (no) values (body.group_no) on conflict (no) do update set head = g.head
+    returning g.head, g.paused into turn;
+    -- The head of a group that it has stopped still has its turn.
+    if turn.head is distinct from job or turn.paused then
+      place := 'waiting';
+      update rowlock.job_group g set head = null where g.no = body.group_no and g.head = job;
+    end if;
+  elsif body.waits_for is not null and not exists (select from rowlock.completion c where c.name = body.waits_for) then
+    place := 'waiting';
+  end if;
+  if place = 'ready' then
+    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+    values (file.queue_no, file.kind_no, false, file.priority, now, job, file.epoch, 0, file.attempts_max);
+  else
+    insert into rowlock.waiting (
+      id, name, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_at, limit_ends, since, group_no
+    ) values (
+      job, case when body.group_no is null then body.waits_for end, file.queue_no, file.kind_no, file.priority, now, file.epoch, 0,
+      file.attempts_max, case when body.group_no is null then body.expires_at end, 'cancelled', now, body.group_no
+    );
+    if body.group_no is not null then
+      perform rowlock.pass_turns(array[body.group_no], array[null::bigint], null);
+      place := case when exists (select from rowlock.ready r where r.id = job) then 'ready' else 'waiting' end;
+    end if;
+  end if;
+  insert into rowlock.audit (actor, verb, id, before, after) values (actor, 'reopen', job, 'case', place);
+  return place;
+end
+$body$;
+
+revoke all on function rowlock.reopen(bigint, text) from public;
 revoke all on function rowlock.close_case(bigint, text, text) from public;
 revoke all on function rowlock.edit_case(bigint, json, text) from public;
 revoke all on function rowlock.drop_audit(timestamptz, bigint) from public;
@@ -1143,3 +1273,898 @@ revoke all on function rowlock.compensate(bigint[], timestamptz) from public;
 revoke all on function rowlock.retire(bigint, text, text) from public;
 revoke all on function rowlock.number_of(text) from public;
 revoke all on function rowlock.rerun(bigint, text, text) from public;
+revoke all on function rowlock.pause(text, text) from public;
+revoke all on function rowlock.resume(text, text) from public;
+
+-- The protocol for every language: what ends in _v1 stays as it is; a change comes as _v2 beside it. Each runs with the caller's
+-- rights, in the caller's transaction, whatever the search path. RL001: the token holds no more. RL003: the key is held for
+-- another request. RL010: no such job. RL011: it stands elsewhere. RL012: bad input, with the field.
+
+-- Takes a whole number out of options, or what it is without one.
+create function rowlock.number_option(options json, field text, otherwise bigint, low bigint, high bigint) returns bigint
+language plpgsql immutable parallel safe security invoker set search_path = pg_catalog, pg_temp
+as $body$
+declare
+  given text := options ->> field;
+begin
+  if given is null then
+    return otherwise;
+  end if;
+  if json_typeof(options -> field) <> 'number' or given !~ '^-?[0-9]{1,18}$' or given::bigint not between low and high then
+    raise exception '%: % is not a whole number from % to %', field, left(given, 40), low, high using errcode = 'RL012';
+  end if;
+  return given::bigint;
+end
+$body$;
+
+-- Takes a name out of options, or what it is without one: what people type and read.
+create function rowlock.name_option(options json, field text, otherwise text) returns text
+language plpgsql immutable parallel safe security invoker set search_path = pg_catalog, pg_temp
+as $body$
+declare
+  given text := coalesce(options ->> field, otherwise);
+begin
+  if given !~ '^[A-Za-z0-9_.:/-]{1,100}$' then
+    raise exception '%: "%" is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/', field, left(given, 40) using errcode = 'RL012';
+  end if;
+  return given;
+end
+$body$;
+
+-- Takes a key out of options: what callers make up.
+create function rowlock.key_option(options json, field text) returns text
+language plpgsql immutable parallel safe security invoker set search_path = pg_catalog, pg_temp
+as $body$
+declare
+  given text := options ->> field;
+begin
+  if octet_length(given) not between 1 and 250 or given ~ '[\u0001-\u001f\u007f-\u009f]' then
+    raise exception '%: "%" is not 1 to 250 bytes without control characters', field, left(given, 40) using errcode = 'RL012';
+  end if;
+  return given;
+end
+$body$;
+
+-- Takes a time out of options. It must say its zone: the session's is nobody's business.
+create function rowlock.time_option(options json, field text) returns timestamptz
+language plpgsql stable parallel safe security invoker set search_path = pg_catalog, pg_temp
+as $body$
+declare
+  given text := options ->> field;
+begin
+  if given is null then
+    return null;
+  end if;
+  if given !~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)$' then
+    raise exception '%: "%" is no time such as 2030-01-01T12:00:00Z', field, left(given, 40) using errcode = 'RL012';
+  end if;
+  return least(greatest(given::timestamptz, '1970-01-01T00:00:00Z'), '9998-12-31T00:00:00Z');
+exception
+  when invalid_datetime_format or datetime_field_overflow then
+    raise exception '%: "%" is no time such as 2030-01-01T12:00:00Z', field, left(given, 40) using errcode = 'RL012';
+end
+$body$;
+
+-- JSON in the one form that fingerprints are taken over: fields in order, no spaces, strings written one way, numbers as given.
+create function rowlock.canonical(value json) returns text
+language plpgsql immutable strict parallel safe security invoker set search_path = pg_catalog, pg_temp
+as $body$
+begin
+  case json_typeof(value)
+    when 'object' then
+      return '{' || coalesce((
+        select string_agg(to_json(f.key)::text || ':' || rowlock.canonical(f.value) || ',', '' order by f.key collate "C")
+        from (
+          -- Of a field that is given twice the last one counts.
+          select distinct on (e.key collate "C") e.key, e.value
+          from json_each(value) with ordinality as e (key, value, no)
+          order by e.key collate "C", e.no desc
+        ) f
+      ), '') || '}';
+    when 'array' then
+      return '[' || coalesce((
+        select string_agg(rowlock.canonical(e.item) || ',', '' order by e.no)
+        from json_array_elements(value) with ordinality as e (item, no)
+      ), '') || ']';
+    when 'string' then
+      return to_json(value #>> '{}')::text;
+    else
+      return btrim(value::text, e' \t\n\r');
+  end case;
+end
+$body$;
+
+-- What tells two requests apart that come under one key.
+create function rowlock.fingerprint(what text, request json) returns bytea
+language sql immutable strict parallel safe security invoker set search_path = pg_catalog, pg_temp
+as $body$
+  select sha256(convert_to(what, 'UTF8') || '\x00'::bytea || convert_to(rowlock.canonical(request), 'UTF8'))
+$body$;
+
+-- Refuses JSON that the product does not store: too large, too deep, or with a NUL character.
+create function rowlock.check_json(field text, value json) returns void
+language plpgsql immutable parallel safe security invoker set search_path = pg_catalog, pg_temp
+as $body$
+declare
+  -- Brackets alone, without those inside of strings.
+  bare constant text := regexp_replace(regexp_replace(value::text, '"([^"\\]|\\.)*"', '', 'g'), '[^][{}]', '', 'g');
+  shut text := bare;
+begin
+  if octet_length(value::text) > 1048576 then
+    raise exception '%: % bytes, at most 1048576; store large data elsewhere and enqueue its name', field, octet_length(value::text)
+      using errcode = 'RL012';
+  end if;
+  if value::text ~ '(^|[^\\])(\\\\)*\\u0000' then
+    raise exception '%: a string holds a NUL character; postgresql cannot store it', field using errcode = 'RL012';
+  end if;
+  -- Each round takes the innermost level away.
+  for level in 1..100 loop
+    exit when shut = '';
+    shut := regexp_replace(shut, '\[\]|\{\}', '', 'g');
+  end loop;
+  if shut <> '' then
+    raise exception '%: nested deeper than 100', field using errcode = 'RL012';
+  end if;
+end
+$body$;
+
+-- Enters a job to come into its group, which is kept from being removed until the transaction ends; says whether it is its turn.
+create function rowlock.enter_group(turn bigint, job bigint) returns boolean
+language plpgsql security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  vacant boolean;
+begin
+  for round in 1..20 loop
+    select g.vacant and not g.paused into vacant from rowlock.job_group g where g.no = turn for key share;
+    if not found then
+      insert into rowlock.job_group (no, head) values (turn, job) on conflict (no) do nothing;
+      if found then
+        return true;
+      end if;
+      continue;
+    end if;
+    if not vacant then
+      return false;
+    end if;
+    begin
+      perform from rowlock.job_group g
+      where g.no = turn and g.vacant and not g.paused and not exists (select from rowlock.waiting w where w.group_no = turn)
+      for no key update of g skip locked;
+      if found then
+        update rowlock.job_group g set head = job where g.no = turn;
+        return true;
+      end if;
+      -- What is locked and not taken is let go: whoever passes its turn on must not wait for this transaction.
+      raise exception 'not vacant' using errcode = 'RL099';
+    exception
+      when sqlstate 'RL099' then
+        return false;
+    end;
+  end loop;
+  raise exception 'the group does not stand still; try again' using errcode = '40001';
+end
+$body$;
+
+-- Takes a key for a job to come: its id, and true where nobody held the key; else the id of the job that holds it.
+create function rowlock.take_key(
+  wanted text, print bytea, hold_for text, period interval, out job bigint, out is_new boolean
+)
+language plpgsql security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  now constant timestamptz := clock_timestamp();
+  held record;
+begin
+  for round in 1..20 loop
+    insert into rowlock.job_key (key, id, fingerprint, hold, expires_at, made_at)
+    values (wanted, nextval('rowlock.job_id'), print, hold_for, now + period, now)
+    on conflict (key) do nothing
+    returning id into job;
+    if found then
+      is_new := true;
+      return;
+    end if;
+    select
+      k.id, k.fingerprint, k.hold, coalesce(k.expires_at <= now, false) as passed,
+      exists (select from rowlock.ready r where r.id = k.id) or exists (select from rowlock.lease l where l.id = k.id)
+        or exists (select from rowlock.waiting w where w.id = k.id)
+        or exists (select from rowlock.case_file c where c.id = k.id) as in_a_place
+    into held
+    from rowlock.job_key k where k.key = wanted;
+    -- Removed meanwhile.
+    continue when not found;
+    if not held.in_a_place and (held.hold = 'open' or (held.hold = 'period' and held.passed)) then
+      update rowlock.job_key k
+      set id = nextval('rowlock.job_id'), fingerprint = print, hold = hold_for, expires_at = now + period, made_at = now
+      where k.key = wanted and k.id = held.id
+      returning k.id into job;
+      -- Somebody else was faster.
+      continue when not found;
+      is_new := true;
+      return;
+    end if;
+    if held.fingerprint is distinct from print then
+      raise exception 'key "%" is held by job % for another request', wanted, held.id using errcode = 'RL003';
+    end if;
+    job := held.id;
+    is_new := false;
+    return;
+  end loop;
+  raise exception 'key "%" does not stand still; try again', wanted using errcode = '40001';
+end
+$body$;
+
+-- What a job is asked to be, checked: refuses options that there are not, and those that contradict each other.
+create function rowlock.check_options(options json, known text[]) returns void
+language plpgsql immutable parallel safe security invoker set search_path = pg_catalog, pg_temp
+as $body$
+declare
+  odd text;
+begin
+  if options is null or json_typeof(options) <> 'object' then
+    raise exception 'options: give an object such as {"queue": "mail"}' using errcode = 'RL012';
+  end if;
+  select k.key into odd from json_object_keys(options) as k (key) where k.key <> all (known) limit 1;
+  if found then
+    raise exception '%: no such option; there are %', left(odd, 40), array_to_string(known, ', ') using errcode = 'RL012';
+  end if;
+end
+$body$;
+
+-- A job as the body of another holds it, to be enqueued in the commit that retires that one.
+create function rowlock.compensation(given json) returns json
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$
+declare
+  kind text;
+  queue text;
+  version int;
+begin
+  perform rowlock.check_options(given, array['kind', 'payload', 'queue', 'priority', 'attempts', 'version', 'tags']);
+  kind := rowlock.name_option(given, 'kind', '');
+  queue := rowlock.name_option(given, 'queue', 'default');
+  version := rowlock.number_option(given, 'version', 1, 1, 1000000);
+  perform rowlock.check_json('payload', coalesce(given -> 'payload', '{}'));
+  return json_build_object(
+    'uid', gen_random_uuid(), 'kind', kind, 'kind_no', rowlock.number_of(kind || '@' || version), 'version', version,
+    'queue', queue, 'queue_no', rowlock.number_of(queue), 'priority', rowlock.number_option(given, 'priority', 3, 1, 5),
+    'attempts_max', rowlock.number_option(given, 'attempts', 10, 1, 10000),
+    'payload', coalesce(given -> 'payload', '{}'), 'tags', rowlock.tags_option(given));
+end
+$body$;
+
+-- Takes tags out of options: an array of names.
+create function rowlock.tags_option(options json) returns json
+language plpgsql immutable parallel safe security invoker set search_path = pg_catalog, pg_temp
+as $body$
+declare
+  given json := options -> 'tags';
+begin
+  if given is null or json_typeof(given) = 'null' then
+    return null;
+  end if;
+  if json_typeof(given) <> 'array' or json_array_length(given) > 32
+    or exists (select from json_array_elements(given) t where json_typeof(t) <> 'string' or t #>> '{}' !~ '^[A-Za-z0-9_.:/-]{1,100}$')
+  then
+    raise exception 'tags: not up to 32 names of 1 to 100 of a-z, A-Z, 0-9 and -_.:/' using errcode = 'RL012';
+  end if;
+  return case when json_array_length(given) > 0 then given end;
+end
+$body$;
+
+-- Enqueues a job in the caller's transaction, with what may be chosen for it in `options`. The id comes back, and whether the
+-- job is new: under a key that is held for the same request it is the id of the job that holds it.
+create function rowlock.enqueue_v1(
+  kind text, payload json default '{}', options json default '{}', out id bigint, out is_new boolean
+)
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  now constant timestamptz := clock_timestamp();
+  named constant text := rowlock.name_option(json_build_object('kind', enqueue_v1.kind), 'kind', '');
+  body constant json := coalesce(enqueue_v1.payload, '{}');
+  given constant json := coalesce(options, '{}');
+  queue text := rowlock.name_option(given, 'queue', 'default');
+  version constant int := rowlock.number_option(given, 'version', 1, 1, 1000000);
+  priority constant int := rowlock.number_option(given, 'priority', 3, 1, 5);
+  attempts constant int := rowlock.number_option(given, 'attempts', 10, 1, 10000);
+  delay_ms constant bigint := rowlock.number_option(given, 'delay_ms', 0, 0, 316224000000);
+  key constant text := rowlock.key_option(given, 'key');
+  waits_for constant text := rowlock.key_option(given, 'waits_for');
+  limit_ms constant bigint := rowlock.number_option(given, 'wait_limit_ms', null, 0, 316224000000);
+  hold_ms constant bigint := rowlock.number_option(given, 'hold_ms', null, 1, 316224000000);
+  hold constant text := coalesce(given ->> 'hold', case when hold_ms is null then 'policy' else 'period' end);
+  expires constant timestamptz := rowlock.time_option(given, 'expires');
+  due constant timestamptz := greatest(coalesce(rowlock.time_option(given, 'at'), now + delay_ms * interval '1 millisecond'), now);
+  kind_no constant bigint := rowlock.number_of(named || '@' || version);
+  queue_no constant bigint := rowlock.number_of(queue);
+  limit_at constant timestamptz := now + limit_ms * interval '1 millisecond';
+  turn bigint;
+  place text := 'ready';
+begin
+  perform rowlock.check_options(given, array[
+    'at', 'attempts', 'delay_ms', 'expires', 'group', 'group_stops', 'hold', 'hold_ms', 'if_retired', 'key', 'priority', 'queue',
+    'tags', 'trace', 'version', 'wait_limit_ms', 'waits_for']);
+  perform rowlock.check_json('payload', body);
+  if given ->> 'at' is not null and given ->> 'delay_ms' is not null then
+    raise exception 'delay_ms: given beside at; give one of them' using errcode = 'RL012';
+  end if;
+  if limit_ms is not null and waits_for is null then
+    raise exception 'wait_limit_ms: a limit on no wait; add waits_for' using errcode = 'RL012';
+  end if;
+  if key is null and (hold_ms is not null or given ->> 'hold' is not null) then
+    raise exception 'hold: given without a key; add key' using errcode = 'RL012';
+  end if;
+  if hold not in ('policy', 'open', 'ever', 'period') or (hold = 'period') <> (hold_ms is not null) then
+    raise exception 'hold: "%" is not policy, open or ever, or a hold_ms alone', left(hold, 40) using errcode = 'RL012';
+  end if;
+  if given ->> 'trace' !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}( [ -~]+)?$' or octet_length(given ->> 'trace') > 568 then
+    raise exception 'trace: no traceparent such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' using errcode = 'RL012';
+  end if;
+  if given ->> 'group' is not null then
+    if waits_for is not null then
+      raise exception 'group: a job of a group cannot wait for a name as well; let the job that waits enqueue it as its next link'
+        using errcode = 'RL012';
+    end if;
+    turn := rowlock.number_of(rowlock.name_option(given, 'group', ''));
+  end if;
+  is_new := true;
+  if key is not null then
+    select k.job, k.is_new into id, is_new
+    from rowlock.take_key(key, rowlock.fingerprint(named, body), hold, hold_ms * interval '1 millisecond') k;
+    if not is_new then
+      return;
+    end if;
+  else
+    id := nextval('rowlock.job_id');
+  end if;
+  if turn is not null then
+    place := case when rowlock.enter_group(turn, id) then 'ready' else 'waiting' end;
+  elsif waits_for is not null and not exists (select from rowlock.completion c where c.name = waits_for) then
+    place := 'waiting';
+  end if;
+  insert into rowlock.job (
+    id, uid, kind, version, queue, priority, attempts_max, payload, tags, position, expires_at, if_retired, trace, created_at,
+    waits_for, in_group, group_no, group_stops
+  ) values (
+    id, gen_random_uuid(), named, version, queue, priority, attempts, body, rowlock.tags_option(given)::jsonb, 0, expires,
+    case when json_typeof(given -> 'if_retired') = 'object' then rowlock.compensation(given -> 'if_retired') end,
+    given ->> 'trace', now, waits_for, given ->> 'group', turn,
+    case when turn is not null then coalesce((given ->> 'group_stops')::boolean, false) end
+  );
+  if place = 'ready' then
+    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+    values (queue_no, kind_no, false, priority, due, id, 0, 0, attempts);
+  elsif turn is not null then
+    insert into rowlock.waiting (
+      id, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
+    ) values (id, queue_no, kind_no, priority, due, 0, 0, attempts, 'cancelled', now, turn);
+  else
+    insert into rowlock.waiting (
+      id, name, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_at, limit_ends, since
+    ) values (
+      id, waits_for, queue_no, kind_no, priority, due, 0, 0, attempts, least(limit_at, expires),
+      case when expires <= coalesce(limit_at, 'infinity') then 'cancelled' else 'retired' end, now
+    );
+  end if;
+end
+$body$;
+
+-- Enqueues many: an array of objects with kind, payload and what enqueue_v1 takes as options. In the order given.
+create function rowlock.enqueue_many_v1(jobs json, out ord int, out id bigint, out is_new boolean) returns setof record
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  job json;
+  rest json;
+begin
+  if jobs is null or json_typeof(jobs) <> 'array' then
+    raise exception 'jobs: give an array of objects' using errcode = 'RL012';
+  end if;
+  ord := 0;
+  for job in select j from json_array_elements(jobs) as j loop
+    ord := ord + 1;
+    if json_typeof(job) <> 'object' then
+      raise exception 'jobs[%]: give an object with a kind', ord - 1 using errcode = 'RL012';
+    end if;
+    select coalesce(json_object_agg(e.key, e.value), '{}') into rest
+    from json_each(job) e where e.key not in ('kind', 'payload');
+    select e.id, e.is_new into id, is_new from rowlock.enqueue_v1(job ->> 'kind', job -> 'payload', rest) e;
+    return next;
+  end loop;
+end
+$body$;
+
+-- Hints at new work in a queue: call it after the commit, so that idle workers look at once and not within their next poll.
+create function rowlock.wake_v1(queue text) returns void
+language sql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$
+  select pg_notify(split_part('rowlock.', '.', 1) || '_wake', rowlock.number_of(queue)::text)
+$body$;
+
+-- Enters a worker process and says its number, which its claims and tokens carry. It must beat within its lease.
+create function rowlock.join_v1(name text, lease_ms int default 30000) returns bigint
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$
+declare
+  -- Random: a number that comes again could make an old token fit.
+  worker constant bigint := abs(('x' || encode(substring(sha256(uuid_send(gen_random_uuid())) from 1 for 8), 'hex'))::bit(64)::bigint >> 1) + 1;
+begin
+  if coalesce(octet_length(name), 0) not between 1 and 200 then
+    raise exception 'name: give the worker a name of up to 200 bytes, for people' using errcode = 'RL012';
+  end if;
+  if lease_ms is null or lease_ms not between 1000 and 3600000 then
+    raise exception 'lease_ms: % is not a whole number from 1000 to 3600000', lease_ms using errcode = 'RL012';
+  end if;
+  insert into rowlock.worker (id, name, lease_ms, beat, started_at)
+  values (worker, join_v1.name, join_v1.lease_ms, clock_timestamp(), clock_timestamp());
+  return worker;
+end
+$body$;
+
+-- Renews everything a worker holds. RL001 where it was declared dead: it holds nothing any more, and must join again.
+create function rowlock.beat_v1(worker bigint) returns void
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+begin
+  update rowlock.worker w set beat = clock_timestamp() where w.id = worker and not w.dead;
+  if not found then
+    raise exception 'worker % was declared dead; join again', worker using errcode = 'RL001';
+  end if;
+end
+$body$;
+
+-- Takes a worker off the list; whatever it may still hold is recovered at once.
+create function rowlock.leave_v1(worker bigint) returns void
+language sql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$
+  update rowlock.worker w set dead = true where w.id = worker and not w.dead
+$body$;
+
+-- The token of a lease, as text and back.
+create function rowlock.lease_of(token text, out id bigint, out epoch bigint, out worker bigint)
+language plpgsql immutable parallel safe security invoker set search_path = pg_catalog, pg_temp
+as $body$
+begin
+  if coalesce(token !~ '^[0-9]{1,18}-[0-9]{1,18}-[0-9]{1,19}$', true) then
+    raise exception 'token: "%" is none that a claim gave', left(token, 80) using errcode = 'RL012';
+  end if;
+  id := split_part(token, '-', 1)::bigint;
+  epoch := split_part(token, '-', 2)::bigint;
+  worker := split_part(token, '-', 3)::bigint;
+end
+$body$;
+
+-- Settles a lease as anything but done, only where the token still holds, as settle.sql does: RL001 where it does not. A case
+-- gets its history and its compensation; the turn of its group is passed on where the group goes on.
+create function rowlock.settle_lease(token text, ended text, place text, delay interval, why text) returns void
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  now constant timestamptz := clock_timestamp();
+  said constant text := left(why, 16000);
+  lease record;
+  gone record;
+  turn bigint;
+begin
+  select t.* into lease from rowlock.lease_of(token) t;
+  delete from rowlock.lease l where l.id = lease.id and l.epoch = lease.epoch and l.worker = lease.worker
+  returning l.attempt, l.attempts_max, l.queue_no, l.kind_no, l.alone, l.priority, l.claimed_at into gone;
+  if not found then
+    raise exception 'the lease of job % is lost', lease.id using errcode = 'RL001';
+  end if;
+  if place = 'ready' then
+    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+    values (
+      gone.queue_no, gone.kind_no, gone.alone and ended = 'released', gone.priority, now + delay, lease.id, lease.epoch,
+      gone.attempt - case when ended in ('deferred', 'released') then 1 else 0 end, gone.attempts_max
+    );
+  elsif place = 'case' then
+    insert into rowlock.case_file (id, epoch, attempt, attempts_max, queue_no, kind_no, priority, reason, retired_at, history)
+    values (
+      lease.id, lease.epoch, gone.attempt, gone.attempts_max, gone.queue_no, gone.kind_no, gone.priority, coalesce(said, ended), now,
+      coalesce((
+        select jsonb_agg(jsonb_build_object(
+          'epoch', o.epoch, 'attempt', o.attempt, 'outcome', o.outcome, 'worker', o.worker,
+          'started_at', o.started_at, 'ended_at', o.ended_at, 'error', o.error) order by o.epoch)
+        from rowlock.outcome o where o.id = lease.id
+      ), '[]') || jsonb_build_object(
+        'epoch', lease.epoch, 'attempt', gone.attempt, 'outcome', ended, 'worker', lease.worker,
+        'started_at', gone.claimed_at, 'ended_at', now, 'error', said)
+    );
+  end if;
+  insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
+  values (lease.id, lease.epoch, lease.worker, gone.attempt, ended, gone.claimed_at, now, said);
+  if place = 'case' then
+    perform rowlock.compensate(array[lease.id], null);
+  end if;
+  if place <> 'ready' then
+    select j.group_no into turn from rowlock.job j
+    where j.id = lease.id and not (place = 'case' and coalesce(j.group_stops, false));
+    if turn is not null then
+      perform rowlock.pass_turns(array[turn], array[lease.id], null);
+    end if;
+  end if;
+end
+$body$;
+
+-- Takes up to so many due jobs of a queue and of these kinds under the worker's lease, most urgent first. A kind is a name, or a
+-- name with the highest payload version that is understood, such as charge@2. Nothing comes of what is paused, nor while one of
+-- the named breakers is not closed. Each job with its token; RL001 where the worker was declared dead. Commit it before the work.
+create function rowlock.claim_v1(worker bigint, queue text, kinds text[], most int default 1, breakers text[] default null)
+returns table (
+  token text, id bigint, uid uuid, kind text, version int, payload json, attempt int, attempts_max int, priority int, in_group text,
+  chain bigint, "position" int, claimed_at timestamptz, created_at timestamptz, trace text
+)
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $body$
+#variable_conflict use_column
+declare
+  now constant timestamptz := clock_timestamp();
+  here constant bigint := rowlock.number_of(rowlock.name_option(json_build_object('queue', claim_v1.queue), 'queue', ''));
+  places int := least(claim_v1.most, 1000);
+  lanes bigint[];
+  apart boolean := false;
+  taken bigint[];
+  late record;
+begin
+  if claim_v1.kinds is null or claim_v1.kinds = '{}' or exists (
+    select from unnest(claim_v1.kinds) k where coalesce(k !~ '^[A-Za-z0-9_.:/-]{1,100}(@[0-9]{1,3})?$', true)
+  ) then
+    raise exception 'kinds: give names such as charge, or charge@2' using errcode = 'RL012';
+  end if;
+  if places is null or places < 1 then
+    raise exception 'most: % is not a whole number from 1', claim_v1.most using errcode = 'RL012';
+  end if;
+  perform from rowlock.worker w where w.id = claim_v1.worker and not w.dead for key share;
+  if not found then
+    raise exception 'worker % was declared dead; join again', claim_v1.worker using errcode = 'RL001';
+  end if;
+  if exists (select from rowlock.setting s where s.name = 'pause:queue:' || claim_v1.queue) then
+    return;
+  end if;
+  if claim_v1.breakers is not null then
+    -- Whoever opens one waits for this; what is read next is newer than whoever was waited for.
+    perform from rowlock.breaker b where b.name = any (claim_v1.breakers) order by b.name for share;
+    if exists (select from rowlock.breaker b where b.name = any (claim_v1.breakers) and b.state <> 'closed') then
+      return;
+    end if;
+  end if;
+  select array_agg(rowlock.number_of(split_part(k, '@', 1) || '@' || v)) into lanes
+  from unnest(claim_v1.kinds) k
+  cross join generate_series(1, coalesce(nullif(split_part(k, '@', 2), ''), '1')::int) v
+  where not exists (select from rowlock.setting s where s.name = 'pause:kind:' || split_part(k, '@', 1));
+  -- What was lost once runs alone: the one job of a worker that holds nothing.
+  if exists (select from rowlock.lease l where l.worker = claim_v1.worker) then
+    if exists (select from rowlock.lease l where l.worker = claim_v1.worker and l.alone) then
+      return;
+    end if;
+  else
+    apart := exists (
+      select from unnest(lanes) as k (no) cross join generate_series(1, 5) as p (no)
+      cross join lateral (
+        select from rowlock.ready r
+        where r.queue_no = here and r.kind_no = k.no and r.alone and r.priority = p.no and r.due_at <= now limit 1
+      ) due);
+  end if;
+  if apart then
+    places := 1;
+  end if;
+  with gone as (
+    delete from rowlock.ready where ctid = any (array(
+      select spot.ctid from (
+        select due.ctid
+        from (select p.no as priority, k.no as kind_no from generate_series(1, 5) as p (no) cross join unnest(lanes) as k (no) order by 1) lane
+        cross join lateral (
+          select r.ctid from rowlock.ready r
+          where r.queue_no = here and r.kind_no = lane.kind_no and r.alone = apart and r.priority = lane.priority and r.due_at <= now
+            and exists (select from rowlock.job j where j.id = r.id)
+          order by r.due_at, r.id
+          limit places
+          for update of r skip locked
+        ) due
+        limit places
+      ) spot
+    ))
+    returning id, epoch, attempt, attempts_max, queue_no, kind_no, alone, priority
+  ), held as (
+    insert into rowlock.lease (id, epoch, worker, attempt, attempts_max, queue_no, kind_no, alone, priority, claimed_at)
+    select g.id, g.epoch + 1, claim_v1.worker, g.attempt + 1, g.attempts_max, g.queue_no, g.kind_no, g.alone, g.priority, now from gone g
+  )
+  select array_agg(g.id) into taken from gone g;
+  for late in
+    select l.id, l.epoch from rowlock.lease l join rowlock.job j on j.id = l.id
+    where l.id = any (taken) and j.expires_at <= now
+  loop
+    perform rowlock.settle_lease(
+      late.id || '-' || late.epoch || '-' || claim_v1.worker, 'cancelled', 'finished', null, 'expired before it started');
+  end loop;
+  return query
+  select
+    l.id || '-' || l.epoch || '-' || l.worker, j.id, j.uid, j.kind, j.version, j.payload, l.attempt, l.attempts_max, l.priority::int,
+    j.in_group, j.chain, j.position, l.claimed_at, j.created_at, j.trace
+  from rowlock.lease l join rowlock.job j on j.id = l.id
+  where l.id = any (taken) and l.worker = claim_v1.worker
+  order by l.priority, l.id;
+end
+$body$;
+
+-- Records in the caller's own transaction that the attempt is done, with what it returns and the link that follows, if any, as
+-- {"kind", "payload", …}: both happen if and only if the transaction commits. RL001 where the token holds no more.
+create function rowlock.done_v1(token text, result json default null, next json default null) returns void
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  lease record;
+  body record;
+  named text;
+  queue text;
+  version int;
+begin
+  select t.* into lease from rowlock.lease_of(token) t;
+  select j.chain, j.position, j.group_no, j.trace into body from rowlock.job j where j.id = lease.id;
+  if next is not null then
+    perform rowlock.check_options(
+      next, array['kind', 'payload', 'at', 'attempts', 'delay_ms', 'expires', 'priority', 'queue', 'tags', 'version']);
+    named := rowlock.name_option(next, 'kind', '');
+    queue := rowlock.name_option(next, 'queue', 'default');
+    version := rowlock.number_option(next, 'version', 1, 1, 1000000);
+    perform rowlock.check_json('payload', coalesce(next -> 'payload', '{}'));
+  end if;
+  if result is not null then
+    perform rowlock.check_json('result', result);
+  end if;
+  perform rowlock.settle_done(
+    lease.id, lease.epoch, lease.worker, coalesce(current_setting('rowlock_tx.marker', true), ''), result::text, null,
+    case when next is not null then gen_random_uuid() end, named, rowlock.number_of(named || '@' || version), version, queue,
+    rowlock.number_of(queue), rowlock.number_option(next, 'priority', 3, 1, 5)::smallint,
+    rowlock.number_option(next, 'attempts', 10, 1, 10000)::int, coalesce(next -> 'payload', '{}')::text,
+    rowlock.tags_option(next)::text, coalesce(body.chain, lease.id), body.position + 1, rowlock.time_option(next, 'at'),
+    1000 * rowlock.number_option(next, 'delay_ms', 0, 0, 316224000000), rowlock.time_option(next, 'expires'), null, body.trace);
+  if body.group_no is not null then
+    perform rowlock.pass_turns(array[body.group_no], array[lease.id], null);
+  end if;
+end
+$body$;
+
+-- Records that the attempt failed: it is tried again after `retry_ms`, or after a time that doubles with each attempt, or becomes
+-- a case with the last of its attempts. It says where the job stands now; RL001 where the token holds no more.
+create function rowlock.fail_v1(token text, error text, retry_ms bigint default null) returns text
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  lease record;
+  tried record;
+  wait_s float8;
+begin
+  if retry_ms not between 0 and 316224000000 then
+    raise exception 'retry_ms: % is not a whole number from 0 to 316224000000', retry_ms using errcode = 'RL012';
+  end if;
+  select t.* into lease from rowlock.lease_of(token) t;
+  select l.attempt, l.attempts_max into tried from rowlock.lease l
+  where l.id = lease.id and l.epoch = lease.epoch and l.worker = lease.worker for update;
+  if not found then
+    raise exception 'the lease of job % is lost', lease.id using errcode = 'RL001';
+  end if;
+  if tried.attempt >= tried.attempts_max then
+    perform rowlock.settle_lease(token, 'retired', 'case', null, error);
+    return 'case';
+  end if;
+  -- From one second to an hour, spread by a quarter each way.
+  wait_s := least(least(power(2, least(greatest(tried.attempt, 1), 40) - 1), 3600) * (0.75 + 0.5 * random()), 3600);
+  perform rowlock.settle_lease(
+    token, 'retried', 'ready', coalesce(retry_ms * interval '1 millisecond', wait_s * interval '1 second'), error);
+  return 'ready';
+end
+$body$;
+
+-- Puts the attempt off: the job is due again later, and the attempt does not count.
+create function rowlock.defer_v1(token text, delay_ms bigint, reason text default null) returns void
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$
+begin
+  if delay_ms is null or delay_ms not between 0 and 316224000000 then
+    raise exception 'delay_ms: % is not a whole number from 0 to 316224000000', delay_ms using errcode = 'RL012';
+  end if;
+  perform rowlock.settle_lease(token, 'deferred', 'ready', delay_ms * interval '1 millisecond', reason);
+end
+$body$;
+
+-- Hands a job back that was not begun, for somebody else; the attempt does not count.
+create function rowlock.release_v1(token text) returns void
+language sql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$
+  select rowlock.settle_lease(token, 'released', 'ready', interval '0', null)
+$body$;
+
+-- Gives the job up: it becomes a case, whatever attempts it has left.
+create function rowlock.retire_v1(token text, error text) returns void
+language sql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$
+  select rowlock.settle_lease(token, 'retired', 'case', null, error)
+$body$;
+
+-- Ends the job without its effect, on purpose.
+create function rowlock.cancel_v1(token text, reason text) returns void
+language sql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$
+  select rowlock.settle_lease(token, 'cancelled', 'finished', null, reason)
+$body$;
+
+-- Declares dead every worker that stopped beating, and ends what the dead hold: the attempt stays counted, and the job is due
+-- again, or a case when its attempts are used up. Workers of the library do so by themselves; call it where there are none. It
+-- says how many leases it ended.
+create function rowlock.recover_v1(most int default 1000) returns bigint
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  lost constant text := 'worker lost: it stopped renewing its lease';
+  ended bigint := 0;
+  one record;
+  token text;
+begin
+  -- Nobody could beat while the server was away.
+  update rowlock.worker w set dead = true
+  where not w.dead and greatest(w.beat, pg_postmaster_start_time()) < clock_timestamp() - w.lease_ms * interval '1 millisecond';
+  for one in
+    select l.id, l.epoch, l.worker, l.attempt < l.attempts_max as again
+    from rowlock.lease l join rowlock.worker w on w.id = l.worker
+    where w.dead
+    limit recover_v1.most
+    for update of l skip locked
+  loop
+    token := one.id || '-' || one.epoch || '-' || one.worker;
+    perform rowlock.settle_lease(token, 'lost', case when one.again then 'ready' else 'case' end, interval '0', lost);
+    -- What was lost runs alone next time.
+    update rowlock.ready r set alone = true where r.id = one.id and one.again;
+    ended := ended + 1;
+  end loop;
+  return ended;
+end
+$body$;
+
+-- Takes a key for what happens once, in the caller's transaction: the first is told so, does the work and stores its answer under
+-- the slot in the same transaction; every repeat gets that answer. Waits for an open twin. RL003 where the key was taken for
+-- another request.
+create function rowlock.once_v1(
+  key text, request json default null, options json default '{}', out is_first boolean, out answer json, out slot timestamptz
+)
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  now constant timestamptz := clock_timestamp();
+  wanted constant text := rowlock.key_option(json_build_object('key', once_v1.key), 'key');
+  given constant json := coalesce(options, '{}');
+  hold_ms constant bigint := rowlock.number_option(given, 'hold_ms', null, 1, 3162240000000);
+  hold_for constant text := coalesce(given ->> 'hold', case when hold_ms is null then 'policy' else 'period' end);
+  print constant bytea := case when request is not null then rowlock.fingerprint('once', request) end;
+  held record;
+begin
+  perform rowlock.check_options(given, array['hold', 'hold_ms']);
+  if wanted is null then
+    raise exception 'key: give one' using errcode = 'RL012';
+  end if;
+  if hold_for not in ('policy', 'ever', 'period') or (hold_for = 'period') <> (hold_ms is not null) then
+    raise exception 'hold: "%" is not policy or ever, or a hold_ms alone', left(hold_for, 40) using errcode = 'RL012';
+  end if;
+  is_first := true;
+  for round in 1..50 loop
+    insert into rowlock.ledger (key, fingerprint, hold, expires_at, made_at)
+    values (wanted, print, hold_for, now + hold_ms * interval '1 millisecond', now)
+    on conflict on constraint ledger_pkey do nothing
+    returning made_at into slot;
+    if found then
+      return;
+    end if;
+    select l.fingerprint, l.answer, l.made_at, coalesce(l.expires_at <= now, false) as over into held
+    from rowlock.ledger l where l.key = wanted;
+    -- Removed meanwhile.
+    continue when not found;
+    if held.over then
+      update rowlock.ledger l
+      set fingerprint = print, answer = null, hold = hold_for, expires_at = now + hold_ms * interval '1 millisecond', made_at = now
+      where l.key = wanted and l.made_at = held.made_at and l.expires_at <= now
+      returning l.made_at into slot;
+      continue when not found;
+      return;
+    end if;
+    if print is not null and held.fingerprint is not null and held.fingerprint <> print then
+      raise exception 'key "%" was taken for another request', wanted using errcode = 'RL003';
+    end if;
+    is_first := false;
+    answer := held.answer;
+    slot := held.made_at;
+    return;
+  end loop;
+  raise exception 'key "%" does not stand still; try again', wanted using errcode = '40001';
+end
+$body$;
+
+-- Stores the answer that every repeat will get, in the transaction that took the key.
+create function rowlock.answer_v1(key text, slot timestamptz, answer json) returns void
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+begin
+  perform rowlock.check_json('answer', answer_v1.answer);
+  update rowlock.ledger l set answer = answer_v1.answer where l.key = answer_v1.key and l.made_at = answer_v1.slot;
+  if not found then
+    raise exception 'the ledger has no entry "%" of this transaction; store the answer in the transaction that took the key', key
+      using errcode = 'RL010';
+  end if;
+end
+$body$;
+
+-- What people do, as ever with a note in the audit: see the functions of the same names.
+create function rowlock.pause_v1(target text, actor text) returns boolean
+language sql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$ select rowlock.pause(target, actor) $body$;
+create function rowlock.resume_v1(target text, actor text) returns boolean
+language sql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$ select rowlock.resume(target, actor) $body$;
+create function rowlock.delay_v1(job bigint, until timestamptz, actor text) returns timestamptz
+language sql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$ select rowlock.delay(job, until, actor) $body$;
+create function rowlock.cancel_v1(job bigint, reason text, actor text) returns text
+language sql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$ select rowlock.cancel(job, reason, actor) $body$;
+create function rowlock.retire_v1(job bigint, reason text, actor text) returns text
+language sql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$ select rowlock.retire(job, reason, actor) $body$;
+create function rowlock.rerun_v1(job bigint, reason text, actor text) returns text
+language sql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$ select rowlock.rerun(job, reason, actor) $body$;
+create function rowlock.reopen_v1(job bigint, actor text) returns text
+language sql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$ select rowlock.reopen(job, actor) $body$;
+
+-- Nobody may call any of these until he is told that he may.
+revoke all on function rowlock.number_option from public;
+revoke all on function rowlock.name_option from public;
+revoke all on function rowlock.key_option from public;
+revoke all on function rowlock.time_option from public;
+revoke all on function rowlock.canonical from public;
+revoke all on function rowlock.fingerprint from public;
+revoke all on function rowlock.check_json from public;
+revoke all on function rowlock.enter_group from public;
+revoke all on function rowlock.take_key from public;
+revoke all on function rowlock.check_options from public;
+revoke all on function rowlock.compensation from public;
+revoke all on function rowlock.tags_option from public;
+revoke all on function rowlock.enqueue_v1 from public;
+revoke all on function rowlock.enqueue_many_v1 from public;
+revoke all on function rowlock.wake_v1 from public;
+revoke all on function rowlock.join_v1 from public;
+revoke all on function rowlock.beat_v1 from public;
+revoke all on function rowlock.leave_v1 from public;
+revoke all on function rowlock.lease_of from public;
+revoke all on function rowlock.settle_lease from public;
+revoke all on function rowlock.claim_v1 from public;
+revoke all on function rowlock.done_v1 from public;
+revoke all on function rowlock.fail_v1 from public;
+revoke all on function rowlock.defer_v1 from public;
+revoke all on function rowlock.release_v1 from public;
+revoke all on function rowlock.retire_v1(text, text) from public;
+revoke all on function rowlock.retire_v1(bigint, text, text) from public;
+revoke all on function rowlock.cancel_v1(text, text) from public;
+revoke all on function rowlock.cancel_v1(bigint, text, text) from public;
+revoke all on function rowlock.recover_v1 from public;
+revoke all on function rowlock.once_v1 from public;
+revoke all on function rowlock.answer_v1 from public;
+revoke all on function rowlock.pause_v1 from public;
+revoke all on function rowlock.resume_v1 from public;
+revoke all on function rowlock.delay_v1 from public;
+revoke all on function rowlock.rerun_v1 from public;
+revoke all on function rowlock.reopen_v1 from public;

@@ -1,4 +1,3 @@
--- Pauses a queue or kind; workers look twice a second. No row: it was paused before.
--- Index: rowlock_setting by name.
-insert into rowlock_setting (name, value, changed_at, changed_by) values ('pause:' || ?1, '', ?3, ?2)
-on conflict (name) do nothing
+-- Pauses a queue, kind or group and notes who did it; workers look twice a second.
+-- Index: rowlock_setting by name, rowlock_job_group by no, inside the trigger.
+insert into rowlock_verb (verb, target, id, actor, now) values ('pause', ?1, ?2, ?3, ?4)

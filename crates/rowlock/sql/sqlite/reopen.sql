@@ -1,3 +1,3 @@
--- Closes a case whose job went back to ready.
--- Index: rowlock_case_file by id. Last of the statements of a reopen: the others read the case.
-delete from rowlock_case_file where id = ?1
+-- Puts a case back with all its attempts, to where it may run or must wait, and notes who did it.
+-- Index: rowlock_case_file by id, rowlock_job by id, rowlock_completion by name, rowlock_job_group by no, inside the trigger.
+insert into rowlock_verb (verb, id, actor, now) values ('reopen', ?1, ?2, ?3)

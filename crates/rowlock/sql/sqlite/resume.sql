@@ -1,3 +1,3 @@
--- Lets a paused queue or kind go on. No row: it was not paused.
--- Index: rowlock_setting by name.
-delete from rowlock_setting where name = 'pause:' || ?1
+-- Lets a paused queue, kind or group go on and notes who did it.
+-- Index: rowlock_setting by name, rowlock_job_group by no, rowlock_waiting_group, inside the trigger.
+insert into rowlock_verb (verb, target, id, actor, now) values ('resume', ?1, ?2, ?3, ?4)

@@ -380,15 +380,25 @@ left join rowlock_waiting w on w.id = j.id
 left join rowlock_job_key k on k.id = j.id
 left join rowlock_outcome o on o.id = j.id and o.epoch = (select max(x.epoch) from rowlock_outcome x where x.id = j.id);
 
+-- The numbers that names have in the narrow tables, of every queue and kind that a worker has ever served: SQLite cannot work
+-- them out by itself.
+create table rowlock_name (
+  no integer primary key,
+  name text not null
+) strict;
+
 -- The verbs of people as plain SQL: insert into rowlock_verb (verb, id, actor) values ('cancel', 42, 'ann'). Each does what it
--- says or refuses, and is noted in the audit. `at` is when a delayed job is due, and a job without one is due now.
+-- says or refuses, and is noted in the audit. `at` is when a delayed job is due, and a job without one is due now; `target` is
+-- what is paused or resumed: queue:mail, kind:send-mail or group:account:42. The columns behind it are the library's own.
 create view rowlock_verb as
-select '' as verb, 0 as id, '' as actor, null as at, null as reason, null as now where 0;
+select
+  '' as verb, 0 as id, '' as actor, null as at, null as reason, null as target, null as now, null as queue_no, null as kind_no
+where 0;
 
 create trigger rowlock_verb_unknown instead of insert on rowlock_verb
-when new.verb is null or new.verb not in ('delay', 'run now', 'cancel', 'retire', 'close')
+when new.verb is null or new.verb not in ('delay', 'run now', 'cancel', 'retire', 'pause', 'resume', 'close', 'reopen', 'rerun')
 begin
-  select raise(abort, 'RL011: no such verb; there are delay, run now, cancel, retire and close');
+  select raise(abort, 'RL011: no such verb; there are delay, run now, cancel, retire, pause, resume, close, reopen and rerun');
 end;
 
 create trigger rowlock_verb_delay instead of insert on rowlock_verb when new.verb in ('delay', 'run now')
@@ -568,6 +578,85 @@ begin
   where no = (select j.group_no from rowlock_job j where j.id = new.id) and head is null and paused = 0;
 end;
 
+-- Nothing happens where it was paused before. A group is known by its jobs, but for the library, which gives its number.
+create trigger rowlock_verb_pause instead of insert on rowlock_verb when new.verb = 'pause'
+begin
+  select case
+    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when new.target is null or not (new.target glob 'queue:?*' or new.target glob 'kind:?*' or new.target glob 'group:?*')
+      then raise(abort, 'RL012: say what, as queue:NAME, kind:NAME or group:NAME')
+    when new.target glob 'group:*' and new.id is null
+      and not exists (select 1 from rowlock_job j where j.in_group = substr(new.target, 7))
+      then raise(abort, 'RL010: no job is in this group')
+  end;
+  insert into rowlock_audit (at, actor, verb, id, detail)
+  select coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor, 'pause', 0, new.target
+  where not exists (select 1 from rowlock_setting s where s.name = 'pause:' || new.target);
+  insert or ignore into rowlock_setting (name, value, changed_at, changed_by)
+  values ('pause:' || new.target, '', coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor);
+  insert or ignore into rowlock_job_group (no, head, paused)
+  select coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7))), null, 1
+  where new.target glob 'group:*';
+  update rowlock_job_group set paused = 1
+  where new.target glob 'group:*'
+    and no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)));
+  insert into rowlock_waiting (
+    id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
+  )
+  select
+    r.id, r.queue_no, r.kind_no, r.alone, r.priority, r.due_at, r.epoch, r.attempt, r.attempts_max, 'cancelled', coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), g.no
+  from rowlock_job_group g join rowlock_ready r on r.id = g.head
+  where new.target glob 'group:*'
+    and g.no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)));
+  delete from rowlock_ready where id in (
+    select g.head from rowlock_job_group g join rowlock_waiting w on w.id = g.head
+    where new.target glob 'group:*'
+      and g.no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)))
+  );
+  update rowlock_job_group set head = null
+  where new.target glob 'group:*'
+    and no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)))
+    and exists (select 1 from rowlock_waiting w where w.id = head);
+end;
+
+-- Nothing happens where it was not paused.
+create trigger rowlock_verb_resume instead of insert on rowlock_verb when new.verb = 'resume'
+begin
+  select case
+    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when new.target is null or not (new.target glob 'queue:?*' or new.target glob 'kind:?*' or new.target glob 'group:?*')
+      then raise(abort, 'RL012: say what, as queue:NAME, kind:NAME or group:NAME')
+    when new.target glob 'group:*' and new.id is null
+      and not exists (select 1 from rowlock_job j where j.in_group = substr(new.target, 7))
+      then raise(abort, 'RL010: no job is in this group')
+  end;
+  insert into rowlock_audit (at, actor, verb, id, detail)
+  select coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor, 'resume', 0, new.target
+  where exists (select 1 from rowlock_setting s where s.name = 'pause:' || new.target);
+  delete from rowlock_setting where name = 'pause:' || new.target;
+  update rowlock_job_group
+  set
+    paused = 0,
+    head = coalesce(head, (select min(w.id) from rowlock_waiting w where w.group_no = rowlock_job_group.no))
+  where new.target glob 'group:*'
+    and no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)));
+  insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
+  select w.id, w.queue_no, w.kind_no, w.alone, w.priority, max(w.due_at, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), w.epoch, w.attempt, w.attempts_max
+  from rowlock_job_group g join rowlock_waiting w on w.id = g.head
+  where new.target glob 'group:*'
+    and g.no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)));
+  delete from rowlock_waiting where id = (
+    select g.head from rowlock_job_group g
+    where new.target glob 'group:*'
+      and g.no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)))
+  );
+  delete from rowlock_job_group
+  where new.target glob 'group:*'
+    and no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)))
+    and head is null;
+end;
+
+-- Closes a case for good, and its job is finished, as cancelled. What it has stopped goes on.
 create trigger rowlock_verb_close instead of insert on rowlock_verb when new.verb = 'close'
 begin
   select case
@@ -575,6 +664,93 @@ begin
     when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
     when not exists (select 1 from rowlock_case_file c where c.id = new.id) then raise(abort, 'RL011: the job is no case')
   end;
+
+-- Puts a case back with all its attempts: to ready, or to wait for its name where that is not completed, or for its turn behind
+-- its group. The epoch goes on rising, so no old token fits again.
+create trigger rowlock_verb_reopen instead of insert on rowlock_verb when new.verb = 'reopen'
+begin
+  select case
+    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when not exists (select 1 from rowlock_case_file c where c.id = new.id) then case
+      when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
+      else raise(abort, 'RL011: the job is no case')
+    end
+  end;
+  insert or ignore into rowlock_job_group (no, head)
+  select j.group_no, j.id from rowlock_job j where j.id = new.id and j.group_no is not null;
+  -- The head of a group that it has stopped still has its turn, unless the group is paused.
+  update rowlock_job_group set head = null
+  where no = (select j.group_no from rowlock_job j where j.id = new.id) and head = new.id and paused = 1;
+  insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
+  select f.id, f.queue_no, f.kind_no, 0, f.priority, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), f.epoch, 0, f.attempts_max
+  from rowlock_case_file f left join rowlock_job j on j.id = f.id
+  where f.id = new.id
+    and (j.waits_for is null or exists (select 1 from rowlock_completion c where c.name = j.waits_for))
+    and (j.group_no is null or f.id = (select g.head from rowlock_job_group g where g.no = j.group_no));
+  insert into rowlock_waiting (
+    id, name, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_at, limit_ends, since, group_no
+  )
+  select
+    f.id, case when j.group_no is null then j.waits_for end, f.queue_no, f.kind_no, f.priority, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), f.epoch, 0, f.attempts_max,
+    case when j.group_no is null then j.expires_at end, 'cancelled', coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), j.group_no
+  from rowlock_case_file f join rowlock_job j on j.id = f.id
+  where f.id = new.id and not exists (select 1 from rowlock_ready r where r.id = f.id);
+  delete from rowlock_case_file where id = new.id;
+  insert into rowlock_audit (at, actor, verb, id, before, after)
+  select
+    coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor, 'reopen', new.id, 'case',
+    case when exists (select 1 from rowlock_ready r where r.id = new.id) then 'ready' else 'waiting' end;
+end;
+
+-- Runs a finished job once more, with all its attempts, under its own uid and a new epoch: by way of a case that nobody ever
+-- sees, because reopening knows every place that a job may have to wait in.
+create trigger rowlock_verb_rerun instead of insert on rowlock_verb when new.verb = 'rerun'
+begin
+  select case
+    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
+    when exists (select 1 from rowlock_ready r where r.id = new.id)
+      or exists (select 1 from rowlock_waiting w where w.id = new.id)
+      or exists (select 1 from rowlock_lease l where l.id = new.id)
+      or exists (select 1 from rowlock_case_file c where c.id = new.id)
+      then raise(abort, 'RL011: the job is not finished, and cannot be re-run')
+    when not exists (
+      select 1 from rowlock_outcome o
+      where o.id = new.id and o.outcome in ('done', 'cancelled')
+        and o.epoch = (select max(x.epoch) from rowlock_outcome x where x.id = new.id)
+    ) then raise(abort, 'RL011: the history of the job is gone, and it cannot be re-run')
+    when exists (select 1 from rowlock_job j where j.id = new.id and j.expires_at <= coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000))
+      then raise(abort, 'RL011: the job has expired, and cannot be re-run')
+    when new.queue_no is null and not exists (
+      select 1 from rowlock_job j
+      join rowlock_name q on q.name = j.queue
+      join rowlock_name k on k.name = j.kind || '@' || j.version
+      where j.id = new.id
+    ) then raise(abort, 'RL011: no worker has served the queue and kind of the job yet; use the command line')
+  end;
+  insert into rowlock_case_file (id, epoch, attempt, attempts_max, queue_no, kind_no, priority, reason, retired_at, history)
+  select
+    j.id, o.epoch, 0, j.attempts_max,
+    coalesce(new.queue_no, (select max(n.no) from rowlock_name n where n.name = j.queue)),
+    coalesce(new.kind_no, (select max(n.no) from rowlock_name n where n.name = j.kind || '@' || j.version)),
+    j.priority, o.outcome, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), '[]'
+  from rowlock_job j
+  join rowlock_outcome o on o.id = j.id and o.epoch = (select max(x.epoch) from rowlock_outcome x where x.id = j.id)
+  where j.id = new.id;
+  update rowlock_job set
+    reran_at = coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000),
+    was_done = case
+      when exists (select 1 from rowlock_outcome o where o.id = new.id and o.outcome = 'done') then 1
+      else was_done
+    end
+  where id = new.id;
+  insert into rowlock_verb (verb, id, actor, now) values ('reopen', new.id, new.actor, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000));
+  update rowlock_audit
+  set
+    verb = 'rerun', detail = new.reason,
+    before = (select o.outcome from rowlock_outcome o where o.id = new.id order by o.epoch desc limit 1)
+  where no = (select max(a.no) from rowlock_audit a where a.id = new.id and a.verb = 'reopen');
+end;
   insert into rowlock_outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
   select
     c.id, c.epoch + 1, 0, c.attempt, 'cancelled', coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000),

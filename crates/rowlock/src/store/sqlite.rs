@@ -324,7 +324,7 @@ impl Store for SqliteStore {
     fn reopen<'a>(&'a self, id: i64, actor: &'a str) -> Fut<'a, bool> {
         Box::pin(async move {
             let write = self.write("reopen", (id, actor.to_owned()), |db, now, (id, actor)| {
-                Box::pin(views::reopen(db, now, *id, actor))
+                Box::pin(verbs::reopen(db, now, *id, actor))
             });
             let queue = write.await?;
             self.wake(queue.as_slice());

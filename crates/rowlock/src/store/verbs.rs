@@ -29,6 +29,9 @@ pub trait Verbs: Send + Sync {
     fn retire<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict>;
     /// Gives a finished job a place again, under a new epoch, unless its expiry is past or its history gone.
     fn rerun<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict>;
+    /// Notes the numbers of the names that a worker serves, where the database cannot work them out: verbs of plain SQL use
+    /// them.
+    fn note_names<'a>(&'a self, names: &'a [(i64, String)]) -> Fut<'a, ()>;
     /// Closes a case for good.
     fn close_case<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict>;
 }

@@ -4,14 +4,17 @@ alter table rowlock_audit add column before text;
 alter table rowlock_audit add column after text;
 
 -- The verbs of people as plain SQL: insert into rowlock_verb (verb, id, actor) values ('cancel', 42, 'ann'). Each does what it
--- says or refuses, and is noted in the audit. `at` is when a delayed job is due, and a job without one is due now.
+-- says or refuses, and is noted in the audit. `at` is when a delayed job is due, and a job without one is due now; `target` is
+-- what is paused or resumed: queue:mail, kind:send-mail or group:account:42. The columns behind it are the library's own.
 create view rowlock_verb as
-select '' as verb, 0 as id, '' as actor, null as at, null as reason, null as now where 0;
+select
+  '' as verb, 0 as id, '' as actor, null as at, null as reason, null as target, null as now, null as queue_no, null as kind_no
+where 0;
 
 create trigger rowlock_verb_unknown instead of insert on rowlock_verb
-when new.verb is null or new.verb not in ('delay', 'run now', 'cancel', 'retire')
+when new.verb is null or new.verb not in ('delay', 'run now', 'cancel', 'retire', 'pause', 'resume')
 begin
-  select raise(abort, 'RL011: no such verb; there are delay, run now, cancel and retire');
+  select raise(abort, 'RL011: no such verb; there are delay, run now, cancel, retire, pause and resume');
 end;
 
 create trigger rowlock_verb_delay instead of insert on rowlock_verb when new.verb in ('delay', 'run now')
@@ -189,4 +192,82 @@ begin
   );
   delete from rowlock_job_group
   where no = (select j.group_no from rowlock_job j where j.id = new.id) and head is null and paused = 0;
+end;
+
+-- Nothing happens where it was paused before. A group is known by its jobs, but for the library, which gives its number.
+create trigger rowlock_verb_pause instead of insert on rowlock_verb when new.verb = 'pause'
+begin
+  select case
+    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when new.target is null or not (new.target glob 'queue:?*' or new.target glob 'kind:?*' or new.target glob 'group:?*')
+      then raise(abort, 'RL012: say what, as queue:NAME, kind:NAME or group:NAME')
+    when new.target glob 'group:*' and new.id is null
+      and not exists (select 1 from rowlock_job j where j.in_group = substr(new.target, 7))
+      then raise(abort, 'RL010: no job is in this group')
+  end;
+  insert into rowlock_audit (at, actor, verb, id, detail)
+  select coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor, 'pause', 0, new.target
+  where not exists (select 1 from rowlock_setting s where s.name = 'pause:' || new.target);
+  insert or ignore into rowlock_setting (name, value, changed_at, changed_by)
+  values ('pause:' || new.target, '', coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor);
+  insert or ignore into rowlock_job_group (no, head, paused)
+  select coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7))), null, 1
+  where new.target glob 'group:*';
+  update rowlock_job_group set paused = 1
+  where new.target glob 'group:*'
+    and no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)));
+  insert into rowlock_waiting (
+    id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
+  )
+  select
+    r.id, r.queue_no, r.kind_no, r.alone, r.priority, r.due_at, r.epoch, r.attempt, r.attempts_max, 'cancelled', coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), g.no
+  from rowlock_job_group g join rowlock_ready r on r.id = g.head
+  where new.target glob 'group:*'
+    and g.no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)));
+  delete from rowlock_ready where id in (
+    select g.head from rowlock_job_group g join rowlock_waiting w on w.id = g.head
+    where new.target glob 'group:*'
+      and g.no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)))
+  );
+  update rowlock_job_group set head = null
+  where new.target glob 'group:*'
+    and no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)))
+    and exists (select 1 from rowlock_waiting w where w.id = head);
+end;
+
+-- Nothing happens where it was not paused.
+create trigger rowlock_verb_resume instead of insert on rowlock_verb when new.verb = 'resume'
+begin
+  select case
+    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when new.target is null or not (new.target glob 'queue:?*' or new.target glob 'kind:?*' or new.target glob 'group:?*')
+      then raise(abort, 'RL012: say what, as queue:NAME, kind:NAME or group:NAME')
+    when new.target glob 'group:*' and new.id is null
+      and not exists (select 1 from rowlock_job j where j.in_group = substr(new.target, 7))
+      then raise(abort, 'RL010: no job is in this group')
+  end;
+  insert into rowlock_audit (at, actor, verb, id, detail)
+  select coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor, 'resume', 0, new.target
+  where exists (select 1 from rowlock_setting s where s.name = 'pause:' || new.target);
+  delete from rowlock_setting where name = 'pause:' || new.target;
+  update rowlock_job_group
+  set
+    paused = 0,
+    head = coalesce(head, (select min(w.id) from rowlock_waiting w where w.group_no = rowlock_job_group.no))
+  where new.target glob 'group:*'
+    and no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)));
+  insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
+  select w.id, w.queue_no, w.kind_no, w.alone, w.priority, max(w.due_at, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), w.epoch, w.attempt, w.attempts_max
+  from rowlock_job_group g join rowlock_waiting w on w.id = g.head
+  where new.target glob 'group:*'
+    and g.no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)));
+  delete from rowlock_waiting where id = (
+    select g.head from rowlock_job_group g
+    where new.target glob 'group:*'
+      and g.no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)))
+  );
+  delete from rowlock_job_group
+  where new.target glob 'group:*'
+    and no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)))
+    and head is null;
 end;

@@ -21,7 +21,7 @@ macro_rules! migration {
 }
 
 /// Number, name, and the oldest schema number a binary may speak once it ran.
-const MIGRATIONS: [(i32, &str, i32, &str); 13] = [
+const MIGRATIONS: [(i32, &str, i32, &str); 14] = [
     migration!(1, "foundation", 1, "migrations/0001_foundation.sql"),
     migration!(2, "job_keys", 1, "migrations/0002_job_keys.sql"),
     migration!(3, "ledger", 1, "migrations/0003_ledger.sql"),
@@ -35,6 +35,7 @@ const MIGRATIONS: [(i32, &str, i32, &str); 13] = [
     migration!(11, "operators", 10, "migrations/0011_operators.sql"),
     migration!(12, "cases", 10, "migrations/0012_cases.sql"),
     migration!(13, "views", 10, "migrations/0013_views.sql"),
+    migration!(14, "protocol", 10, "migrations/0014_protocol.sql"),
 ];
 
 /// The schema this binary speaks.

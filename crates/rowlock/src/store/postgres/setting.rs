@@ -1,14 +1,14 @@
 //! What people set at run time.
 
-use sqlx::{Connection, Row, postgres::PgRow};
+use sqlx::{Row, postgres::PgRow};
 
-use super::{PgStore, group};
+use super::PgStore;
 use crate::{
     error::{Doing, Result},
     observe::RolloutView,
     pause::{PauseView, Target},
     store::{
-        Fut, Store,
+        Fut,
         setting::{Settings, percent},
     },
 };
@@ -62,19 +62,9 @@ impl Settings for PgStore {
         };
         self.bounded(doing, async move {
             let mut lent = self.0.engine.acquire().await.doing(doing)?;
-            let mut tx = lent.pg().begin().await.doing(doing)?;
-            let mut set = sqlx::query(text.clone()).bind(target.key()).bind(actor);
-            if paused {
-                set = set.bind(self.0.now());
-            }
-            let changed = set.execute(&mut *tx).await.doing(doing)?.rows_affected() > 0;
-            let woken = match target.group_no() {
-                Some(no) if changed => group::pause(&self.0, &mut tx, no, paused).await?,
-                _ => Vec::new(),
-            };
-            tx.commit().await.doing(doing)?;
+            let set = sqlx::query_scalar(text.clone()).bind(target.key()).bind(actor);
+            let changed = set.fetch_one(lent.pg()).await.doing(doing)?;
             lent.end(doing).await?;
-            self.wake(&woken);
             Ok(changed)
         })
     }

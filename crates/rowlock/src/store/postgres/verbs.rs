@@ -56,6 +56,10 @@ impl Verbs for PgStore {
         self.bounded("re-run", self.verb(rerun, "re-run"))
     }
 
+    fn note_names<'a>(&'a self, _names: &'a [(i64, String)]) -> Fut<'a, ()> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     fn close_case<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict> {
         let close = sqlx::query(self.0.sql.case_close.clone())
             .bind(id)

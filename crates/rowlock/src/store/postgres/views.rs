@@ -1,14 +1,15 @@
 //! Reads for people, and the one verb of theirs that writes.
 
-use sqlx::{AssertSqlSafe, Connection, Row, postgres::PgRow};
+use sqlx::{AssertSqlSafe, postgres::PgRow};
 
-use super::{Inner, group, rows};
+use super::{Inner, rows};
 use crate::{
     case::CaseView,
-    error::{Doing, Result},
+    error::{Doing, Result, sqlstate},
     job::queue_no,
     observe::{AttemptView, JobFilter, JobView, Status},
     state::State,
+    store::verbs::{ELSEWHERE, NO_JOB},
 };
 
 fn each<T>(found: &[PgRow], f: impl Fn(&PgRow) -> sqlx::Result<T>, doing: &'static str) -> Result<Vec<T>> {
@@ -110,24 +111,13 @@ pub async fn cases(inner: &Inner, id: Option<i64>, error: Option<i64>, max: i64)
 /// The queue to wake, or `None` when the job is no case.
 pub async fn reopen(inner: &Inner, id: i64, actor: &str) -> Result<Option<i64>> {
     let mut lent = inner.engine.acquire().await.doing("reopen")?;
-    let mut tx = lent.pg().begin().await.doing("reopen")?;
-    let outside = group::stands_outside(inner, &mut tx, id).await?;
-    let text = match outside {
-        None => &inner.sql.reopen,
-        Some(_) => &inner.sql.reopen_behind,
+    let reopen = sqlx::query_scalar(inner.sql.reopen.clone()).bind(id).bind(actor);
+    let queue: Option<String> = match reopen.fetch_one(lent.pg()).await {
+        Ok(queue) => queue,
+        // The transaction, behind a pooler, is spoilt: the connection is not used again.
+        Err(error) if matches!(sqlstate(&error).as_deref(), Some(NO_JOB | ELSEWHERE)) => return Ok(None),
+        Err(error) => return Err(error).doing("reopen"),
     };
-    let mut open = sqlx::query(text.clone()).bind(id).bind(actor).bind(inner.now());
-    if let Some(no) = outside {
-        open = open.bind(no);
-    }
-    let row = open.fetch_optional(&mut *tx).await.doing("reopen")?;
-    match row {
-        Some(_) => tx.commit().await.doing("reopen")?,
-        // Somebody else has reopened it meanwhile: it is not for us to have taken its turn.
-        None => tx.rollback().await.doing("reopen")?,
-    }
     lent.end("reopen").await?;
-    let Some(row) = row else { return Ok(None) };
-    let queue: Option<String> = row.try_get("queue").doing("reopen")?;
     Ok(Some(queue_no(&queue.unwrap_or_default())))
 }

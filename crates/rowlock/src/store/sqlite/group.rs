@@ -58,29 +58,3 @@ pub async fn pass(db: &mut SqliteConnection, now: i64, turns: &[(i64, Option<i64
 async fn withdraw(db: &mut SqliteConnection, now: i64) -> sqlx::Result<()> {
     sqlx::query(sql::GROUP_WITHDRAW).bind(now).execute(db).await.map(drop)
 }
-
-/// Marks a group as paused and holds its head back, or lets it go on; returns the queues that got work.
-pub async fn pause(db: &mut SqliteConnection, now: i64, no: i64, paused: bool) -> sqlx::Result<Vec<i64>> {
-    let mark = sqlx::query(sql::GROUP_PAUSE).bind(no).bind(paused);
-    mark.execute(&mut *db).await?;
-    match paused {
-        true => withdraw(db, now).await.map(|()| Vec::new()),
-        false => pass(db, now, &[(no, None)]).await,
-    }
-}
-
-/// The group that a case stands outside of by now, so that its job must wait for its turn again.
-pub async fn stands_outside(db: &mut SqliteConnection, id: i64) -> sqlx::Result<Option<i64>> {
-    let group: Option<Option<i64>> = sqlx::query_scalar(sql::GROUP_OF_CASE)
-        .bind(id)
-        .fetch_optional(&mut *db)
-        .await?;
-    let Some(no) = group.flatten() else { return Ok(None) };
-    sqlx::query(sql::GROUP_ENTER)
-        .bind(no)
-        .bind(id)
-        .execute(&mut *db)
-        .await?;
-    let head: Option<i64> = sqlx::query_scalar(sql::GROUP_HEAD).bind(no).fetch_one(db).await?;
-    Ok((head != Some(id)).then_some(no))
-}

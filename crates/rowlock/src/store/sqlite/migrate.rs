@@ -19,7 +19,7 @@ macro_rules! migration {
     };
 }
 
-pub const MIGRATIONS: [Migration; 13] = [
+pub const MIGRATIONS: [Migration; 14] = [
     migration!(1, "foundation", 1, "migrations/0001_foundation.sql"),
     migration!(2, "job_keys", 1, "migrations/0002_job_keys.sql"),
     migration!(3, "ledger", 1, "migrations/0003_ledger.sql"),
@@ -33,6 +33,7 @@ pub const MIGRATIONS: [Migration; 13] = [
     migration!(11, "operators", 10, "migrations/0011_operators.sql"),
     migration!(12, "cases", 10, "migrations/0012_cases.sql"),
     migration!(13, "views", 10, "migrations/0013_views.sql"),
+    migration!(14, "protocol", 10, "migrations/0014_protocol.sql"),
 ];
 
 /// The schema this binary speaks.

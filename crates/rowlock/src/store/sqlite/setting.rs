@@ -2,12 +2,12 @@
 
 use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
 
-use super::{SqliteStore, group, rows, sql};
+use super::{SqliteStore, rows, sql};
 use crate::{
     observe::RolloutView,
     pause::{PauseView, Target},
     store::{
-        Fut, Store,
+        Fut,
         setting::{Settings, percent},
     },
 };
@@ -35,28 +35,14 @@ impl Settings for SqliteStore {
     fn set_pause<'a>(&'a self, target: &'a Target, paused: bool, actor: &'a str) -> Fut<'a, bool> {
         let doing = if paused { "pause" } else { "resume" };
         let input = (target.key(), target.group_no(), actor.to_owned(), paused);
-        let write = self.write(doing, input, |db, now, (key, group_no, actor, paused)| {
+        Box::pin(self.write(doing, input, |db, now, (key, group_no, actor, paused)| {
             Box::pin(async move {
-                let mut woken = Vec::new();
-                let (verb, set) = match paused {
-                    true => ("pause", sqlx::query(sql::PAUSE).bind(key).bind(actor).bind(now)),
-                    false => ("resume", sqlx::query(sql::RESUME).bind(key)),
-                };
-                let changed = set.execute(&mut *db).await?.rows_affected() > 0;
-                if changed {
-                    audit(db, now, (actor, verb), 0, Some(key)).await?;
-                    if let Some(no) = group_no {
-                        woken = group::pause(db, now, *no, *paused).await?;
-                    }
-                }
-                Ok((changed, woken))
+                let before: bool = sqlx::query_scalar(sql::PAUSED).bind(key).fetch_one(&mut *db).await?;
+                let set = sqlx::query(if *paused { sql::PAUSE } else { sql::RESUME });
+                let set = set.bind(key).bind(group_no).bind(actor).bind(now);
+                set.execute(db).await.map(|_| before != *paused)
             })
-        });
-        Box::pin(async move {
-            let (changed, woken) = write.await?;
-            self.wake(&woken);
-            Ok(changed)
-        })
+        }))
     }
 }
 

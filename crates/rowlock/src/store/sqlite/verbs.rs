@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 use sqlx::SqliteConnection;
 
-use super::{SqliteStore, sql, views};
+use super::{SqliteStore, rows, sql, views};
 use crate::{
+    error::Doing,
     job::{kind_no, queue_no},
     store::{
         Fut,
@@ -44,6 +45,17 @@ impl Verbs for SqliteStore {
         }))
     }
 
+    fn note_names<'a>(&'a self, names: &'a [(i64, String)]) -> Fut<'a, ()> {
+        let names = rows::array(names);
+        Box::pin(async move {
+            let names = names.doing("note names")?;
+            self.write("note names", names, |db, _, names| {
+                Box::pin(async move { sqlx::query(sql::NAMES).bind(names).execute(db).await.map(drop) })
+            })
+            .await
+        })
+    }
+
     fn close_case<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict> {
         let input = (id, reason.map(str::to_owned), actor.to_owned());
         Box::pin(self.write("close a case", input, |db, now, (id, reason, actor)| {
@@ -53,7 +65,6 @@ impl Verbs for SqliteStore {
     }
 }
 
-/// By way of a case that nobody ever sees: reopening knows every place that a job may have to wait in.
 async fn rerun(
     db: &mut SqliteConnection,
     now: i64,
@@ -64,20 +75,21 @@ async fn rerun(
     let Some(job) = views::job(db, id).await? else {
         return Ok(Verdict::NoJob);
     };
-    let filed = sqlx::query_scalar(sql::RERUN)
-        .bind(id)
-        .bind(queue_no(&job.queue))
-        .bind(kind_no(&job.kind, job.version))
-        .bind(now);
-    let Some(ended): Option<String> = filed.fetch_optional(&mut *db).await? else {
-        return Ok(Verdict::Elsewhere);
-    };
-    let body = sqlx::query(sql::RERUN_BODY).bind(id).bind(now);
-    body.execute(&mut *db).await?;
-    views::reopened(db, now, id).await?;
-    let note = sqlx::query(sql::RERUN_AUDIT).bind(now).bind(actor).bind(id);
-    note.bind(reason).bind(ended).execute(db).await?;
-    Ok(Verdict::Done)
+    let rerun = sqlx::query(sql::RERUN).bind(id).bind(reason).bind(actor).bind(now);
+    let numbers = (queue_no(&job.queue), kind_no(&job.kind, job.version));
+    verdict(db, rerun.bind(numbers.0).bind(numbers.1)).await
+}
+
+/// The queue to wake, or `None` when the job is no case.
+pub async fn reopen(db: &mut SqliteConnection, now: i64, id: i64, actor: &str) -> sqlx::Result<Option<i64>> {
+    let reopen = sqlx::query(sql::REOPEN).bind(id).bind(actor).bind(now);
+    match verdict(db, reopen).await? {
+        Verdict::Done => {
+            let job = views::job(db, id).await?;
+            Ok(Some(queue_no(&job.map(|job| job.queue).unwrap_or_default())))
+        }
+        Verdict::NoJob | Verdict::Elsewhere => Ok(None),
+    }
 }
 
 /// A refusal takes back what its own statement did, and nothing else of the transaction.

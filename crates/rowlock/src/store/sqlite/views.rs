@@ -1,11 +1,10 @@
-//! Reads for people, and the one verb of theirs that writes.
+//! Reads for people.
 
 use sqlx::{SqliteConnection, sqlite::SqliteRow};
 
 use super::{
-    group,
     rows::{self, StretchRow},
-    setting, sql,
+    sql,
 };
 use crate::{
     case::CaseView,
@@ -83,32 +82,4 @@ pub async fn alone_due(db: &mut SqliteConnection, before: i64, stretches: &[Stre
         .bind(before)
         .fetch_one(db)
         .await
-}
-
-/// The queue to wake, or `None` when the job is no case.
-pub async fn reopen(db: &mut SqliteConnection, now: i64, id: i64, actor: &str) -> sqlx::Result<Option<i64>> {
-    let queue_no = reopened(db, now, id).await?;
-    if queue_no.is_some() {
-        setting::audit(db, now, (actor, "reopen"), id, None).await?;
-    }
-    Ok(queue_no)
-}
-
-/// [`reopen`] without its note.
-pub async fn reopened(db: &mut SqliteConnection, now: i64, id: i64) -> sqlx::Result<Option<i64>> {
-    let mut queue_no: Option<i64> = None;
-    if let Some(no) = group::stands_outside(db, id).await? {
-        let put = sqlx::query_scalar(sql::REOPEN_BEHIND).bind(id).bind(now).bind(no);
-        queue_no = put.fetch_optional(&mut *db).await?;
-    }
-    for place in [sql::REOPEN_READY, sql::REOPEN_WAITING] {
-        if queue_no.is_none() {
-            let put = sqlx::query_scalar(place).bind(id).bind(now);
-            queue_no = put.fetch_optional(&mut *db).await?;
-        }
-    }
-    if queue_no.is_some() {
-        sqlx::query(sql::REOPEN).bind(id).execute(&mut *db).await?;
-    }
-    Ok(queue_no)
 }
