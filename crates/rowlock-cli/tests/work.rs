@@ -142,10 +142,8 @@ fn output_over_the_limit_blocks_nobody_and_its_beginning_is_kept() {
 #[test]
 fn a_program_that_does_not_read_its_payload_is_no_error() {
     on_each(|desk| {
-        let large = format!("\"{}\"", "x".repeat(500_000));
-        let file = desk.file("payload");
-        std::fs::write(&file, &large).unwrap();
-        let id = desk.enqueue("deaf", "[]", &[]);
+        // More than a pipe holds.
+        let id = desk.enqueue("deaf", &format!("\"{}\"", "x".repeat(100_000)), &[]);
         desk.work(&["--exec", &desk.shell("deaf", "exec <&-; echo 1")]);
         assert_eq!(desk.outcomes(id), ["done"]);
     });
@@ -196,7 +194,7 @@ fn a_cancelled_jobs_program_is_ended() {
     on_each(|desk| {
         let id = desk.enqueue("long", "{}", &[]);
         let long = "echo $$ > long; while :; do sleep 0.1; done";
-        let worker = desk.start("log", &["--exec", &desk.shell("long", long), "--lease", "2s"]);
+        let worker = desk.start("log", &["--exec", &desk.shell("long", long)]);
         desk.until("the program to start", || runs(&desk.file("long")));
         assert_eq!(desk.run(&["cancel", &id.to_string()]).code, Some(0));
         desk.until("the program to end", || !runs(&desk.file("long")));
@@ -244,6 +242,30 @@ fn the_environment_is_the_workers_without_its_database() {
         for gone in ["ROWLOCK_DATABASE", "PGPASSWORD", "TRACEPARENT"] {
             assert!(!has(gone), "{gone} is told");
         }
+    });
+}
+
+#[derive(serde::Serialize, serde::Deserialize, rowlock::Job)]
+#[job(kind = "traced")]
+struct Traced;
+
+async fn enqueue_traced<DB: rowlock::Backend>(url: &str, trace: &str) -> i64 {
+    let rowlock = rowlock::Rowlock::<DB>::open(url).unwrap();
+    rowlock.enqueue_now(Traced).trace(trace).await.unwrap().id()
+}
+
+#[test]
+fn a_program_is_told_whose_doing_its_job_is() {
+    let parent = format!("00-{}-{}-01", "4b".repeat(16), "b7".repeat(8));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    on_each(|desk| {
+        let trace = format!("{parent} vendor=1");
+        let id = match desk.url.starts_with("postgres") {
+            true => runtime.block_on(enqueue_traced::<sqlx::Postgres>(&desk.url, &trace)),
+            false => runtime.block_on(enqueue_traced::<sqlx::Sqlite>(&desk.url, &trace)),
+        };
+        desk.work(&["--exec", &desk.shell("traced", r#"echo "$TRACEPARENT $TRACESTATE""#)]);
+        assert_eq!(desk.inspect(id)["job"]["result"], trace);
     });
 }
 

@@ -11,7 +11,7 @@ mod server;
 use std::time::{Duration, Instant};
 
 use desk::{Desk, on_each};
-use server::{Server, answer};
+use server::{Server, answer, ca_file};
 
 /// Enqueues a job, lets a server with these answers do it, and gives the job's id.
 fn done_by(desk: &Desk, answers: Vec<Vec<u8>>, more: &[&str]) -> (i64, Server) {
@@ -222,5 +222,42 @@ fn an_answer_over_the_limit_is_cut() {
         );
         assert_eq!(desk.outcomes(id), ["done"]);
         assert_eq!(desk.inspect(id)["job"]["result"], "yyyyyyyyyy… (cut)");
+    });
+}
+
+#[test]
+fn a_server_behind_tls_is_called_only_if_its_certificate_is_trusted() {
+    on_each(|desk| {
+        let server = Server::start_tls(vec![answer("200 OK", "", "1")]);
+        let target = format!("mail={}", server.url);
+        let args = ["work", "--until-empty", "--http", &target];
+        let trusted = desk.enqueue("mail", "{}", &["--attempts", "1"]);
+        let mut command = desk.command(&args);
+        command.env("SSL_CERT_FILE", ca_file());
+        assert_eq!(common::said(command).code, Some(0));
+        assert_eq!(desk.outcomes(trusted), ["done"], "{}", desk.errors(trusted));
+        assert_eq!(server.asked().len(), 1);
+
+        let not_trusted = desk.enqueue("mail", "{}", &["--attempts", "1"]);
+        let mut command = desk.command(&args);
+        command.env_remove("SSL_CERT_FILE");
+        let said = common::said(command);
+        match said.code {
+            Some(0) => {
+                let error = desk.errors(not_trusted);
+                assert!(
+                    error.contains("could not be connected to: invalid peer certificate"),
+                    "{error}"
+                );
+                assert_eq!(desk.inspect(not_trusted)["effects"][0]["state"], "undone");
+            }
+            // A machine without any certificate.
+            code => assert!(
+                code == Some(1) && said.err.contains("trusts no certificate"),
+                "{}",
+                said.err
+            ),
+        }
+        assert_eq!(server.asked().len(), 1);
     });
 }

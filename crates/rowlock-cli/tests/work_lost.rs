@@ -13,7 +13,8 @@ use rustix::process::Signal;
 const SLOW: &str = r#"echo "$ROWLOCK_EPOCH $ROWLOCK_EFFECT_KEY" >> calls; echo $$ > "pid-$ROWLOCK_EPOCH"
     while ! [ -e "go-$ROWLOCK_EPOCH" ]; do sleep 0.05; done; echo "\"call $ROWLOCK_EPOCH\"""#;
 
-const LEASE: [&str; 2] = ["--lease", "2s"];
+/// Short, as each test waits for its end; the shortest there is cuts workers off on a busy machine.
+const LEASE: [&str; 2] = ["--lease", "5s"];
 
 fn let_go(desk: &Desk, epoch: u32) {
     std::fs::write(desk.file(&format!("go-{epoch}")), "").unwrap();
@@ -55,6 +56,28 @@ fn the_late_result_of_a_frozen_workers_program_is_refused() {
         assert_eq!(desk.inspect(id)["job"]["result"], "call 2");
         assert_one_key(desk, 2);
         assert_eq!(desk.run(&["verify"]).code, Some(0));
+    });
+}
+
+#[test]
+fn a_program_whose_worker_has_lost_the_lease_is_ended() {
+    on_each(|desk| {
+        let id = desk.enqueue("slow", "{}", &[]);
+        let program = desk.shell("slow", SLOW);
+        let args = [&["--exec", &program][..], &LEASE].concat();
+        let frozen = desk.start("frozen", &args);
+        desk.until("the first call", || runs(&desk.file("pid-1")));
+        frozen.signal(Signal::STOP);
+        let other = desk.start("other", &args);
+        desk.until("the second call", || runs(&desk.file("pid-2")));
+        frozen.signal(Signal::CONT);
+        desk.until("the first call to be ended", || !runs(&desk.file("pid-1")));
+        let_go(desk, 2);
+        desk.until("the job to be done", || {
+            desk.outcomes(id).last().is_some_and(|end| end == "done")
+        });
+        assert_eq!(desk.inspect(id)["job"]["result"], "call 2");
+        drop((frozen, other));
     });
 }
 

@@ -109,10 +109,11 @@ async fn a_handler_can_hand_its_jobs_trace_on(bed: &Bed) {
     let seen = Seen::default();
     for trace in [None, Some(parent.clone()), Some(with_state)] {
         let enqueue = bed.rowlock.enqueue_now(Note::new("x"));
-        match trace {
-            Some(trace) => enqueue.trace(trace).await.unwrap(),
-            None => enqueue.await.unwrap(),
+        let enqueue = match trace {
+            Some(trace) => enqueue.trace(trace),
+            None => enqueue,
         };
+        let _ = enqueue.await.unwrap();
     }
     let told = seen.clone();
     let handler = move |cx: Staged, _: Note| {

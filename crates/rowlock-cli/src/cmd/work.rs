@@ -15,9 +15,7 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use clap::ValueEnum;
-use rowlock::{
-    Admin, Backend, Ended, Error, Event, Fail, NamedKind, OnUnknown, Outcome, RawJob, Rowlock, Staged, Worker,
-};
+use rowlock::{Admin, Backend, Error, Event, Fail, NamedKind, OnUnknown, Outcome, RawJob, Rowlock, Staged, Worker};
 use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 
@@ -261,10 +259,7 @@ fn told(event: &Event) -> Option<String> {
     let took = span_ms(i64::try_from(took.as_millis()).unwrap_or(i64::MAX));
     let why = error.as_deref().map(|why| format!(": {}", short(why, 200)));
     let why = why.unwrap_or_default();
-    let ended = match ended {
-        Ended::Done => "done",
-        other => other.as_str(),
-    };
+    let ended = ended.as_str();
     Some(format!("job {id} {kind}: {ended}, attempt {attempt}, {took}{why}"))
 }
 

@@ -2,13 +2,47 @@
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
-    net::{TcpListener, TcpStream},
+    net::{SocketAddr, TcpListener, TcpStream},
+    path::PathBuf,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, Ordering},
     },
     thread::JoinHandle,
 };
+
+use tokio_rustls::rustls::{
+    ServerConfig, ServerConnection, StreamOwned,
+    crypto::ring,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+};
+
+trait Stream: Read + Write {}
+
+impl<S: Read + Write> Stream for S {}
+
+/// Made for these tests, good until the year 2100; nobody else trusts it, and its key is no secret.
+fn tls_file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/work/tls")
+        .join(name)
+}
+
+/// What a client must trust.
+pub(crate) fn ca_file() -> PathBuf {
+    tls_file("ca.pem")
+}
+
+fn tls_config() -> Arc<ServerConfig> {
+    let certificate = CertificateDer::from_pem_file(tls_file("server.pem")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(tls_file("server.key")).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(vec![certificate], key);
+    Arc::new(config.unwrap())
+}
 
 /// One request.
 #[derive(Clone, Debug)]
@@ -36,6 +70,7 @@ pub(crate) fn answer(status: &str, headers: &str, body: &str) -> Vec<u8> {
 
 pub(crate) struct Server {
     pub(crate) url: String,
+    address: SocketAddr,
     asked: Arc<Mutex<Vec<Asked>>>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -44,8 +79,26 @@ pub(crate) struct Server {
 impl Server {
     /// The answer to each request in turn; the last one again and again. An empty one is silence until the client leaves.
     pub(crate) fn start(answers: Vec<Vec<u8>>) -> Server {
+        Server::with("http", answers, |stream| Box::new(stream))
+    }
+
+    /// The same behind TLS, with a certificate for 127.0.0.1 that is signed by [`ca_file`].
+    pub(crate) fn start_tls(answers: Vec<Vec<u8>>) -> Server {
+        let config = tls_config();
+        Server::with("https", answers, move |stream| {
+            let session = ServerConnection::new(config.clone()).unwrap();
+            Box::new(StreamOwned::new(session, stream))
+        })
+    }
+
+    fn with(
+        scheme: &str,
+        answers: Vec<Vec<u8>>,
+        open: impl Fn(TcpStream) -> Box<dyn Stream> + Send + 'static,
+    ) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let address = listener.local_addr().unwrap();
+        let url = format!("{scheme}://{address}");
         let (asked, stop) = (Arc::<Mutex<Vec<Asked>>>::default(), Arc::<AtomicBool>::default());
         let (kept, stopped) = (asked.clone(), stop.clone());
         let thread = std::thread::spawn(move || {
@@ -53,14 +106,16 @@ impl Server {
                 if stopped.load(Ordering::Relaxed) {
                     return;
                 }
-                let Some(request) = read(&stream) else { continue };
+                let mut stream = open(stream);
+                let Some(request) = read(&mut *stream) else { continue };
                 let number = kept.lock().unwrap().len();
                 kept.lock().unwrap().push(request);
-                reply(stream, &answers[number.min(answers.len() - 1)]);
+                reply(&mut *stream, &answers[number.min(answers.len() - 1)]);
             }
         });
         Server {
             url,
+            address,
             asked,
             stop,
             thread: Some(thread),
@@ -76,23 +131,23 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         // Wakes it, to look.
-        let _ = TcpStream::connect(self.url.trim_start_matches("http://"));
+        let _ = TcpStream::connect(self.address);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
     }
 }
 
-fn reply(mut stream: TcpStream, bytes: &[u8]) {
+fn reply(stream: &mut dyn Stream, bytes: &[u8]) {
     if bytes.is_empty() {
         let _ = stream.read_to_end(&mut Vec::new());
     }
     // A client that has heard enough may leave before the end.
-    let _ = stream.write_all(bytes);
+    let _ = stream.write_all(bytes).and_then(|()| stream.flush());
 }
 
-fn read(stream: &TcpStream) -> Option<Asked> {
-    let mut reader = BufReader::new(stream.try_clone().ok()?);
+fn read(stream: &mut dyn Stream) -> Option<Asked> {
+    let mut reader = BufReader::new(stream);
     let mut lines = Vec::new();
     loop {
         let mut line = String::new();
