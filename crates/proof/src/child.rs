@@ -43,6 +43,18 @@ pub fn program_or_told(var: &str, name: &str) -> Option<PathBuf> {
     found
 }
 
+/// What the run says by this variable: an address or a folder. `None` when the run was told that there is none, by an empty
+/// variable.
+///
+/// # Panics
+/// When the variable is not set: a suite that silently runs nothing would look green.
+pub fn told(var: &str) -> Option<String> {
+    let value = std::env::var(var).unwrap_or_else(|_| {
+        panic!("{var} is not set, or could not be had; run `cargo xtask test` or `cargo xtask servers`, which say why")
+    });
+    Some(value).filter(|value| !value.is_empty())
+}
+
 /// A port on loopback that nobody listens on, as far as one can know.
 ///
 /// # Errors

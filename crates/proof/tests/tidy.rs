@@ -268,7 +268,7 @@ const BANNED: [(&str, &[&str]); 3] = [
 ];
 
 /// Names that others gave, and the one manager that is not ours: the program that starts and stops processes.
-const OTHERS_NAMES: [&str; 12] = [
+const OTHERS_NAMES: [&str; 17] = [
     "connection-manager",
     "ConnectionManager",
     "tokio-util",
@@ -281,6 +281,11 @@ const OTHERS_NAMES: [&str; 12] = [
     "service_name",
     "service.instance.id",
     "ServiceRequest",
+    "SERVICES",
+    "http-body-util",
+    "http_body_util",
+    "hyper-util",
+    "hyper_util",
 ];
 
 /// The banned words of a line, in identifiers, comments and prose alike.

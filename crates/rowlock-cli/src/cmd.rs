@@ -23,6 +23,7 @@ pub(crate) mod rollout;
 pub(crate) mod status;
 mod tables;
 pub(crate) mod verify;
+pub(crate) mod work;
 pub(crate) mod workers;
 
 use std::time::Duration;
@@ -97,6 +98,8 @@ pub(crate) enum Command {
     Complete(complete::Args),
     /// Enqueues a job by its kind and JSON payload
     Enqueue(enqueue::Args),
+    /// Runs a program or calls a server for each job of a kind, until it is stopped
+    Work(work::Args),
     /// Removes finished jobs of a certain age now, as the workers do every ten minutes or so
     Prune(prune::Args),
     /// Looks for what is or will be in the way of jobs, and says what mends it; exits with 3 when something fails

@@ -156,6 +156,14 @@ fn what_is_refused(book: &mut Book) {
         &["prune", "--finished", "1m", "--yes"],
         &["prune"],
         &["jobs", "--state", "lost"],
+        &["work"],
+        &["work", "--exec", "resize"],
+        &["work", "--exec", "resize=./no-such-program"],
+        &["work", "--exec", "resize=[\"true\"", "--until-empty"],
+        &["work", "--exec", "resize=true", "--http", "resize=http://127.0.0.1:1/"],
+        &["work", "--http", "resize=ftp://127.0.0.1/"],
+        &["work", "--exec", "re size=true", "--until-empty"],
+        &["work", "--exec", "resize=true", "--output-max", "1m"],
         &["nonsense"],
     ] {
         let said = book.run(args);
@@ -164,6 +172,7 @@ fn what_is_refused(book: &mut Book) {
     }
     book.run(&["--help"]);
     book.run(&["cancel", "--help"]);
+    book.run(&["work", "--help"]);
     let mut bare = common::command(&["status"]);
     bare.env_remove("ROWLOCK_DATABASE");
     book.keep("status", "status", common::said(bare));
@@ -228,6 +237,14 @@ fn what_people_do_to_jobs(book: &mut Book) {
         &["inspect", "14"],
         &["retire", "14", "1", "--reason", "bad address"],
         &["retire", "--kind", "letter", "--yes"],
+        &[
+            "work",
+            "--exec",
+            "nobodys@2=[\"true\"]",
+            "--queue",
+            "nobodys=1",
+            "--until-empty",
+        ],
         &["jobs"],
     ] {
         book.run(args);

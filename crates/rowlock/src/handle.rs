@@ -15,6 +15,7 @@ mod guard;
 mod hook;
 mod journal;
 mod lock;
+mod named;
 mod once;
 pub(crate) mod rollout;
 pub(crate) mod staged;
@@ -36,6 +37,7 @@ pub use self::{
     fail::Fail,
     guard::{Guard, Guards},
     lock::{BodyLock, TakeLock},
+    named::{NamedKind, RawJob},
     once::{Answer, LookOnce, Once, OnceSlot, TakeOnce},
     rollout::RolloutCount,
     staged::{Prepare, Staged},
@@ -130,6 +132,18 @@ impl Attempt {
     /// When it was enqueued, by the database's clock.
     pub fn created_at(&self) -> Timestamp {
         self.created_at
+    }
+
+    /// Whose doing the job is, as W3C trace context: what a call outside hands on as `traceparent`.
+    pub fn traceparent(&self) -> Option<&str> {
+        let trace = self.trace.as_deref()?;
+        Some(trace.split_once(' ').map_or(trace, |(parent, _)| parent))
+    }
+
+    /// What goes with [`Attempt::traceparent`] as `tracestate`, if anything does.
+    pub fn tracestate(&self) -> Option<&str> {
+        let (_, state) = self.trace.as_deref()?.split_once(' ')?;
+        Some(state).filter(|state| !state.is_empty())
     }
 
     /// Whether the worker that had it before was lost; it runs with nothing beside it until it is settled once.

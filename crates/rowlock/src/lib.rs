@@ -74,8 +74,8 @@ pub use crate::{
     event::{Counters, Event, Skipped},
     group::Group,
     handle::{
-        Answer, Applied, Attempt, Batch, BodyLock, Ctx, Done, Effect, EffectKey, Fail, Guard, Guards, LookOnce, Once,
-        OnceSlot, Outcome, Prepare, RolloutCount, Staged, TakeLock, TakeOnce, Transition, Tx,
+        Answer, Applied, Attempt, Batch, BodyLock, Ctx, Done, Effect, EffectKey, Fail, Guard, Guards, LookOnce,
+        NamedKind, Once, OnceSlot, Outcome, Prepare, RawJob, RolloutCount, Staged, TakeLock, TakeOnce, Transition, Tx,
     },
     job::{Job, Limits},
     key::{Enqueued, Existing, Hold},

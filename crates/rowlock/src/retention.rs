@@ -51,15 +51,15 @@ impl Default for Retention {
 
 /// The longest time that jobs of one kind may be tried for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Horizon {
-    kind: &'static str,
+pub(crate) struct Horizon<'a> {
+    kind: &'a str,
     attempts: i32,
     length: Duration,
 }
 
-impl Horizon {
+impl<'a> Horizon<'a> {
     /// Every attempt runs into its time limit, and every delay is as long as it can be.
-    pub(crate) fn of(kind: &'static str, attempts_max: i32, backoff: Backoff, time_limit: Duration) -> Horizon {
+    pub(crate) fn of(kind: &'a str, attempts_max: i32, backoff: Backoff, time_limit: Duration) -> Horizon<'a> {
         let attempts = attempts_max.clamp(1, 10_000);
         let mut length = time_limit.saturating_mul(attempts.unsigned_abs());
         for attempt in 1..attempts {
@@ -71,7 +71,7 @@ impl Horizon {
 
 impl Retention {
     /// Refuses what would lose a history at once, or a key before its operation is over.
-    pub(crate) fn check(&self, horizons: impl Iterator<Item = Horizon>) -> Result<()> {
+    pub(crate) fn check<'a>(&self, horizons: impl Iterator<Item = Horizon<'a>>) -> Result<()> {
         if self.history < HOUR {
             return Err(Error::Config(
                 "retention: history must be kept for an hour at least".into(),
@@ -149,7 +149,7 @@ mod tests {
     const STEADY: Backoff = Backoff { base: HOUR, max: HOUR };
 
     /// Ten attempts of an hour each, and nine delays of an hour: 19 hours.
-    fn charge() -> Horizon {
+    fn charge() -> Horizon<'static> {
         Horizon::of("charge", 10, STEADY, HOUR)
     }
 

@@ -336,7 +336,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         queues.extend(self.handlers.iter().map(|h| h.queue.to_owned()));
         queues.sort();
         queues.dedup();
-        let kinds: Vec<(&str, i32)> = self.handlers.iter().map(|h| (h.kind, h.version)).collect();
+        let kinds: Vec<(&str, i32)> = self.handlers.iter().map(|h| (&*h.kind, h.version)).collect();
         for alone in [false, true] {
             for queue in &queues {
                 let mut planner = Planner::new(std::iter::once(queue.as_str()), &kinds);
@@ -348,7 +348,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
                 let Some(claimed) = jobs.into_iter().next() else {
                     continue;
                 };
-                let handles = |h: &&Handler<DB>| (1..=h.version).any(|v| kind_no(h.kind, v) == claimed.kind_no);
+                let handles = |h: &&Handler<DB>| (1..=h.version).any(|v| kind_no(&h.kind, v) == claimed.kind_no);
                 if let Some(handler) = self.handlers.iter().find(handles) {
                     let ending = Ending::of(&claimed, handler.backoff);
                     let queue = Arc::new(Turnover::new(

@@ -79,7 +79,7 @@ impl Ending {
             How::RetryAfter(delay) => self.settlement(again, delay, text),
             How::RetrySoon => self.in_the_way(text, fastrand::f64()),
             How::Retire => self.settlement(Ended::Retired, Duration::ZERO, text),
-            How::Defer(delay) => self.settlement(Ended::Deferred, delay, None),
+            How::Defer(delay) => self.settlement(Ended::Deferred, delay, text.filter(|text| !text.is_empty())),
             How::Cancel => self.settlement(Ended::Cancelled, Duration::ZERO, text),
             How::Already | How::Changed => self.settlement(Ended::Done, Duration::ZERO, None),
         }

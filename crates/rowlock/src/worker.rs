@@ -29,7 +29,7 @@ use crate::{
     breaker::Breaker,
     error::{Error, Result, code_of},
     event::{Counters, Event, Listener},
-    handle::{Batch, Ctx, Outcome, Staged, Tx, atomic::Handler},
+    handle::{Batch, Ctx, NamedKind, Outcome, RawJob, Staged, Tx, atomic::Handler},
     job::{Job, check_name, number},
     lease::WorkerId,
     pause::{Known, Pauses},
@@ -167,6 +167,19 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         Fut: Future<Output = Outcome<DB>> + Send + 'static,
     {
         self.handlers.push(Handler::staged(self.state.clone(), handler));
+        self
+    }
+
+    /// Runs jobs of a kind that is known by its name alone, in stages, with their payload as it is stored: for a program
+    /// that learns its kinds when it is started. Its settings are those of [`NamedKind`]; else it is no different from
+    /// [`Worker::staged`].
+    pub fn staged_named<F, Fut>(mut self, kind: NamedKind, handler: F) -> Self
+    where
+        F: Fn(Staged<A, DB>, RawJob) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Outcome<DB>> + Send + 'static,
+    {
+        self.handlers
+            .push(Handler::staged_named(self.state.clone(), kind, handler));
         self
     }
 
@@ -345,8 +358,9 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
 
     fn check(&self, timing: Timing) -> Result<()> {
         watch::check_timing(timing)?;
-        let horizon = |h: &Handler<DB>| Horizon::of(h.kind, h.attempts_max, h.backoff, h.time_limit);
-        self.retention.check(self.handlers.iter().map(horizon))?;
+        let handlers = self.handlers.iter();
+        self.retention
+            .check(handlers.map(|h| Horizon::of(&h.kind, h.attempts_max, h.backoff, h.time_limit)))?;
         if self.queues.is_empty() || self.handlers.is_empty() {
             return Err(Error::Config(
                 "a worker needs a queue and a handler; add .queue(…) and .atomic(…) or .staged(…)".into(),
@@ -373,7 +387,11 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         }
         declared(&self.breakers)?;
         for (i, handler) in self.handlers.iter().enumerate() {
-            check_name("kind", handler.kind)?;
+            check_name("kind", &handler.kind)?;
+            if handler.version < 1 {
+                let (kind, version) = (&handler.kind, handler.version);
+                return Err(Error::Config(format!("kind {kind}: version {version} is below 1")));
+            }
             if let Some(problem) = handler.batch.problem(timing.lease) {
                 return Err(Error::Config(format!("kind {}: {problem}", handler.kind)));
             }

@@ -7,17 +7,19 @@
 //! own process group, so that ctrl-c in a terminal does not reach it.
 //!
 //! Keeper to run, on its standard output: `dir <path>`, `server <label> <url>` for each, `ready`.
-//! Run to keeper, on its standard input: `step <process group>`, and `step` when that has ended.
+//! Run to keeper, on its standard input: `step <process group>`, and `step` when that has ended; `serve <emulator>
+//! <interpreter>`, which the keeper answers by `server <emulator> <url>` or `failed <emulator> <why>`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 
+use crate::emulator::{self, Running};
 use crate::postgres::{Cluster, Server, Use};
 
 /// The hidden command that makes this program the keeper.
@@ -28,6 +30,7 @@ pub(crate) const COMMAND: &str = "keep";
 pub(crate) struct Keeper {
     process: Child,
     line: Option<ChildStdin>,
+    said: BufReader<ChildStdout>,
     /// Removed at the end of the run.
     pub(crate) dir: PathBuf,
     /// Label and address of each server, lowest version first.
@@ -54,11 +57,11 @@ impl Keeper {
         let mut keeper = Keeper {
             process,
             line,
+            said: BufReader::new(output),
             dir: PathBuf::new(),
             servers: Vec::new(),
         };
-        for said in BufReader::new(output).lines() {
-            let said = said.context("could not read from the keeper")?;
+        while let Some(said) = keeper.hear()? {
             match said.split(' ').collect::<Vec<_>>().as_slice() {
                 ["ready"] => return Ok(keeper),
                 ["server", label, url] => keeper.servers.push(((*label).to_owned(), (*url).to_owned())),
@@ -67,6 +70,30 @@ impl Keeper {
             }
         }
         bail!("the servers did not start; the reason is above");
+    }
+
+    /// Starts an emulator with this interpreter; gives its address.
+    pub(crate) fn serve(&mut self, emulator: &str, python: &str) -> Result<String> {
+        let line = self.line.as_mut().context("the keeper is gone")?;
+        writeln!(line, "serve {emulator} {python}").context("the keeper has ended before its run; start again")?;
+        let said = self
+            .hear()?
+            .context("the keeper has ended before its run; start again")?;
+        match said.splitn(3, ' ').collect::<Vec<_>>().as_slice() {
+            ["server", _, url] => Ok((*url).to_owned()),
+            ["failed", _, why] => bail!("{why}"),
+            _ => bail!("the keeper said `{said}`, which it should not"),
+        }
+    }
+
+    /// What the keeper says next; `None` when it is gone.
+    fn hear(&mut self) -> Result<Option<String>> {
+        let mut said = String::new();
+        let read = self
+            .said
+            .read_line(&mut said)
+            .context("could not read from the keeper")?;
+        Ok((read > 0).then(|| said.trim_end().to_owned()))
     }
 
     /// The addresses in the form the tests read from `ROWLOCK_TEST_PG_URLS`.
@@ -131,11 +158,37 @@ pub(crate) fn keep(args: &[&str]) -> Result<ExitCode> {
         clusters.push(cluster);
     }
     say("ready");
-    if let Some(group) = group_left_running(std::io::stdin().lock()) {
+    let mut emulators = Vec::new();
+    let group = group_left_running(std::io::stdin().lock(), |line| {
+        emulators.extend(serve(line, &folder.0));
+    });
+    if let Some(group) = group {
         signal("TERM", &format!("-{group}"));
     }
+    drop(emulators);
     drop(clusters);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Starts the emulator that a line asks for, and says how that went.
+fn serve(line: &str, dir: &Path) -> Option<Running> {
+    let (name, python) = line.split_once(' ')?;
+    let started = emulator::named(name).context("there is no emulator of this name");
+    match started.and_then(|emulator| emulator.start(Path::new(python), dir)) {
+        Ok(running) => {
+            say(&format!("server {name} {}", running.url()));
+            Some(running)
+        }
+        Err(error) => {
+            say(&format!("failed {name} {}", one_line(&format!("{error:#}"))));
+            None
+        }
+    }
+}
+
+/// The protocol has lines; a reason may have more than one.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 /// The run may be gone already; then nobody listens, and the end of standard input says so a moment
@@ -145,11 +198,14 @@ fn say(line: &str) {
     let _ = writeln!(output, "{line}").and_then(|()| output.flush());
 }
 
-/// Reads to the end of the run; the process group named last is still running.
-fn group_left_running(input: impl BufRead) -> Option<u32> {
+/// Reads to the end of the run; the process group named last is still running. `serve` gets what is asked for meanwhile.
+fn group_left_running(input: impl BufRead, mut serve: impl FnMut(&str)) -> Option<u32> {
     let mut group = None;
     for line in input.lines().map_while(Result::ok) {
-        group = line.strip_prefix("step ").and_then(|number| number.parse().ok());
+        match line.strip_prefix("serve ") {
+            Some(asked) => serve(asked),
+            None => group = line.strip_prefix("step ").and_then(|number| number.parse().ok()),
+        }
     }
     group
 }
@@ -194,11 +250,29 @@ impl Drop for Folder {
 mod tests {
     use super::*;
 
+    fn left_running(said: &str) -> Option<u32> {
+        group_left_running(said.as_bytes(), |_| ())
+    }
+
     #[test]
     fn only_the_step_named_last_is_left_running() {
-        assert_eq!(group_left_running("".as_bytes()), None);
-        assert_eq!(group_left_running("step 7\n".as_bytes()), Some(7));
-        assert_eq!(group_left_running("step 7\nstep\n".as_bytes()), None);
-        assert_eq!(group_left_running("step 7\nstep\nstep 9\n".as_bytes()), Some(9));
+        assert_eq!(left_running(""), None);
+        assert_eq!(left_running("step 7\n"), Some(7));
+        assert_eq!(left_running("step 7\nstep\n"), None);
+        assert_eq!(left_running("step 7\nstep\nstep 9\n"), Some(9));
+    }
+
+    #[test]
+    fn what_is_asked_for_during_a_step_does_not_end_it() {
+        let mut asked = Vec::new();
+        let group = group_left_running("step 7\nserve moto /a folder/python\n".as_bytes(), |line| {
+            asked.push(line.to_owned())
+        });
+        assert_eq!((group, asked), (Some(7), vec!["moto /a folder/python".to_owned()]));
+    }
+
+    #[test]
+    fn a_reason_of_several_lines_is_said_in_one() {
+        assert_eq!(one_line("it ended:\n  no module\n"), "it ended: no module");
     }
 }

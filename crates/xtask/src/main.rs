@@ -13,7 +13,10 @@
 mod apt;
 mod bench;
 mod counts;
+mod emulator;
+mod extras;
 mod keeper;
+mod packages;
 mod postgres;
 mod program;
 mod proof;
@@ -31,7 +34,7 @@ usage: cargo xtask <command>
 
   test [--allow-missing] [--only-tests] [-- <filters>]
       format, lints, tests on SQLite and on every PostgreSQL found, docs, the short proof, counts
-      --allow-missing   go on without PostgreSQL, Redis and valgrind, and install nothing
+      --allow-missing   go on without PostgreSQL, Redis, valgrind and packages, and install nothing
       --only-tests      skip the format, lints, docs, proof and counts
       <filters>         passed to the test runner; doc tests are skipped
 
@@ -70,6 +73,8 @@ PostgreSQL is looked for in PG_BIN_DIRS (folders separated by `:`), in PATH and 
 redis-server in ROWLOCK_TEST_REDIS_SERVER (the program itself), in PATH and in Debian's folder, and
 pgbouncer in ROWLOCK_TEST_PGBOUNCER and there. Root on Debian gets them installed, and valgrind.
 Without redis-server, pgbouncer or valgrind what needs them is skipped, and the last line says so.
+Packages from PyPI (two emulators of SQS, a PostgreSQL driver) and npm are installed once, below the target folder, by
+python3 and npm with their own settings. Without them the tests that need them fail, or with --allow-missing are skipped.
 ";
 
 fn main() -> ExitCode {

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
+use crate::extras::Extras;
 use crate::keeper::Keeper;
 use crate::postgres;
 use crate::program;
@@ -27,6 +28,9 @@ pub(crate) fn run() -> Result<ExitCode> {
             Ok(path) => println!("export {}='{}'", program.var, path.display()),
             Err(error) => crate::note(&format!("the {} suite will not run: {error:#}", program.name)),
         }
+    }
+    for (var, value) in Extras::get(&mut keeper, true).set {
+        println!("export {var}='{value}'");
     }
     let dir = keeper.dir.display();
     crate::note(&format!(

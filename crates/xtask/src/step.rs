@@ -4,9 +4,10 @@
 //! compilers and tests with it. The output of a test runner passes through here to be counted; that
 //! of other steps does not.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
@@ -52,6 +53,14 @@ impl Step {
         self
     }
 
+    /// Keeps this lock for as long as the command runs, even should this process be killed: it is the command's standard
+    /// input, which is at its end.
+    pub(crate) fn holding(mut self, lock: &File) -> Result<Step> {
+        let lock = lock.try_clone().context("could not share the lock")?;
+        self.command.stdin(lock);
+        Ok(self)
+    }
+
     pub(crate) fn env(mut self, name: &str, value: &str) -> Step {
         self.command.env(name, value);
         self
@@ -91,6 +100,19 @@ impl Step {
     pub(crate) fn run(mut self, keeper: &mut Keeper) -> Result<()> {
         let child = self.start(keeper)?;
         self.finish(child, keeper)
+    }
+
+    /// Runs to the end with its output in a file; fails with the last line of it when the command does.
+    pub(crate) fn run_quietly(mut self, keeper: &mut Keeper, log: &Path) -> Result<()> {
+        let file = File::options().create(true).append(true).open(log);
+        let file = file.with_context(|| format!("could not make {}", log.display()))?;
+        let both = file.try_clone().context("could not share the log")?;
+        self.command.stdout(both).stderr(file);
+        let child = self.start(keeper)?;
+        self.finish(child, keeper).with_context(|| {
+            let text = std::fs::read(log).unwrap_or_default();
+            last_line(&String::from_utf8_lossy(&text))
+        })
     }
 
     /// Runs a test runner to the end and adds its closing lines to `counts`, also when it fails.
@@ -161,9 +183,26 @@ fn pass_on(runner: Runner, input: Option<impl Read>, mut output: impl Write) -> 
     counts
 }
 
+/// The last line of a log that says something.
+pub(crate) fn last_line(log: &str) -> String {
+    let line = log.lines().rev().map(str::trim).find(|line| !line.is_empty());
+    line.unwrap_or("it said nothing").to_owned()
+}
+
 /// cargo tells where this crate is; its grandparent is the workspace.
 pub(crate) fn workspace_root() -> PathBuf {
     let crate_dir = std::env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let root = crate_dir.as_deref().and_then(|dir| dir.ancestors().nth(2));
     root.map_or_else(|| ".".into(), Into::into)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_line_that_says_something_is_the_reason() {
+        assert_eq!(last_line("a\n  no such package\n\n"), "no such package");
+        assert_eq!(last_line("\n"), "it said nothing");
+    }
 }

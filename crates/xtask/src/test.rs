@@ -12,6 +12,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
+use crate::extras::Extras;
 use crate::keeper::Keeper;
 use crate::postgres;
 use crate::program::{self, Program};
@@ -81,11 +82,17 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
             databases.push(format!("{label} pooled"));
         }
     }
+    let extras = Extras::get(&mut keeper, !options.allow_missing);
+    let extras = match options.allow_missing {
+        true => extras.or_empty(&mut skipped),
+        false => extras.set,
+    };
+    let told: Vec<(&str, String)> = programs.into_iter().chain(extras).collect();
     let log = keeper.dir.join("cases.log");
     std::fs::write(&log, "").with_context(|| format!("could not make {}", log.display()))?;
 
     let mut counts = Counts::default();
-    let outcome = steps(options, &mut keeper, (&log, &programs), &mut counts);
+    let outcome = steps(options, &mut keeper, (&log, &told), &mut counts);
     let outcome = match outcome {
         Ok(()) if !options.only_tests && options.filters.is_empty() => {
             crate::proof::smoke(&mut keeper, &found, !options.allow_missing)
@@ -149,7 +156,8 @@ fn expect_cases(cases: &Cases) -> Result<()> {
     Ok(())
 }
 
-/// `told` is what the tests are told of: where to log cases, and the programs that one suite each needs, by variable.
+/// `told` is what the tests are told of: where to log cases, and the programs, packages and emulators that one suite each
+/// needs, by variable.
 fn steps(options: &Options, keeper: &mut Keeper, told: (&Path, &[(&str, String)]), counts: &mut Counts) -> Result<()> {
     if !options.only_tests {
         Step::cargo("fmt --all --check").run(keeper)?;

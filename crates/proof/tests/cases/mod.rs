@@ -27,6 +27,7 @@ mod keys;
 mod keys_chain;
 mod keys_race;
 mod migrate;
+mod named;
 mod observe;
 mod once;
 mod operate;

@@ -1,6 +1,6 @@
 //! The two shapes of handler, told apart by their signature and stored without their types.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{borrow::Cow, future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use super::{Attempt, Batch, Ctx, Outcome, Slot, Staged, Tx, staged::Outside};
 use crate::{
@@ -25,7 +25,7 @@ type Decode<DB, T> = Arc<dyn Fn(&Body, Attempt, &Rowlock<DB>) -> Result<T, Strin
 
 /// One handler, without its job's type.
 pub(crate) struct Handler<DB: Backend> {
-    pub(crate) kind: &'static str,
+    pub(crate) kind: Cow<'static, str>,
     /// Where its jobs go unless told otherwise.
     pub(crate) queue: &'static str,
     pub(crate) version: i32,
@@ -88,7 +88,7 @@ impl<DB: Backend> Handler<DB> {
 
     fn of<J: Job>(shape: Shape<DB>) -> Handler<DB> {
         Handler {
-            kind: J::KIND,
+            kind: Cow::Borrowed(J::KIND),
             queue: J::QUEUE,
             version: J::VERSION,
             attempts_max: J::ATTEMPTS_MAX,

@@ -65,6 +65,13 @@ impl Fail {
         Fail::new(How::Defer(delay), "")
     }
 
+    /// Says why, where that is not said yet: `Fail::defer(delay).because("the provider asks for a minute")`. It stands in the
+    /// job's history.
+    pub fn because(mut self, reason: impl Into<String>) -> Fail {
+        self.text = clean(reason.into());
+        self
+    }
+
     /// It is not to be done any more; the job is over without its effect.
     pub fn cancel(reason: impl Into<String>) -> Fail {
         Fail::new(How::Cancel, reason)

@@ -64,13 +64,13 @@ pub(super) async fn run<DB: Backend>(
     };
     let jobs = undone.again.len();
     tracing::info!(
-        kind = handler.kind,
+        kind = &*handler.kind,
         jobs,
         why = undone.why,
         "a batch was rolled back; its jobs are run one by one"
     );
     shared.emit(Event::BatchUndone {
-        kind: handler.kind.to_owned(),
+        kind: handler.kind.to_string(),
         jobs,
         reason: undone.why,
     });

@@ -57,7 +57,7 @@ impl<DB: Backend> Crew<DB> {
         for handler in handlers {
             let handler = Arc::new(handler);
             for version in 1..=handler.version {
-                by_kind.insert(kind_no(handler.kind, version), handler.clone());
+                by_kind.insert(kind_no(&handler.kind, version), handler.clone());
             }
         }
         let events = shared.clone();
@@ -202,7 +202,7 @@ impl<DB: Backend> Line<DB> {
     /// Why a claimed job is not to be started any more.
     fn stops(&self, waiting: &Waiting<DB>) -> Option<&'static str> {
         let pauses = self.pauses.now();
-        if pauses.stop(self.queue.queue_no, waiting.handler.kind) || pauses.stop_group(waiting.job.ending.member) {
+        if pauses.stop(self.queue.queue_no, &waiting.handler.kind) || pauses.stop_group(waiting.job.ending.member) {
             return Some("paused before it started");
         }
         (!waiting.job.bond.admitted(&self.breakers)).then_some("its breaker opened before it started")

@@ -57,10 +57,10 @@ impl Drop for Running {
 
 /// What to ask for, by the worker's queues and kinds.
 fn planner<DB: Backend>(queues: &[(String, usize)], handlers: &[Handler<DB>], shared: &Shared) -> Planner {
-    let kinds: Vec<(&str, i32)> = handlers.iter().map(|h| (h.kind, h.version)).collect();
+    let kinds: Vec<(&str, i32)> = handlers.iter().map(|h| (&*h.kind, h.version)).collect();
     let mut planner = Planner::new(queues.iter().map(|(q, _)| q.as_str()), &kinds);
     for handler in handlers.iter().filter(|h| !h.breakers.is_empty()) {
-        planner.bind(handler.kind, &handler.breakers, &shared.breakers.known);
+        planner.bind(&handler.kind, &handler.breakers, &shared.breakers.known);
     }
     planner
 }

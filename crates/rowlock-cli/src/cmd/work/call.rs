@@ -1,0 +1,64 @@
+//! What a program or a server is told about the job it is asked to do.
+
+use rowlock::{Attempt, EffectKey, RawJob};
+
+/// One call: the job, the attempt, and the key that stays the same over all attempts.
+#[derive(Clone, Debug)]
+pub(crate) struct Call {
+    pub(crate) payload: String,
+    pub(crate) key: String,
+    id: i64,
+    uid: String,
+    kind: String,
+    version: i32,
+    queue: String,
+    attempt: i32,
+    attempts_max: i32,
+    epoch: i64,
+    /// How many claims of the job were given back instead of counted.
+    pub(crate) given_back: i64,
+    traceparent: Option<String>,
+    tracestate: Option<String>,
+}
+
+impl Call {
+    pub(crate) fn of(attempt: &Attempt, job: &RawJob, key: &EffectKey) -> Call {
+        Call {
+            payload: job.payload.clone(),
+            key: key.as_str().to_owned(),
+            id: attempt.id(),
+            uid: attempt.uid().to_string(),
+            kind: job.kind.clone(),
+            version: job.version,
+            queue: attempt.queue().to_owned(),
+            attempt: attempt.attempt(),
+            attempts_max: attempt.attempts_max(),
+            epoch: attempt.epoch(),
+            given_back: attempt.epoch().saturating_sub(attempt.attempt().into()),
+            traceparent: attempt.traceparent().map(str::to_owned),
+            tracestate: attempt.tracestate().map(str::to_owned),
+        }
+    }
+
+    /// The facts by name, as `JOB_ID`; variables and headers are named after these.
+    pub(crate) fn facts(&self) -> [(&'static str, String); 8] {
+        [
+            ("JOB_ID", self.id.to_string()),
+            ("JOB_UID", self.uid.clone()),
+            ("KIND", self.kind.clone()),
+            ("VERSION", self.version.to_string()),
+            ("QUEUE", self.queue.clone()),
+            ("ATTEMPT", self.attempt.to_string()),
+            ("ATTEMPTS_MAX", self.attempts_max.to_string()),
+            ("EPOCH", self.epoch.to_string()),
+        ]
+    }
+
+    /// Whose doing the job is: `traceparent` and `tracestate`, as far as it is known.
+    pub(crate) fn trace(&self) -> [(&'static str, Option<&str>); 2] {
+        [
+            ("traceparent", self.traceparent.as_deref()),
+            ("tracestate", self.tracestate.as_deref()),
+        ]
+    }
+}

@@ -1,0 +1,116 @@
+//! A program's process group: whatever the program starts is in it, unless it takes care not to be, and ends with it.
+//!
+//! A program is asked to end (SIGTERM) and, a moment later, made to (SIGKILL), all of its group at once. That also happens
+//! when nobody waits for it any more: a handler that is cut off (its lease is lost, its job is cancelled, the worker stops)
+//! drops its group, and a task of its own ends it.
+
+use std::{io, process::ExitStatus, time::Duration};
+
+use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
+use tokio::{
+    process::{Child, Command},
+    time::{Instant, sleep, timeout_at},
+};
+use tokio_util::task::TaskTracker;
+
+/// Between being asked and being made to, for what nobody waits for any more. Another worker may start the job as soon as
+/// the lease is over, and a handler is cut a second before that.
+const CUT_GRACE: Duration = Duration::from_millis(700);
+
+/// The same for what a program that has ended leaves behind.
+pub(crate) const REST_GRACE: Duration = Duration::from_millis(500);
+
+const POLL: Duration = Duration::from_millis(10);
+
+/// A running program with everything it started.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pid: Option<Pid>,
+    /// The program itself, until it has ended.
+    pub(crate) child: Option<Child>,
+    /// Nothing of it is left to be ended.
+    over: bool,
+    /// Who ends it when nobody waits for it any more; none for whom that is done already.
+    enders: Option<TaskTracker>,
+}
+
+impl Group {
+    /// Starts the program at the head of a group of its own.
+    pub(crate) fn spawn(command: &mut Command, enders: &TaskTracker) -> io::Result<Group> {
+        let child = command.process_group(0).spawn()?;
+        let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+        Ok(Group {
+            pid,
+            child: Some(child),
+            over: false,
+            enders: Some(enders.clone()),
+        })
+    }
+
+    /// Waits for the program itself. Cancel-safe.
+    pub(crate) async fn wait(&mut self) -> io::Result<ExitStatus> {
+        let Some(child) = &mut self.child else {
+            return Err(io::Error::other("it has ended before"));
+        };
+        let status = child.wait().await;
+        self.child = None;
+        status
+    }
+
+    /// Ends the program if it runs, and what it left running if it does not.
+    pub(crate) async fn end(&mut self, grace: Duration) {
+        let until = Instant::now() + grace;
+        if self.signal(Signal::TERM) {
+            if let Some(child) = &mut self.child {
+                // Too late or ended, what follows is the same.
+                let _ = timeout_at(until, child.wait()).await;
+            }
+            if !self.is_gone_by(until).await {
+                self.signal(Signal::KILL);
+            }
+        }
+        if let Some(mut child) = self.child.take() {
+            // It cannot refuse SIGKILL; an error says that it is gone already.
+            let _ = child.wait().await;
+        }
+        self.over = true;
+    }
+
+    /// Says whether there was anybody to hear it. A group that has a member keeps its number; one that has none is gone.
+    fn signal(&self, signal: Signal) -> bool {
+        self.pid.is_some_and(|pid| kill_process_group(pid, signal).is_ok())
+    }
+
+    async fn is_gone_by(&self, until: Instant) -> bool {
+        loop {
+            if self.pid.is_none_or(|pid| test_kill_process_group(pid).is_err()) {
+                return true;
+            }
+            if Instant::now() >= until {
+                return false;
+            }
+            sleep(POLL).await;
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        let enders = self.enders.take();
+        let (Some(enders), Ok(_)) = (enders, tokio::runtime::Handle::try_current()) else {
+            // There is nobody left to wait for the grace.
+            self.signal(Signal::KILL);
+            return;
+        };
+        let mut rest = Group {
+            pid: self.pid,
+            child: self.child.take(),
+            over: false,
+            enders: None,
+        };
+        enders.spawn(async move { rest.end(CUT_GRACE).await });
+    }
+}

@@ -1,0 +1,98 @@
+//! Handlers of kinds that are known by name alone: for programs that are told at their start what to serve.
+//!
+//! There is no type to decode into, so nothing can be wrong with a payload here, and it reaches the handler byte for byte.
+//! Claims go by kind and version, so even here somebody says which versions the handler reads; newer ones stay untouched.
+
+use std::{borrow::Cow, future::Future, sync::Arc, time::Duration};
+
+use super::{
+    Batch, Outcome, Staged,
+    atomic::{Handler, Running, Shape},
+};
+use crate::{backoff::Backoff, root::Backend, store::Isolation};
+
+/// A kind by its name, with what a type would say in its [`Job`](crate::Job) impl. See
+/// [`Worker::staged_named`](crate::Worker::staged_named).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NamedKind {
+    /// Which jobs.
+    pub kind: String,
+    /// The newest version of their payload that the handler reads (1); it gets every version up to this one.
+    pub version: i32,
+    /// How many attempts its jobs have at most (10). Each job has its own number; this one only tells how long keys must be
+    /// kept.
+    pub attempts_max: i32,
+    /// A handler that runs longer is cut off and the attempt fails (10 min).
+    pub time_limit: Duration,
+}
+
+impl NamedKind {
+    /// A kind with every default.
+    pub fn new(kind: impl Into<String>) -> NamedKind {
+        NamedKind {
+            kind: kind.into(),
+            version: 1,
+            attempts_max: 10,
+            time_limit: Duration::from_secs(600),
+        }
+    }
+
+    /// The newest version of the payload that the handler reads.
+    pub fn version(mut self, version: i32) -> NamedKind {
+        self.version = version;
+        self
+    }
+
+    /// How long the handler may run.
+    pub fn time_limit(mut self, limit: Duration) -> NamedKind {
+        self.time_limit = limit;
+        self
+    }
+}
+
+/// A job as it is stored, for a handler without a type for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RawJob {
+    /// Its kind.
+    pub kind: String,
+    /// The version that its payload was written in.
+    pub version: i32,
+    /// JSON, byte for byte as it was enqueued.
+    pub payload: String,
+}
+
+impl<DB: Backend> Handler<DB> {
+    pub(crate) fn staged_named<A, F, Fut>(state: Arc<A>, kind: NamedKind, f: F) -> Handler<DB>
+    where
+        A: Send + Sync + 'static,
+        F: Fn(Staged<A, DB>, RawJob) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Outcome<DB>> + Send + 'static,
+    {
+        let f = Arc::new(f);
+        let shape = Shape::Staged(Arc::new(move |body, attempt, rowlock| {
+            let job = RawJob {
+                kind: body.kind.clone(),
+                version: body.version,
+                payload: body.payload.clone(),
+            };
+            let (state, rowlock, f) = (state.clone(), rowlock.clone(), f.clone());
+            Ok(Box::new(move |outside| {
+                Box::pin(f(Staged::new(state, rowlock, attempt, outside), job)) as Running<DB>
+            }))
+        }));
+        Handler {
+            kind: Cow::Owned(kind.kind),
+            queue: "default",
+            version: kind.version,
+            attempts_max: kind.attempts_max,
+            time_limit: kind.time_limit,
+            backoff: Backoff::DEFAULT,
+            level: Isolation::default(),
+            batch: Batch::NONE,
+            breakers: Vec::new(),
+            shape,
+        }
+    }
+}
