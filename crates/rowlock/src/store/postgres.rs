@@ -4,6 +4,7 @@
 //! get plain connections. Each verb is bounded in time: past the limit its future is dropped, and with it the
 //! connection, so a silent network cannot hold a worker for ever.
 
+pub mod adopt;
 mod batch;
 mod body_lock;
 mod breaker;
@@ -26,6 +27,7 @@ mod setting;
 mod settle;
 mod sql;
 mod sweep;
+mod twin;
 mod url;
 mod verbs;
 mod verify;
@@ -190,21 +192,7 @@ impl Store for PgStore {
     }
 
     fn twin(&self) -> Box<dyn Store> {
-        let inner = &self.0;
-        let twin = Inner {
-            hosts: inner.hosts.clone(),
-            sql: inner.sql.clone(),
-            channel: inner.channel.clone(),
-            timing: inner.timing,
-            handlers_max: inner.handlers_max,
-            clock: inner.clock.clone(),
-            engine: Conns::new(&inner.hosts, "rowlock watch", engine_setup(inner.timing), 2),
-            keyed: Semaphore::new(1),
-            handlers: Conns::new(&inner.hosts, "rowlock watch", Setup::default(), 1),
-            heard: inner.heard.clone(),
-            wakes: OnceLock::new(),
-        };
-        Box::new(PgStore(Arc::new(twin)))
+        Box::new(self.twin_here())
     }
 
     fn schema(&self) -> Fut<'_, SchemaFound> {
