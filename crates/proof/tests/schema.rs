@@ -227,7 +227,10 @@ async fn every_statement_prepares_on_any_schema() {
                     let text = text.replace("rowlock.", &format!("{schema}."));
                     let text = match name.starts_with("adopt_") {
                         // Those of adopted tables have places for the names.
-                        true => text.replace("{table}", "adoptee").replace("{id_type}", "bigint").replace(['{', '}'], ""),
+                        true => text
+                            .replace("{table}", "adoptee")
+                            .replace("{id_type}", "bigint")
+                            .replace(['{', '}'], ""),
                         false => text,
                     };
                     let prepared = pg.prepare(AssertSqlSafe(text).into_sql_str()).await;

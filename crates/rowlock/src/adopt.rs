@@ -9,8 +9,8 @@
 mod attempt;
 mod breaker;
 mod effect;
-mod handle;
 mod hand;
+mod handle;
 mod reopen;
 mod run;
 mod watch;
@@ -284,11 +284,16 @@ impl<A: Send + Sync + 'static> RowWorker<A> {
             return Err(Error::Config(format!("slots: {} is not in 1..=1000", settings.slots)));
         }
         if !(Duration::from_millis(10)..=Duration::from_secs(60)).contains(&settings.poll) {
-            return Err(Error::Config(format!("poll: {:?} is not in 10 ms to 1 min", settings.poll)));
+            return Err(Error::Config(format!(
+                "poll: {:?} is not in 10 ms to 1 min",
+                settings.poll
+            )));
         }
         let breakers = declared(&settings.breakers)?;
         let Some(handler) = self.handler else {
-            return Err(Error::Config("a row worker needs a handler; add .atomic(…) or .staged(…)".into()));
+            return Err(Error::Config(
+                "a row worker needs a handler; add .atomic(…) or .staged(…)".into(),
+            ));
         };
         let rowlock = self.adopted.rowlock.for_worker(timing, settings.slots)?;
         let running = Running::start(rowlock, self.adopted.table, self.settings, handler, breakers).await?;

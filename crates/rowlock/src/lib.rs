@@ -66,11 +66,6 @@ pub mod sqlite;
 /// Fills in [`Job`] from attributes: `#[derive(Serialize, Deserialize, Job)] #[job(kind = "…", queue = "…", attempts = 8)]`.
 pub use rowlock_macros::Job;
 
-#[cfg(feature = "postgres")]
-pub use crate::{
-    adopt::{Adopted, RowAttempt, RowCtx, RowDone, RowEffect, RowOutcome, RowStaged, RowTx, RowWorker},
-    table::{ColumnFound, Columns, Inspection, Part, TableName},
-};
 pub use crate::{
     admin::{Admin, NamedJob},
     backoff::Backoff,
@@ -100,4 +95,9 @@ pub use crate::{
     state::{Ended, State},
     store::{Isolation, transition::RowId},
     worker::Worker,
+};
+#[cfg(feature = "postgres")]
+pub use crate::{
+    adopt::{Adopted, RowAttempt, RowCtx, RowDone, RowEffect, RowOutcome, RowStaged, RowTx, RowWorker},
+    table::{ColumnFound, Columns, Inspection, Part, TableName},
 };

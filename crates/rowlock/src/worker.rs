@@ -23,8 +23,8 @@ use std::{
     time::{Duration, Instant},
 };
 
-pub(crate) use self::{hand::cut_off, run::COMMITTED, watch::check_timing};
 use self::{breaker::Breakers, running::Running};
+pub(crate) use self::{hand::cut_off, run::COMMITTED, watch::check_timing};
 use crate::{
     backoff::Backoff,
     breaker::Breaker,

@@ -51,6 +51,8 @@ async fn main() {
     };
     println!("ready");
     let worker = snoozes.worker().slots(8).lease(Duration::from_secs(2)).backoff(backoff);
-    let worker = worker.poll(Duration::from_millis(100)).name(format!("snoozer {}", std::process::id()));
+    let worker = worker
+        .poll(Duration::from_millis(100))
+        .name(format!("snoozer {}", std::process::id()));
     worker.atomic(remind).run_until(std::future::pending()).await.unwrap();
 }

@@ -42,7 +42,9 @@ pub(crate) async fn opened(rowlock: &Rowlock) -> Adopted {
 
 /// A statement of this table.
 fn filled(template: &str) -> AssertSqlSafe<String> {
-    let text = template.replace("{table}", "email_snoozes").replace("{id_type}", "bigint");
+    let text = template
+        .replace("{table}", "email_snoozes")
+        .replace("{id_type}", "bigint");
     AssertSqlSafe(text.replace("{due}", "remind_at").replace(['{', '}'], ""))
 }
 
@@ -141,7 +143,9 @@ pub(crate) async fn recover(pg: &mut PgConnection, lease_s: i64) -> Vec<(i64, bo
 
 /// Makes the claims as old as this.
 pub(crate) async fn age(pg: &mut PgConnection, seconds: i64) {
-    let age = format!("update email_snoozes set claimed_at = claimed_at - make_interval(secs => {seconds}) where claimed_at is not null");
+    let age = format!(
+        "update email_snoozes set claimed_at = claimed_at - make_interval(secs => {seconds}) where claimed_at is not null"
+    );
     script(pg, &age).await.unwrap();
 }
 

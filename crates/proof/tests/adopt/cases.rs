@@ -15,13 +15,19 @@ async fn no_luck(_cx: RowCtx, row: Snooze, _tx: RowTx) -> RowOutcome {
 async fn a_retired_row_is_a_case_and_comes_back_when_that_is_reopened(mut bed: Bed) {
     fill(&mut bed.eye, 2).await;
     let adopted = opened(&bed.rowlock).await;
-    runs_until(adopted.worker().atomic(no_luck), "both to be retired", |c| c.settled(Ended::Retired) == 2).await;
+    runs_until(adopted.worker().atomic(no_luck), "both to be retired", |c| {
+        c.settled(Ended::Retired) == 2
+    })
+    .await;
     let observe = bed.rowlock.observe();
     let mut cases = observe.cases(10).await.unwrap();
     cases.sort_by_key(|case| case.id);
     assert_eq!(cases.len(), 2);
     let job = observe.job(cases[0].id).await.unwrap().unwrap();
-    assert_eq!((job.queue.as_str(), job.kind.as_str()), ("email_snoozes", "rowlock.adopted-row"));
+    assert_eq!(
+        (job.queue.as_str(), job.kind.as_str()),
+        ("email_snoozes", "rowlock.adopted-row")
+    );
     assert_eq!(cases[0].reason, "user-1@example.org is no address");
     assert!(observe.verify(&VerifyLimits::default()).await.unwrap().holds());
 
@@ -29,7 +35,10 @@ async fn a_retired_row_is_a_case_and_comes_back_when_that_is_reopened(mut bed: B
     worked_off(adopted.worker().atomic(remind), 1).await;
     assert_eq!(bed.count("select id from sent").await, 1);
     assert!(stand(&mut bed.eye, 1).await.inactive);
-    assert_eq!(stand(&mut bed.eye, 2).await.last_error.as_deref(), Some("user-2@example.org is no address"));
+    assert_eq!(
+        stand(&mut bed.eye, 2).await.last_error.as_deref(),
+        Some("user-2@example.org is no address")
+    );
     assert_eq!(observe.cases(10).await.unwrap().len(), 1);
     assert!(observe.verify(&VerifyLimits::default()).await.unwrap().holds());
 }
@@ -37,8 +46,13 @@ async fn a_retired_row_is_a_case_and_comes_back_when_that_is_reopened(mut bed: B
 async fn a_case_does_not_bring_back_what_was_put_back_by_hand(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
     let adopted = opened(&bed.rowlock).await;
-    runs_until(adopted.worker().atomic(no_luck), "it to be retired", |c| c.settled(Ended::Retired) == 1).await;
-    script(&mut bed.eye, "update email_snoozes set inactive = false, attempts = 0").await.unwrap();
+    runs_until(adopted.worker().atomic(no_luck), "it to be retired", |c| {
+        c.settled(Ended::Retired) == 1
+    })
+    .await;
+    script(&mut bed.eye, "update email_snoozes set inactive = false, attempts = 0")
+        .await
+        .unwrap();
     worked_off(adopted.worker().atomic(remind), 1).await;
     let case = bed.rowlock.observe().cases(10).await.unwrap()[0].id;
     bed.rowlock.operate().reopen(case, "me").await.unwrap();
@@ -50,20 +64,36 @@ async fn a_case_does_not_bring_back_what_was_put_back_by_hand(mut bed: Bed) {
         (job.state == rowlock::State::Finished).then_some(())
     });
     worker.run_until(over).await.unwrap();
-    assert_eq!((counters.claimed(), bed.count("select count(*) from sent").await), (0, 1));
+    assert_eq!(
+        (counters.claimed(), bed.count("select count(*) from sent").await),
+        (0, 1)
+    );
 }
 
 async fn what_recovery_retires_is_a_case_in_the_same_commit(mut bed: Bed) {
     fill(&mut bed.eye, 3).await;
-    script(&mut bed.eye, "update email_snoozes set max_attempts = 1").await.unwrap();
+    script(&mut bed.eye, "update email_snoozes set max_attempts = 1")
+        .await
+        .unwrap();
     claim(&mut bed.eye, 3, &[]).await;
     age(&mut bed.eye, 3600).await;
-    let worker = opened(&bed.rowlock).await.worker().lease(std::time::Duration::from_secs(2));
+    let worker = opened(&bed.rowlock)
+        .await
+        .worker()
+        .lease(std::time::Duration::from_secs(2));
     runs_until(worker.atomic(remind), "all to be recovered", |c| c.expired() == 3).await;
-    assert_eq!(bed.count("select count(*) from email_snoozes where inactive and attempts = 1").await, 3);
+    assert_eq!(
+        bed.count("select count(*) from email_snoozes where inactive and attempts = 1")
+            .await,
+        3
+    );
     let cases = bed.rowlock.observe().cases(10).await.unwrap();
     assert_eq!(cases.len(), 3);
-    assert!(cases[0].reason.starts_with("worker lost: somebody had the row"), "{}", cases[0].reason);
+    assert!(
+        cases[0].reason.starts_with("worker lost: somebody had the row"),
+        "{}",
+        cases[0].reason
+    );
 }
 
 on_postgresql!(

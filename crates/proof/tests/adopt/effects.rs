@@ -45,7 +45,10 @@ async fn mail(cx: RowStaged<World>, _row: Snooze) -> RowOutcome {
 
 async fn mail_once(cx: RowStaged<World>, _row: Snooze) -> RowOutcome {
     let world = cx.state().clone();
-    let _: String = cx.effect("mail", |key| async move { world.call(key.into()) }).park().await?;
+    let _: String = cx
+        .effect("mail", |key| async move { world.call(key.into()) })
+        .park()
+        .await?;
     cx.done().ok()
 }
 
@@ -79,7 +82,11 @@ async fn a_reply_that_is_stored_is_not_asked_for_again(mut bed: Bed) {
             _ => cx.done().ok(),
         }
     };
-    let worker = opened(&bed.rowlock).await.worker().state(world.clone()).staged(fails_after);
+    let worker = opened(&bed.rowlock)
+        .await
+        .worker()
+        .state(world.clone())
+        .staged(fails_after);
     let counters = worked_off(worker, 1).await;
     assert_eq!((world.calls().len(), counters.effects_replayed()), (1, 2));
 }
@@ -118,7 +125,10 @@ async fn an_effect_needs_a_name_of_its_own(mut bed: Bed) {
     let worker = opened(&bed.rowlock).await.worker().staged(twice);
     runs_until(worker, "it to be retired", |c| c.settled(Ended::Retired) == 1).await;
     let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
-    assert_eq!(said, "effect \"mail\" is used twice in one attempt; name each by what it is about");
+    assert_eq!(
+        said,
+        "effect \"mail\" is used twice in one attempt; name each by what it is about"
+    );
 }
 
 on_postgresql!(

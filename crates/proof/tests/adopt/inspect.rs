@@ -23,8 +23,13 @@ async fn problem(bed: &mut Bed, table: &str) -> String {
     let refused = opened.err().unwrap().to_string();
     assert_eq!(refused, format!("public.t cannot be adopted: {}", seen.problems[0]));
     let refused = Adopted::migrate(&bed.rowlock, "t", &Columns::due("due_at")).await;
-    assert_eq!(refused.unwrap_err().to_string(), format!("public.t cannot be adopted: {}", seen.problems[0]));
-    script(&mut bed.eye, "drop view if exists v; drop table if exists t cascade").await.unwrap();
+    assert_eq!(
+        refused.unwrap_err().to_string(),
+        format!("public.t cannot be adopted: {}", seen.problems[0])
+    );
+    script(&mut bed.eye, "drop view if exists v; drop table if exists t cascade")
+        .await
+        .unwrap();
     seen.problems[0].clone()
 }
 
@@ -35,24 +40,35 @@ async fn the_table_of_reminders_is_ready_as_it_stands(mut bed: Bed) {
     assert_eq!(seen.key, Some(("id".into(), "bigint".into())));
     assert_eq!(seen.claim_index.as_deref(), Some("idx_email_snoozes_due"));
     assert_eq!(seen.recovery_index.as_deref(), Some("idx_email_snoozes_claimed"));
-    let applied = Adopted::migrate(&bed.rowlock, "email_snoozes", &columns()).await.unwrap();
+    let applied = Adopted::migrate(&bed.rowlock, "email_snoozes", &columns())
+        .await
+        .unwrap();
     assert_eq!(applied, [""; 0]);
 }
 
 async fn whatever_is_missing_is_added_and_nothing_else_is_touched(mut bed: Bed) {
     let parts = Part::ALL.into_iter().skip(1).map(Some).chain([None]);
     for missing in parts {
-        script(&mut bed.eye, "drop table if exists email_snoozes, sent").await.unwrap();
+        script(&mut bed.eye, "drop table if exists email_snoozes, sent")
+            .await
+            .unwrap();
         script(&mut bed.eye, TABLE).await.unwrap();
         let gone = match missing {
             Some(part) => format!("alter table email_snoozes drop column {}", part.as_str()),
             None => "drop index idx_email_snoozes_due, idx_email_snoozes_claimed".into(),
         };
         script(&mut bed.eye, &gone).await.unwrap();
-        script(&mut bed.eye, "insert into email_snoozes (user_email, message_id, remind_at) values ('a@b', 'm', now())")
+        script(
+            &mut bed.eye,
+            "insert into email_snoozes (user_email, message_id, remind_at) values ('a@b', 'm', now())",
+        )
+        .await
+        .unwrap();
+        let refused = Adopted::open(&bed.rowlock, "email_snoozes", columns())
             .await
-            .unwrap();
-        let refused = Adopted::open(&bed.rowlock, "email_snoozes", columns()).await.err().unwrap().to_string();
+            .err()
+            .unwrap()
+            .to_string();
         assert!(
             refused.starts_with("public.email_snoozes needs a migration first; run `rowlock adopt"),
             "{refused}"
@@ -61,24 +77,43 @@ async fn whatever_is_missing_is_added_and_nothing_else_is_touched(mut bed: Bed) 
         assert!(refused.contains(&seen.migration[1]), "{refused}");
         let node = "select relfilenode::bigint from pg_class where relname = 'email_snoozes'";
         let before = bed.count(node).await;
-        let applied = Adopted::migrate(&bed.rowlock, "email_snoozes", &columns()).await.unwrap();
+        let applied = Adopted::migrate(&bed.rowlock, "email_snoozes", &columns())
+            .await
+            .unwrap();
         assert_eq!(applied, seen.migration, "{missing:?}");
         assert_eq!(bed.count(node).await, before, "the table was not rewritten");
         assert!(look(&bed, "email_snoozes", &columns()).await.is_ready(), "{missing:?}");
         Adopted::open(&bed.rowlock, "email_snoozes", columns()).await.unwrap();
-        assert_eq!(bed.count("select count(*) from email_snoozes where remind_at <= now()").await, 1);
+        assert_eq!(
+            bed.count("select count(*) from email_snoozes where remind_at <= now()")
+                .await,
+            1
+        );
     }
 }
 
 async fn a_bare_table_becomes_a_queue(mut bed: Bed) {
-    script(&mut bed.eye, "create table t (id uuid primary key default gen_random_uuid(), due_at timestamptz)")
-        .await
-        .unwrap();
-    script(&mut bed.eye, "insert into t (due_at) select now() from generate_series(1, 5)").await.unwrap();
+    script(
+        &mut bed.eye,
+        "create table t (id uuid primary key default gen_random_uuid(), due_at timestamptz)",
+    )
+    .await
+    .unwrap();
+    script(
+        &mut bed.eye,
+        "insert into t (due_at) select now() from generate_series(1, 5)",
+    )
+    .await
+    .unwrap();
     let due = Columns::due("due_at");
     let applied = Adopted::migrate(&bed.rowlock, "t", &due).await.unwrap();
     let all = applied.join("\n");
-    for part in ["not valid", "validate constraint", "create index concurrently if not exists", "default 5"] {
+    for part in [
+        "not valid",
+        "validate constraint",
+        "create index concurrently if not exists",
+        "default 5",
+    ] {
         assert!(all.contains(part), "{part:?} is not in {all}");
     }
     // What was cut short between two statements is gone on with.
@@ -87,7 +122,11 @@ async fn a_bare_table_becomes_a_queue(mut bed: Bed) {
     assert_eq!(Adopted::migrate(&bed.rowlock, "t", &due).await.unwrap(), [""; 0]);
     let adopted = Adopted::open(&bed.rowlock, "t", due).await.unwrap();
     worked_off(adopted.worker().atomic(nothing), 5).await;
-    assert_eq!(bed.count("select count(*) from t where inactive and last_error is null").await, 5);
+    assert_eq!(
+        bed.count("select count(*) from t where inactive and last_error is null")
+            .await,
+        5
+    );
 }
 
 async fn nothing(_cx: RowCtx, _row: (), tx: RowTx) -> RowOutcome {
@@ -97,13 +136,17 @@ async fn nothing(_cx: RowCtx, _row: (), tx: RowTx) -> RowOutcome {
 async fn an_invalid_index_of_ours_is_built_anew(mut bed: Bed) {
     script(&mut bed.eye, TABLE).await.unwrap();
     script(&mut bed.eye, "drop index idx_email_snoozes_due").await.unwrap();
-    Adopted::migrate(&bed.rowlock, "email_snoozes", &columns()).await.unwrap();
+    Adopted::migrate(&bed.rowlock, "email_snoozes", &columns())
+        .await
+        .unwrap();
     let spoil = "update pg_index set indisvalid = false where indexrelid = 'email_snoozes_rowlock_due'::regclass";
     script(&mut bed.eye, spoil).await.unwrap();
     let seen = look(&bed, "email_snoozes", &columns()).await;
     assert_eq!(seen.claim_index, None);
     assert!(seen.migration[1].starts_with("drop index concurrently"), "{seen:?}");
-    Adopted::migrate(&bed.rowlock, "email_snoozes", &columns()).await.unwrap();
+    Adopted::migrate(&bed.rowlock, "email_snoozes", &columns())
+        .await
+        .unwrap();
     assert!(look(&bed, "email_snoozes", &columns()).await.is_ready());
 }
 
@@ -158,9 +201,12 @@ async fn what_cannot_be_adopted_is_refused_with_a_sentence(mut bed: Bed) {
     for (table, said) in cases {
         assert_eq!(problem(&mut bed, table).await, said);
     }
-    script(&mut bed.eye, "create table b (id int primary key, due_at timestamptz); create view t as select * from b")
-        .await
-        .unwrap();
+    script(
+        &mut bed.eye,
+        "create table b (id int primary key, due_at timestamptz); create view t as select * from b",
+    )
+    .await
+    .unwrap();
     let seen = look(&bed, "t", &Columns::due("due_at")).await;
     assert_eq!(seen.problems[0], "public.t is a view; adopt the table behind it");
 }
@@ -191,7 +237,10 @@ async fn names_are_quoted_whatever_is_in_them(mut bed: Bed) {
     let adopted = Adopted::open(&bed.rowlock, name, columns).await.unwrap();
     worked_off(adopted.worker().atomic(nothing), 3).await;
     let done = format!("select count(*) from {name} where inactive and \"select\" is null");
-    let done: i64 = sqlx::query_scalar(AssertSqlSafe(done)).fetch_one(&mut bed.eye).await.unwrap();
+    let done: i64 = sqlx::query_scalar(AssertSqlSafe(done))
+        .fetch_one(&mut bed.eye)
+        .await
+        .unwrap();
     assert_eq!(done, 3);
 }
 
@@ -211,7 +260,12 @@ async fn every_type_of_key_can_be_used(mut bed: Bed) {
         Adopted::migrate(&bed.rowlock, "t", &due).await.unwrap();
         let adopted = Adopted::open(&bed.rowlock, "t", due).await.unwrap();
         worked_off(adopted.worker().atomic(nothing), 4).await;
-        assert_eq!(bed.count("select count(*) from t where inactive and claimed_at is null").await, 4, "{kind}");
+        assert_eq!(
+            bed.count("select count(*) from t where inactive and claimed_at is null")
+                .await,
+            4,
+            "{kind}"
+        );
     }
 }
 

@@ -25,7 +25,10 @@ struct Snoozer {
 impl Snoozer {
     fn start(url: &str, fault: Option<&str>) -> Snoozer {
         let mut command = Command::new(SNOOZER);
-        command.args([url, "email_snoozes"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command
+            .args([url, "email_snoozes"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
         if let Some(fault) = fault {
             command.env("ROWLOCK_FAULT", fault);
         }
@@ -35,7 +38,10 @@ impl Snoozer {
     }
 
     async fn says(&self, line: &str) {
-        until(line, Duration::from_secs(30), || async { self.lines.have(line).then_some(()) }).await;
+        until(line, Duration::from_secs(30), || async {
+            self.lines.have(line).then_some(())
+        })
+        .await;
     }
 
     /// SIGKILL.
@@ -61,14 +67,21 @@ async fn a_worker_killed_right_before_its_commit_leaves_nothing_behind(mut bed: 
     let _second = Snoozer::start(&bed.url, None);
     drained(&mut bed).await;
     assert_eq!(bed.count("select count(*) from sent").await, 1);
-    assert_eq!(bed.count("select attempts::bigint from email_snoozes").await, 1, "the lost attempt counts");
+    assert_eq!(
+        bed.count("select attempts::bigint from email_snoozes").await,
+        1,
+        "the lost attempt counts"
+    );
 }
 
 async fn drained(bed: &mut Bed) {
     let eye = tokio::sync::Mutex::new(&mut bed.eye);
     until("every row to be inactive", Duration::from_secs(280), || async {
         let active = "select exists (select from email_snoozes where not inactive)";
-        let active: bool = sqlx::query_scalar(active).fetch_one(&mut **eye.lock().await).await.unwrap();
+        let active: bool = sqlx::query_scalar(active)
+            .fetch_one(&mut **eye.lock().await)
+            .await
+            .unwrap();
         (!active).then_some(())
     })
     .await;
@@ -77,10 +90,22 @@ async fn drained(bed: &mut Bed) {
 async fn every_reminder_is_sent_once_by_workers_that_are_killed_all_the_time(mut bed: Bed) {
     let rows = std::env::var("ROWLOCK_ADOPT_ROWS").map_or(ROWS, |rows| rows.parse().unwrap());
     fill(&mut bed.eye, rows).await;
-    script(&mut bed.eye, "update email_snoozes set user_email = 'nobody' where id % 200 = 7").await.unwrap();
-    script(&mut bed.eye, "update email_snoozes set subject = null where id % 200 = 107").await.unwrap();
+    script(
+        &mut bed.eye,
+        "update email_snoozes set user_email = 'nobody' where id % 200 = 7",
+    )
+    .await
+    .unwrap();
+    script(
+        &mut bed.eye,
+        "update email_snoozes set subject = null where id % 200 = 107",
+    )
+    .await
+    .unwrap();
     script(&mut bed.eye, "analyze email_snoozes").await.unwrap();
-    let poison = bed.count("select count(*) from email_snoozes where user_email = 'nobody' or subject is null").await;
+    let poison = bed
+        .count("select count(*) from email_snoozes where user_email = 'nobody' or subject is null")
+        .await;
     let mut crew: Vec<Snoozer> = (0..WORKERS).map(|_| Snoozer::start(&bed.url, None)).collect();
     let kills = 12;
     for kill in 1..=kills {
@@ -88,7 +113,10 @@ async fn every_reminder_is_sent_once_by_workers_that_are_killed_all_the_time(mut
         let (eye, wanted) = (tokio::sync::Mutex::new(&mut bed.eye), rows * kill / (kills + 4));
         until("some more rows to be done", Duration::from_secs(200), || async {
             let done = "select count(*) from email_snoozes where inactive";
-            let done: i64 = sqlx::query_scalar(done).fetch_one(&mut **eye.lock().await).await.unwrap();
+            let done: i64 = sqlx::query_scalar(done)
+                .fetch_one(&mut **eye.lock().await)
+                .await
+                .unwrap();
             (done >= wanted).then_some(())
         })
         .await;
@@ -106,7 +134,11 @@ async fn every_reminder_is_sent_once_by_workers_that_are_killed_all_the_time(mut
         and (last_error = '\"nobody\" is no address' or last_error like 'the row cannot be read: %')";
     assert_eq!(bed.count(retired).await, poison);
     assert_eq!(bed.count("select count(*) from rowlock.case_file").await, poison);
-    assert_eq!(bed.count("select count(*) from email_snoozes where last_error is not null").await, poison);
+    assert_eq!(
+        bed.count("select count(*) from email_snoozes where last_error is not null")
+            .await,
+        poison
+    );
 }
 
 on_postgresql!(

@@ -28,7 +28,8 @@ async fn two_claims_at_once_take_disjoint_rows_in_order_of_their_due_time(mut be
 async fn what_is_not_due_inactive_or_claimed_is_left_alone(mut bed: Bed) {
     fill(&mut bed.eye, 3).await;
     let mut one = bed.session().await;
-    one.run("update email_snoozes set remind_at = now() + interval '1 hour' where id = 1").await;
+    one.run("update email_snoozes set remind_at = now() + interval '1 hour' where id = 1")
+        .await;
     one.run("update email_snoozes set inactive = true where id = 2").await;
     assert_eq!(ids(&claim(&mut one.pg, 10, &[]).await), [3]);
     assert_eq!(ids(&claim(&mut one.pg, 10, &[]).await), [0i64; 0]);
@@ -58,7 +59,12 @@ async fn a_stale_workers_unclaim_is_refused(mut bed: Bed) {
     for (counted, retire) in [(true, false), (false, false), (false, true)] {
         assert_eq!(unclaim(&mut bed.eye, late, counted, retire).await, None);
     }
-    let Stand { claimed, attempts, inactive, .. } = stand(&mut bed.eye, 1).await;
+    let Stand {
+        claimed,
+        attempts,
+        inactive,
+        ..
+    } = stand(&mut bed.eye, 1).await;
     assert_eq!((claimed, attempts, inactive), (true, 1, false));
     assert_eq!(beat(&mut bed.eye, &[late, owner]).await, [owner.token]);
     assert!(finish(&mut bed.eye, owner).await);
@@ -129,10 +135,14 @@ async fn a_crash_before_the_commit_leaves_the_claim_to_recovery(mut bed: Bed) {
     drop(handler);
     let pool = tokio::sync::Mutex::new(&mut bed.eye);
     // The server notices the end of a connection in its own time.
-    let recovered = proof::bed::until("the claim to be recovered", std::time::Duration::from_secs(20), || async {
-        let recovered = recover(&mut pool.lock().await, 60).await;
-        (!recovered.is_empty()).then_some(recovered)
-    });
+    let recovered = proof::bed::until(
+        "the claim to be recovered",
+        std::time::Duration::from_secs(20),
+        || async {
+            let recovered = recover(&mut pool.lock().await, 60).await;
+            (!recovered.is_empty()).then_some(recovered)
+        },
+    );
     assert_eq!(recovered.await, [(1, false)]);
     assert_eq!(bed.count("select count(*) from sent").await, 0);
 }
@@ -173,10 +183,19 @@ async fn a_lost_worker_counts_and_retires_what_is_out_of_attempts(mut bed: Bed) 
     age(&mut bed.eye, 61).await;
     assert_eq!(recover(&mut bed.eye, 60).await, [(1, false), (2, true)]);
     for (id, retired) in [(1, false), (2, true)] {
-        let Stand { inactive, claimed, attempts, last_error, .. } = stand(&mut bed.eye, id).await;
+        let Stand {
+            inactive,
+            claimed,
+            attempts,
+            last_error,
+            ..
+        } = stand(&mut bed.eye, id).await;
         assert_eq!((inactive, claimed, attempts), (retired, false, 1));
         let said = last_error.unwrap();
-        assert!(said.starts_with("worker lost: somebody had the row and was silent for 61 s"), "{said}");
+        assert!(
+            said.starts_with("worker lost: somebody had the row and was silent for 61 s"),
+            "{said}"
+        );
     }
     assert!(!stand(&mut bed.eye, 1).await.due, "moved ahead by the backoff");
 }
@@ -187,7 +206,9 @@ async fn a_beat_renews_what_it_holds_and_waits_for_no_handler(mut bed: Bed) {
     age(&mut bed.eye, 61).await;
     let mut handler = bed.session().await;
     handler.begin().await;
-    handler.run("update email_snoozes set subject = 'changed' where id = 1").await;
+    handler
+        .run("update email_snoozes set subject = 'changed' where id = 1")
+        .await;
     // It would hang here if the beat waited for the handler's own lock.
     assert_eq!(beat(&mut bed.eye, &mine).await.len(), 2);
     handler.commit().await;

@@ -10,7 +10,8 @@ use std::{
 
 use proof::bed::until;
 use rowlock::{
-    Backoff, Breaker, BreakerState, Counters, Ended, Event, Fail, RowCtx, RowOutcome, RowStaged, RowTx, RowWorker, Target,
+    Backoff, Breaker, BreakerState, Counters, Ended, Event, Fail, RowCtx, RowOutcome, RowStaged, RowTx, RowWorker,
+    Target,
 };
 use sqlx::{FromRow, Row, postgres::PgRow};
 
@@ -75,7 +76,11 @@ async fn a_row_and_what_its_handler_wrote_are_one_commit(mut bed: Bed) {
         and claim_token is null and attempts = 0 and last_error is null";
     assert_eq!(bed.count(over).await, 100);
     assert_eq!((counters.claimed(), counters.lease_lost()), (100, 0));
-    assert_eq!(bed.count("select count(*) from rowlock.job").await, 0, "no job for a row that succeeds");
+    assert_eq!(
+        bed.count("select count(*) from rowlock.job").await,
+        0,
+        "no job for a row that succeeds"
+    );
 }
 
 /// What each row's handler returns, by its number.
@@ -106,14 +111,23 @@ async fn moody(cx: RowCtx, row: Snooze, mut tx: RowTx) -> RowOutcome {
 async fn every_outcome_leads_where_it_should(mut bed: Bed) {
     fill(&mut bed.eye, 10).await;
     let mut one = bed.session().await;
-    one.run("update email_snoozes set max_attempts = 3; update email_snoozes set subject = null where id = 10").await;
+    one.run("update email_snoozes set max_attempts = 3; update email_snoozes set subject = null where id = 10")
+        .await;
     let adopted = opened(&bed.rowlock).await;
     let counters = runs_until(adopted.worker().atomic(moody), "every row to end", |c| {
         let of = |ended| c.settled(ended);
-        (of(Ended::Done), of(Ended::Retired), of(Ended::Cancelled), of(Ended::Deferred)) == (3, 5, 1, 1)
+        (
+            of(Ended::Done),
+            of(Ended::Retired),
+            of(Ended::Cancelled),
+            of(Ended::Deferred),
+        ) == (3, 5, 1, 1)
     })
     .await;
-    assert_eq!((counters.settled(Ended::Retried), counters.already_handled()), (1 + 2 + 2, 1));
+    assert_eq!(
+        (counters.settled(Ended::Retried), counters.already_handled()),
+        (1 + 2 + 2, 1)
+    );
     let rows = [
         (1, true, 1, None),
         (2, true, 0, Some("a bad row")),
@@ -127,12 +141,20 @@ async fn every_outcome_leads_where_it_should(mut bed: Bed) {
     ];
     for (id, inactive, attempts, error) in rows {
         let found = stand(&mut bed.eye, id).await;
-        let seen = (found.inactive, found.claimed, found.attempts, found.last_error.as_deref());
+        let seen = (
+            found.inactive,
+            found.claimed,
+            found.attempts,
+            found.last_error.as_deref(),
+        );
         assert_eq!(seen, (inactive, false, attempts, error), "row {id}");
     }
     let unread = stand(&mut bed.eye, 10).await;
     let said = unread.last_error.unwrap();
-    assert!(unread.inactive && said.starts_with("the row cannot be read: "), "{said}");
+    assert!(
+        unread.inactive && said.starts_with("the row cannot be read: "),
+        "{said}"
+    );
     // Only what was done left something behind; row 9 had committed by its own hand.
     let kept = bed.count("select coalesce(sum(id), 0)::bigint from sent").await;
     assert_eq!(kept, 1 + 8 + 9);
@@ -166,7 +188,10 @@ async fn a_claim_is_renewed_while_its_handler_runs(mut bed: Bed) {
     // Two leases and a half, and the worker looks for stale claims all the time.
     let worker = adopted.worker().lease(Duration::from_secs(2)).staged(slow);
     let counters = worked_off(worker, 1).await;
-    assert_eq!((counters.claimed(), counters.expired(), counters.lease_lost()), (1, 0, 0));
+    assert_eq!(
+        (counters.claimed(), counters.expired(), counters.lease_lost()),
+        (1, 0, 0)
+    );
     assert_eq!(stand(&mut bed.eye, 1).await.attempts, 0);
 }
 
@@ -175,19 +200,31 @@ async fn a_late_handler_is_stopped_and_nothing_of_it_counts(mut bed: Bed) {
     let adopted = opened(&bed.rowlock).await;
     let begun = Arc::new(tokio::sync::Notify::new());
     let slow = |cx: RowCtx<Arc<tokio::sync::Notify>>, row: Snooze, mut tx: RowTx| async move {
-        sqlx::query("insert into sent values ($1, 'x')").bind(row.id).execute(&mut *tx).await?;
+        sqlx::query("insert into sent values ($1, 'x')")
+            .bind(row.id)
+            .execute(&mut *tx)
+            .await?;
         cx.state().notify_one();
         std::future::pending::<()>().await;
         tx.done().ok()
     };
-    let worker = adopted.worker().state(begun.clone()).lease(Duration::from_secs(2)).atomic(slow);
+    let worker = adopted
+        .worker()
+        .state(begun.clone())
+        .lease(Duration::from_secs(2))
+        .atomic(slow);
     let (counters, url) = (worker.counters(), bed.url.clone());
     let lost = async {
         begun.notified().await;
         // Somebody else has it by now.
         let mut other = crate::steps::session::Session::open(&url).await;
-        other.run("update email_snoozes set claim_token = gen_random_uuid(), claimed_at = now()").await;
-        until("the handler to be stopped", PATIENCE, || async { (counters.lease_lost() == 1).then_some(()) }).await;
+        other
+            .run("update email_snoozes set claim_token = gen_random_uuid(), claimed_at = now()")
+            .await;
+        until("the handler to be stopped", PATIENCE, || async {
+            (counters.lease_lost() == 1).then_some(())
+        })
+        .await;
     };
     worker.run_until(lost).await.unwrap();
     assert_eq!(bed.count("select count(*) from sent").await, 0);
@@ -204,7 +241,10 @@ async fn a_stop_gives_back_what_was_not_begun(mut bed: Bed) {
     };
     let worker = adopted.worker().slots(2).atomic(waits);
     let counters = runs_until(worker, "four rows to be in hand", |c| c.claimed() >= 4).await;
-    assert_eq!((counters.settled(Ended::Done), counters.settled(Ended::Released)), (2, 2));
+    assert_eq!(
+        (counters.settled(Ended::Done), counters.settled(Ended::Released)),
+        (2, 2)
+    );
     let back = "select count(*) from email_snoozes where not inactive and claim_token is null and attempts = 0";
     assert_eq!(bed.count(back).await, 2);
 }
@@ -215,7 +255,11 @@ async fn a_handler_that_takes_too_long_fails_its_attempt(mut bed: Bed) {
         sqlx::raw_sql("select pg_sleep(60)").execute(&mut *tx).await?;
         tx.done().ok()
     };
-    let worker = opened(&bed.rowlock).await.worker().time_limit(Duration::from_millis(300)).atomic(hangs);
+    let worker = opened(&bed.rowlock)
+        .await
+        .worker()
+        .time_limit(Duration::from_millis(300))
+        .atomic(hangs);
     runs_until(worker, "the limit to count", |c| c.settled(Ended::Retried) >= 1).await;
     let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
     assert_eq!(said, "handler ran longer than 300ms");
@@ -245,12 +289,19 @@ async fn a_dependency_that_is_down_stops_claims_until_a_probe_succeeds(mut bed: 
                 heard.lock().unwrap().push(*state);
             }
         });
-    let counters = runs_until(worker.staged(call), "all rows to be done", |c| c.settled(Ended::Done) >= 12).await;
+    let counters = runs_until(worker.staged(call), "all rows to be done", |c| {
+        c.settled(Ended::Done) >= 12
+    })
+    .await;
     let (open, closed) = (BreakerState::Open, BreakerState::Closed);
     assert_eq!(*changes.lock().unwrap(), [open, open, closed]);
     assert_eq!(counters.breakers_opened(), 2);
     assert_eq!(calls.load(Ordering::SeqCst), 16, "four in vain, and one for each row");
-    assert_eq!(bed.count("select sum(attempts) from email_snoozes").await, 3, "a probe costs nothing");
+    assert_eq!(
+        bed.count("select sum(attempts) from email_snoozes").await,
+        3,
+        "a probe costs nothing"
+    );
 }
 
 async fn a_pause_of_the_queue_stops_claims(mut bed: Bed) {
@@ -288,14 +339,30 @@ async fn events_count_what_the_table_shows(mut bed: Bed) {
             _ => tx.done().ok(),
         }
     };
-    let worker = opened(&bed.rowlock).await.worker().lease(Duration::from_secs(2)).atomic(fails);
+    let worker = opened(&bed.rowlock)
+        .await
+        .worker()
+        .lease(Duration::from_secs(2))
+        .atomic(fails);
     let counters = runs_until(worker, "every row to end", |c| {
         c.settled(Ended::Done) == 25 && c.settled(Ended::Retired) == 4 && c.expired() == 3
     })
     .await;
-    assert_eq!(counters.claimed(), 29, "the one that was out of attempts is not claimed any more");
-    assert_eq!(bed.count("select count(*) from email_snoozes where inactive and last_error is null").await, 25);
-    assert_eq!(bed.count("select count(*) from email_snoozes where inactive and last_error is not null").await, 5);
+    assert_eq!(
+        counters.claimed(),
+        29,
+        "the one that was out of attempts is not claimed any more"
+    );
+    assert_eq!(
+        bed.count("select count(*) from email_snoozes where inactive and last_error is null")
+            .await,
+        25
+    );
+    assert_eq!(
+        bed.count("select count(*) from email_snoozes where inactive and last_error is not null")
+            .await,
+        5
+    );
     assert_eq!(bed.count("select count(*) from rowlock.case_file").await, 5);
 }
 

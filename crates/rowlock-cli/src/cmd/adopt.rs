@@ -75,8 +75,12 @@ impl Args {
             (Part::LastError, &parts.last_error),
             (Part::LastErrorAt, &parts.last_error_at),
         ];
-        let named = given.into_iter().filter_map(|(part, name)| Some((part, name.as_ref()?)));
-        named.fold(Columns::due(&self.due), |columns, (part, name)| columns.with(part, name))
+        let named = given
+            .into_iter()
+            .filter_map(|(part, name)| Some((part, name.as_ref()?)));
+        named.fold(Columns::due(&self.due), |columns, (part, name)| {
+            columns.with(part, name)
+        })
     }
 }
 
@@ -141,7 +145,11 @@ fn shown(seen: &Inspection, applied: &[String]) -> String {
             Cell::new(format!("index for {part}")),
             Cell::new(index.as_deref().unwrap_or("")),
             Cell::new(""),
-            if index.is_some() { good("ok") } else { missing("missing") },
+            if index.is_some() {
+                good("ok")
+            } else {
+                missing("missing")
+            },
         ]);
     }
     let mut said = text(&rows);

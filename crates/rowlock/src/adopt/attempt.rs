@@ -211,7 +211,10 @@ async fn tell(shared: &Shared, row: &RowInHand, finished: Finished, span: Option
 async fn run(shared: &Arc<Shared>, claimed: &ClaimedRow, row: &Arc<RowInHand>, span: &Span) -> Finished {
     if claimed.attempts >= claimed.max_attempts {
         // Set so by hand, or left so by another program: what nobody would ever claim is told instead.
-        let problem = format!("{} of {} attempts were used up before", claimed.attempts, claimed.max_attempts);
+        let problem = format!(
+            "{} of {} attempts were used up before",
+            claimed.attempts, claimed.max_attempts
+        );
         return settle_alone(shared, row, Verdict::retired(problem)).await;
     }
     if !row.probe && !shared.known.admit(&shared.bound) {
@@ -275,7 +278,9 @@ async fn begin(shared: &Shared, row: &RowInHand) -> Result<HeldTx, Box<Finished>
             // Not at once again: the server may be out of connections, and must not be hammered for one.
             tracing::warn!(%error, "the transaction of a row could not be opened; it is given back");
             let delay = Duration::from_secs(1).mul_f64(0.5 + fastrand::f64());
-            Err(Box::new(settle_alone(shared, row, Verdict::back(Ended::Released, delay, None)).await))
+            Err(Box::new(
+                settle_alone(shared, row, Verdict::back(Ended::Released, delay, None)).await,
+            ))
         }
     }
 }

@@ -74,7 +74,10 @@ impl<T: Serialize + DeserializeOwned + Send> RowEffect<'_, T> {
         let RowAttempt { row, shared } = self.attempt;
         check_name("effect", &self.name).map_err(|error| Fail::retire(error.to_string()))?;
         if !row.uses(&self.name) {
-            let problem = format!("effect {:?} is used twice in one attempt; name each by what it is about", self.name);
+            let problem = format!(
+                "effect {:?} is used twice in one attempt; name each by what it is about",
+                self.name
+            );
             return Err(Fail::retire(problem));
         }
         let key = EffectKey::new(row.uid, &self.name);
@@ -86,7 +89,12 @@ impl<T: Serialize + DeserializeOwned + Send> RowEffect<'_, T> {
             Intent::Replied(reply) => {
                 let name = self.name.clone();
                 shared.emit(&Event::EffectReplayed { id, no: 0, name });
-                let problem = |error| Fail::retire(format!("the stored reply of effect {:?} cannot be read: {error}", self.name));
+                let problem = |error| {
+                    Fail::retire(format!(
+                        "the stored reply of effect {:?} cannot be read: {error}",
+                        self.name
+                    ))
+                };
                 return serde_json::from_str(&reply).map_err(problem);
             }
             Intent::Open(made_at) => {
@@ -113,7 +121,8 @@ impl<T: Serialize + DeserializeOwned + Send> RowEffect<'_, T> {
                 return Err(fail);
             }
         };
-        let json = serde_json::to_string(&reply).map_err(|e| Fail::retire(format!("a reply cannot be written as json: {e}")))?;
+        let json = serde_json::to_string(&reply)
+            .map_err(|e| Fail::retire(format!("a reply cannot be written as json: {e}")))?;
         check_payload(&json, shared.rowlock.limits()).map_err(|e| Fail::retire(e.about("reply").to_string()))?;
         store_reply(self.attempt, (&entry, made_at), &json).await?;
         Ok(reply)

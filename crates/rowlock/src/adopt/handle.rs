@@ -319,7 +319,9 @@ impl Handler {
                 attempt,
             };
             // Not called before it is polled: what it does before its first await may panic too.
-            Ok(Box::new(move |tx| Box::pin(async move { f(cx, row, tx).await }) as Outcome))
+            Ok(Box::new(move |tx| {
+                Box::pin(async move { f(cx, row, tx).await }) as Outcome
+            }))
         }))
     }
 

@@ -40,7 +40,10 @@ async fn put_back(cx: Ctx<Reopening, Postgres>, job: RetiredRow, mut tx: Tx<Post
     let Reopening { store, table } = cx.state();
     let here = table.adoptee.table.to_string();
     if job.table != here {
-        return Err(Fail::retire(format!("the case is of {}, and this worker has {here}", job.table)));
+        return Err(Fail::retire(format!(
+            "the case is of {}, and this worker has {here}",
+            job.table
+        )));
     }
     let put_back = store.reopen_row(table, &mut tx, &job).await?;
     tx.done().result(&json!({"put_back": put_back})).ok()

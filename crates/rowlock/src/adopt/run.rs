@@ -167,7 +167,10 @@ impl Running {
         // A claim under way is answered first: what it took is given back below.
         let _ = (&mut self.claimer).await;
         self.tasks.close();
-        if tokio::time::timeout(self.shared.settings.grace, self.tasks.wait()).await.is_err() {
+        if tokio::time::timeout(self.shared.settings.grace, self.tasks.wait())
+            .await
+            .is_err()
+        {
             for row in self.shared.in_hand() {
                 row.end(Why::Stopped);
             }
@@ -253,14 +256,24 @@ async fn ask(shared: &Shared, asked: usize) -> Result<Found> {
     let Some(to_try) = shared.known.to_try(&shared.bound) else {
         return Ok(Vec::new());
     };
-    let closed: Vec<String> = shared.bound.iter().filter(|name| !to_try.contains(name)).cloned().collect();
+    let closed: Vec<String> = shared
+        .bound
+        .iter()
+        .filter(|name| !to_try.contains(name))
+        .cloned()
+        .collect();
     let probed = store.probe_rows(table, most, by, (&to_try, &closed)).await?;
     // It may have become half-open with this.
     shared.look(store).await?;
     let Probed::Rows { rows, tried } = probed else {
         return Ok(Vec::new());
     };
-    let of = |name: &String| tried.iter().find(|(probed, _)| probed == name).map(|(_, version)| *version);
+    let of = |name: &String| {
+        tried
+            .iter()
+            .find(|(probed, _)| probed == name)
+            .map(|(_, version)| *version)
+    };
     let bond: Vec<(String, i64)> = shared
         .bound
         .iter()

@@ -44,7 +44,9 @@ pub(super) fn start(shared: Arc<Shared>) -> std::io::Result<()> {
         // A connection still trying to close must not hold the process.
         runtime.shutdown_background();
     };
-    std::thread::Builder::new().name("rowlock-rows".into()).spawn(watching)?;
+    std::thread::Builder::new()
+        .name("rowlock-rows".into())
+        .spawn(watching)?;
     Ok(())
 }
 
@@ -137,7 +139,9 @@ async fn heed(shared: &Shared, store: &PgStore) {
         match shared.look(store).await {
             Ok(true) => shared.woken.notify_one(),
             Ok(false) => {}
-            Err(error) => tracing::debug!(%error, "pauses and breakers cannot be read; going on with the last known ones"),
+            Err(error) => {
+                tracing::debug!(%error, "pauses and breakers cannot be read; going on with the last known ones")
+            }
         }
     }
 }

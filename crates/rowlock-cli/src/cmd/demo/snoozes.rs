@@ -238,11 +238,20 @@ impl Args {
         let tally = provider.tally().await?;
         let poisoned = |id: &i64| id % 200 == 7 || id % 200 == 107;
         let ids = 1..=i64::from(self.rows);
-        let lost = ids.filter(|id| !poisoned(id) && !tally.mails.contains_key(id)).collect();
-        let mut doubled: Vec<i64> = tally.mails.iter().filter(|(_, mails)| **mails > 1).map(|(id, _)| *id).collect();
+        let lost = ids
+            .filter(|id| !poisoned(id) && !tally.mails.contains_key(id))
+            .collect();
+        let mut doubled: Vec<i64> = tally
+            .mails
+            .iter()
+            .filter(|(_, mails)| **mails > 1)
+            .map(|(id, _)| *id)
+            .collect();
         doubled.sort_unstable();
         let retired = ground.count("inactive and last_error is not null").await?;
-        let silent = ground.count("inactive and last_error is not null and length(last_error) < 10").await?;
+        let silent = ground
+            .count("inactive and last_error is not null and length(last_error) < 10")
+            .await?;
         let cases: i64 = ground.observe.status().await?.lanes.iter().map(|lane| lane.cases).sum();
         Ok(Found {
             rows: i64::from(self.rows),

@@ -73,7 +73,10 @@ impl PgStore {
         self.within(Duration::from_secs(24 * 3600), DOING, async move {
             let inspection = self.inspect_table(table, columns).await?;
             if let Some(problem) = inspection.problems.first() {
-                return Err(Error::Conflict(format!("{} cannot be adopted: {problem}", inspection.table)));
+                return Err(Error::Conflict(format!(
+                    "{} cannot be adopted: {problem}",
+                    inspection.table
+                )));
             }
             // Its settings are changed on the way, so this connection is not given back.
             let mut lent = self.0.engine.take().await.doing(DOING)?;
@@ -102,7 +105,7 @@ impl PgStore {
             sqlx::query(self.0.sql.adopt_identity.clone())
                 .persistent(false)
                 .bind(&key)
-                .bind(Uuid::new_v4().to_string())
+                .bind(Uuid::now_v7().to_string())
                 .execute(lent.pg())
                 .await
                 .doing(DOING)?;
@@ -117,7 +120,9 @@ impl PgStore {
             let identity: Option<String> = stored.try_get("answer").doing(DOING)?;
             let identity = identity.and_then(|json| serde_json::from_str(&json).ok());
             let Some(identity) = identity else {
-                return Err(Error::Conflict(format!("the ledger's entry {key:?} is not ours; remove it")));
+                return Err(Error::Conflict(format!(
+                    "the ledger's entry {key:?} is not ours; remove it"
+                )));
             };
             Ok(AdoptedTable {
                 sql: Templates::new(&self.0.sql.schema, |template| adoptee.fill(template)),
@@ -210,7 +215,11 @@ impl PgStore {
 
 /// What to do, in the error itself.
 fn needs_migration(seen: &Inspection) -> Error {
-    let due = seen.columns.first().map(|column| column.column.as_str()).unwrap_or_default();
+    let due = seen
+        .columns
+        .first()
+        .map(|column| column.column.as_str())
+        .unwrap_or_default();
     Error::Config(format!(
         "{} needs a migration first; run `rowlock adopt {} --due {due} --apply`, or these statements:\n{};",
         seen.table,

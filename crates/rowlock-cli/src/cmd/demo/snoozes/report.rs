@@ -29,7 +29,10 @@ impl Found {
             parts.push(format!("{} rows are still active", self.active));
         }
         if self.retired != self.poison {
-            parts.push(format!("{} rows were retired, and {} are poison", self.retired, self.poison));
+            parts.push(format!(
+                "{} rows were retired, and {} are poison",
+                self.retired, self.poison
+            ));
         }
         if self.unexplained > 0 {
             parts.push(format!("{} retired rows have no error or no case", self.unexplained));
@@ -56,7 +59,12 @@ impl Verdict for Found {
     }
 
     fn table(&self, show: &Show) -> String {
-        let title = format!("{} reminders, {} worker processes on {}", self.rows, self.workers, show.database());
+        let title = format!(
+            "{} reminders, {} worker processes on {}",
+            self.rows,
+            self.workers,
+            show.database()
+        );
         let (lost, doubled) = (self.lost.len() as i64, self.doubled.len() as i64);
         let struck = format!("SIGKILL, {} right after a mail was sent", self.struck);
         let mut text = [
@@ -64,7 +72,11 @@ impl Verdict for Found {
             report::row("rows", self.rows, "of email_snoozes, a table of the application's own"),
             report::row("sent", self.sent, "reminders that the mail provider has"),
             report::row("repeats suppressed", self.repeats, "asked for again under the same key"),
-            report::row("retired", self.retired, "poison rows, each with its last_error and a case"),
+            report::row(
+                "retired",
+                self.retired,
+                "poison rows, each with its last_error and a case",
+            ),
             report::row("workers killed", self.kills, &struck),
             report::seconds(self.seconds),
             report::promise("lost", lost, lost == 0, "reminders that were never sent"),
@@ -94,7 +106,13 @@ fn good() -> String {
      over, and asked for their mail again under the key they had before.\n\n"
         .to_owned()
         + &report::next(&[
-            ("rowlock demo snoozes --keep --database …".to_owned(), "look at the rows and their cases"),
-            ("rowlock adopt TABLE --due COLUMN".to_owned(), "what your own table needs"),
+            (
+                "rowlock demo snoozes --keep --database …".to_owned(),
+                "look at the rows and their cases",
+            ),
+            (
+                "rowlock adopt TABLE --due COLUMN".to_owned(),
+                "what your own table needs",
+            ),
         ])
 }

@@ -8,10 +8,7 @@ use super::{
     super::{PgStore, rows},
     AdoptedTable, RowToken,
 };
-use crate::{
-    error::Doing,
-    store::Fut,
-};
+use crate::{error::Doing, store::Fut};
 
 /// What is known when a call is about to begin.
 pub enum Intent {

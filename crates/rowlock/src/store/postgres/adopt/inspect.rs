@@ -61,7 +61,10 @@ pub(super) async fn inspect(
     if let Some((name, _)) = &key
         && let Some(part) = found.iter().find(|column| column.column == *name)
     {
-        problems.push(format!("column {name:?} is the primary key, and cannot be {} too", part.part.as_str()));
+        problems.push(format!(
+            "column {name:?} is the primary key, and cannot be {} too",
+            part.part.as_str()
+        ));
     }
     let indexes = sqlx::query(inner.sql.adopt_indexes.clone())
         .persistent(false)
@@ -76,8 +79,18 @@ pub(super) async fn inspect(
         table: facts.table.to_string(),
         key: key.clone(),
         columns: found,
-        claim_index: by_name(facts.indexes.iter().find(|index| serves_claims(index, columns, &facts.table))),
-        recovery_index: by_name(facts.indexes.iter().find(|index| serves_recovery(index, columns, &facts.table))),
+        claim_index: by_name(
+            facts
+                .indexes
+                .iter()
+                .find(|index| serves_claims(index, columns, &facts.table)),
+        ),
+        recovery_index: by_name(
+            facts
+                .indexes
+                .iter()
+                .find(|index| serves_recovery(index, columns, &facts.table)),
+        ),
         problems,
         migration: Vec::new(),
     };
@@ -112,14 +125,23 @@ async fn relation(inner: &Inner, pg: &mut PgConnection, table: &TableName) -> Re
             schema: row.try_get("schema")?,
             name: row.try_get("name")?,
         };
-        Ok((row.try_get("oid")?, name, row.try_get("kind")?, row.try_get("has_children")?))
+        Ok((
+            row.try_get("oid")?,
+            name,
+            row.try_get("kind")?,
+            row.try_get("has_children")?,
+        ))
     };
     let (oid, name, kind, has_children) = read().doing(DOING)?;
     let problem = match (kind.as_str(), has_children) {
         ("r", false) => None,
         ("r", true) => Some(format!("{name} has child tables; adopt each of them instead")),
-        ("p", _) => Some(format!("{name} is partitioned; adopt its partitions one by one, or a plain table")),
-        ("f", _) => Some(format!("{name} is a foreign table, whose rows cannot be locked; adopt it where it lives")),
+        ("p", _) => Some(format!(
+            "{name} is partitioned; adopt its partitions one by one, or a plain table"
+        )),
+        ("f", _) => Some(format!(
+            "{name} is a foreign table, whose rows cannot be locked; adopt it where it lives"
+        )),
         _ => Some(format!("{name} is a view; adopt the table behind it")),
     };
     Ok((oid, name, problem))
@@ -140,7 +162,9 @@ fn key_of(rows: &[PgRow]) -> sqlx::Result<std::result::Result<(String, String), 
             (1, false) => Err(format!(
                 "the primary key {name:?} is {has}; only bigint, integer, smallint, uuid and text can be used"
             )),
-            _ => Err(format!("the primary key has {columns} columns; only one of a single column can be used")),
+            _ => Err(format!(
+                "the primary key has {columns} columns; only one of a single column can be used"
+            )),
         };
     }
     Ok(found)
@@ -204,7 +228,10 @@ fn serves_claims(index: &Index, columns: &Columns, table: &TableName) -> bool {
     let free = [format!("{claimed_at} is null")];
     let active = [format!("not {inactive}"), format!("{inactive} = false")];
     let conditions = conditions(index);
-    if !conditions.iter().all(|said| free.contains(said) || active.contains(said)) {
+    if !conditions
+        .iter()
+        .all(|said| free.contains(said) || active.contains(said))
+    {
         return false;
     }
     let Some(due) = index.keys.iter().position(|key| key == columns.name(Part::Due)) else {
@@ -233,14 +260,18 @@ fn serves_recovery(index: &Index, columns: &Columns, table: &TableName) -> bool 
         format!("{inactive} = false"),
     ];
     // Without a condition it holds every row, but those without a claim stand apart from the others.
-    index.keys.first().is_some_and(|key| key == claimed_at) && conditions(index).iter().all(|said| allowed.contains(said))
+    index.keys.first().is_some_and(|key| key == claimed_at)
+        && conditions(index).iter().all(|said| allowed.contains(said))
 }
 
 /// What an index leaves out, condition by condition, without the signs that differ from server to server.
 fn conditions(index: &Index) -> Vec<String> {
     let plain: String = index.only_where.chars().filter(|c| !"()\"".contains(*c)).collect();
     let said = plain.replace(" AND ", "\n").replace("NOT ", "not ");
-    let said = said.replace(" IS not ", " is not ").replace(" IS ", " is ").replace("NULL", "null");
+    let said = said
+        .replace(" IS not ", " is not ")
+        .replace(" IS ", " is ")
+        .replace("NULL", "null");
     let lines = said.lines().map(|line| line.trim().to_owned());
     lines.filter(|line| !line.is_empty()).collect()
 }

@@ -55,7 +55,10 @@ pub(super) fn missing(adoptee: &Adoptee, seen: &Inspection, found: &Found, unpro
         if !missing {
             continue;
         }
-        if statements.last().is_none_or(|last| !last.contains("index concurrently")) {
+        if statements
+            .last()
+            .is_none_or(|last| !last.contains("index concurrently"))
+        {
             // Building waits for every transaction that is open, and keeps nobody waiting itself.
             statements.push("set lock_timeout = 0".into());
         }
@@ -85,8 +88,15 @@ fn columns(adoptee: &Adoptee, seen: &Inspection) -> (Vec<String>, bool) {
     for part in &absent {
         let name = quoted(adoptee.columns.name(*part));
         let default = part.default().map(|value| format!(" not null default {value}"));
-        let kind = part.types().first().unwrap_or(&"text").replace("timestamp with time zone", "timestamptz");
-        added.push(format!("  add column if not exists {name} {kind}{}", default.unwrap_or_default()));
+        let kind = part
+            .types()
+            .first()
+            .unwrap_or(&"text")
+            .replace("timestamp with time zone", "timestamptz");
+        added.push(format!(
+            "  add column if not exists {name} {kind}{}",
+            default.unwrap_or_default()
+        ));
     }
     // Only on what is added here: whatever stands in a column of the user's is the user's.
     let ranges = [
@@ -98,11 +108,18 @@ fn columns(adoptee: &Adoptee, seen: &Inspection) -> (Vec<String>, bool) {
         ),
     ];
     let of_added = |(parts, _): &(Vec<Part>, &'static str)| parts.iter().all(|part| absent.contains(part));
-    let checks: Vec<&str> = ranges.iter().filter(|range| of_added(range)).map(|(_, check)| *check).collect();
+    let checks: Vec<&str> = ranges
+        .iter()
+        .filter(|range| of_added(range))
+        .map(|(_, check)| *check)
+        .collect();
     let checked = !checks.is_empty();
     if checked {
         let name = quoted(&check(&adoptee.table));
-        added.push(format!("  add constraint {name} check ({}) not valid", adoptee.fill(&checks.join(" and "))));
+        added.push(format!(
+            "  add constraint {name} check ({}) not valid",
+            adoptee.fill(&checks.join(" and "))
+        ));
     }
     let statement = format!("{}\n{}", adoptee.fill("alter table {table}"), added.join(",\n"));
     (vec![statement], checked)

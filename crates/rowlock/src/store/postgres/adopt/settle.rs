@@ -76,7 +76,12 @@ pub(super) struct Filed {
 
 impl PgStore {
     /// Ends a claim in the handler's own transaction.
-    pub async fn settle_row_in(&self, table: &AdoptedTable, pg: &mut PgConnection, ending: Ending<'_>) -> Result<Settled> {
+    pub async fn settle_row_in(
+        &self,
+        table: &AdoptedTable,
+        pg: &mut PgConnection,
+        ending: Ending<'_>,
+    ) -> Result<Settled> {
         let mut ours = Pm::get_transaction_depth(pg) == 1;
         if !self.0.named() {
             ours &= pooler::in_transaction(pg).await.doing(DOING)?;
@@ -125,7 +130,9 @@ impl PgStore {
                 .await
                 .doing(DOING)?;
             lent.end(DOING).await?;
-            found.map_or(Ok(Some(Settled::Lost)), |found| became(&found, end)).doing(DOING)
+            found
+                .map_or(Ok(Some(Settled::Lost)), |found| became(&found, end))
+                .doing(DOING)
         })
     }
 }
@@ -162,7 +169,10 @@ async fn write(inner: &Inner, pg: &mut PgConnection, table: &AdoptedTable, endin
             .fetch_one(pg)
             .await
             .doing(DOING)?;
-        let (applied, marked): (bool, bool) = (row.try_get("applied").doing(DOING)?, row.try_get("marked").doing(DOING)?);
+        let (applied, marked): (bool, bool) = (
+            row.try_get("applied").doing(DOING)?,
+            row.try_get("marked").doing(DOING)?,
+        );
         return Ok(match (marked, applied) {
             (false, _) => Settled::NotOurs,
             (true, true) => Settled::Applied { retired: false },
@@ -171,7 +181,9 @@ async fn write(inner: &Inner, pg: &mut PgConnection, table: &AdoptedTable, endin
     }
     let (counted, over, delay, error) = match ending.end {
         RowEnd::Back { counted, delay, error } => (*counted, false, *delay, error.as_deref()),
-        RowEnd::Retired { error, .. } | RowEnd::Cancelled { error } => (false, true, Duration::ZERO, Some(error.as_str())),
+        RowEnd::Retired { error, .. } | RowEnd::Cancelled { error } => {
+            (false, true, Duration::ZERO, Some(error.as_str()))
+        }
         RowEnd::Done | RowEnd::Kept => (false, false, Duration::ZERO, None),
     };
     let row = sqlx::query(table.sql.adopt_unclaim.clone())
@@ -199,7 +211,9 @@ async fn write(inner: &Inner, pg: &mut PgConnection, table: &AdoptedTable, endin
             RowEnd::Retired { doubts, .. } => doubts.clone(),
             _ => Vec::new(),
         };
-        let at = rows::maybe_at(&row, "at").doing(DOING)?.unwrap_or(Timestamp::UNIX_EPOCH);
+        let at = rows::maybe_at(&row, "at")
+            .doing(DOING)?
+            .unwrap_or(Timestamp::UNIX_EPOCH);
         let filed = Filed {
             id: id.clone(),
             retired_at: at,
