@@ -14,7 +14,10 @@ fn run(database: &Database, args: &[&str]) -> Said {
 fn blocks(mark: &str) -> Vec<String> {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/adopt.md")).unwrap();
     let fence = format!("```{mark}\n");
-    let parts = page.split(fence.as_str()).skip(1).filter_map(|rest| rest.split("```").next());
+    let parts = page
+        .split(fence.as_str())
+        .skip(1)
+        .filter_map(|rest| rest.split("```").next());
     parts.map(str::to_owned).collect()
 }
 
@@ -34,10 +37,18 @@ fn the_commands_of_the_quickstart_do_what_the_page_says() {
 
 /// Runs a page's script as psql would.
 fn make(database: &Database, text: &str) {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
-        let mut conn = <sqlx::PgConnection as sqlx::Connection>::connect(&database.url).await.unwrap();
-        sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned())).execute(&mut conn).await.unwrap();
+        let mut conn = <sqlx::PgConnection as sqlx::Connection>::connect(&database.url)
+            .await
+            .unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(text.to_owned()))
+            .execute(&mut conn)
+            .await
+            .unwrap();
     });
 }
 
@@ -48,8 +59,16 @@ fn a_table_is_looked_at_migrated_on_request_and_then_ready() {
         make(&database, "create table t (id int primary key, due_at timestamptz)");
         let adopt = |more: &[&str]| run(&database, &[&["adopt", "t", "--due", "due_at"], more].concat());
         let seen = adopt(&[]);
-        assert_eq!((seen.code, seen.err.as_str()), (Some(3), "error: public.t needs a migration; --apply runs it\n"));
-        assert!(seen.out.contains("create index concurrently if not exists \"t_rowlock_due\""), "{}", seen.out);
+        assert_eq!(
+            (seen.code, seen.err.as_str()),
+            (Some(3), "error: public.t needs a migration; --apply runs it\n")
+        );
+        assert!(
+            seen.out
+                .contains("create index concurrently if not exists \"t_rowlock_due\""),
+            "{}",
+            seen.out
+        );
         let columns = "select count(*)::text from information_schema.columns where table_name = 't'";
         assert_eq!(common::sql(&database.url, columns), ["2"], "looking changes nothing");
 
@@ -63,7 +82,10 @@ fn a_table_is_looked_at_migrated_on_request_and_then_ready() {
         assert_eq!(common::sql(&database.url, columns), ["10"]);
         let again = adopt(&["--json", "--apply"]);
         let json: serde_json::Value = serde_json::from_str(&again.out).unwrap();
-        assert_eq!((&json["ready"], &json["applied"]), (&true.into(), &serde_json::json!([])));
+        assert_eq!(
+            (&json["ready"], &json["applied"]),
+            (&true.into(), &serde_json::json!([]))
+        );
     }
 }
 
@@ -74,10 +96,19 @@ fn what_cannot_be_adopted_exits_with_its_reason() {
         make(&database, "create table t (id int, due_at timestamptz)");
         let said = run(&database, &["adopt", "t", "--due", "due_at"]);
         assert_eq!(said.code, Some(3));
-        assert!(said.out.contains("problem: there is no primary key; add one"), "{}", said.out);
+        assert!(
+            said.out.contains("problem: there is no primary key; add one"),
+            "{}",
+            said.out
+        );
         let said = run(&database, &["adopt", "t", "--due", "due_at", "--apply"]);
         assert_eq!((said.code, said.out.as_str()), (Some(5), ""));
-        assert!(said.err.starts_with("error: public.t cannot be adopted: there is no primary key"), "{}", said.err);
+        assert!(
+            said.err
+                .starts_with("error: public.t cannot be adopted: there is no primary key"),
+            "{}",
+            said.err
+        );
         let said = run(&database, &["adopt", "nowhere", "--due", "due_at"]);
         assert_eq!(said.code, Some(4));
         assert!(said.err.starts_with("error: no table nowhere; "), "{}", said.err);
@@ -89,7 +120,11 @@ fn on_sqlite_it_refuses_and_says_what_to_do_instead() {
     let file = File::migrated();
     let said = file.run(&["adopt", "t", "--due", "due_at"]);
     assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
-    assert!(said.err.starts_with("error: tables are adopted on PostgreSQL only\n"), "{}", said.err);
+    assert!(
+        said.err.starts_with("error: tables are adopted on PostgreSQL only\n"),
+        "{}",
+        said.err
+    );
     let temp = tempfile::tempdir().unwrap();
     let said = common::said(demo(temp.path(), &["snoozes"]));
     assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
@@ -102,14 +137,33 @@ fn every_reminder_is_sent_once_while_workers_are_killed() {
     for url in postgres_urls() {
         let database = Database::fresh(&url);
         let temp = tempfile::tempdir().unwrap();
-        let args = ["snoozes", "--json", "--rows", "600", "--kills", "6", "--database", &database.url];
+        let args = [
+            "snoozes",
+            "--json",
+            "--rows",
+            "600",
+            "--kills",
+            "6",
+            "--database",
+            &database.url,
+        ];
         let said = said(demo(temp.path(), &args));
         assert_eq!((said.code, said.err.as_str()), (Some(0), ""), "{}", said.out);
         let found: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&said.out).unwrap();
         let mut fields: Vec<&str> = found.keys().map(String::as_str).collect();
         fields.sort_unstable();
-        assert_eq!(fields, ["doubled", "kills", "lost", "retired", "rows", "seconds", "sent"]);
-        for (field, expected) in [("rows", 600), ("sent", 594), ("lost", 0), ("doubled", 0), ("retired", 6), ("kills", 6)] {
+        assert_eq!(
+            fields,
+            ["doubled", "kills", "lost", "retired", "rows", "seconds", "sent"]
+        );
+        for (field, expected) in [
+            ("rows", 600),
+            ("sent", 594),
+            ("lost", 0),
+            ("doubled", 0),
+            ("retired", 6),
+            ("kills", 6),
+        ] {
             assert_eq!(found[field], expected, "{field}: {}", said.out);
         }
         assert_nothing_is_left(temp.path());
