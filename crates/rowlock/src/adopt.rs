@@ -29,6 +29,7 @@ use crate::{
     breaker::Breaker,
     error::{Error, Result},
     event::{Counters, Event, Listener},
+    handle::clean,
     root::Rowlock,
     store::{Timing, postgres::adopt::AdoptedTable},
     table::{Columns, Inspection, TableName},
@@ -208,7 +209,7 @@ impl<A: Send + Sync + 'static> RowWorker<A> {
 
     /// A name for people, which `claimed_by` shows.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.settings.name = name.into();
+        self.settings.name = clean(name.into());
         self
     }
 

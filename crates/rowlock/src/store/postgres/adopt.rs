@@ -78,6 +78,11 @@ impl PgStore {
                     inspection.table
                 )));
             }
+            if !self.0.named() && !inspection.migration.is_empty() {
+                return Err(Error::Config(
+                    "a table is migrated over a direct connection; name the server itself, without pgbouncer=true".into(),
+                ));
+            }
             // Its settings are changed on the way, so this connection is not given back.
             let mut lent = self.0.engine.take().await.doing(DOING)?;
             for statement in &inspection.migration {
