@@ -26,6 +26,7 @@ mod adopt {
     mod effects;
     mod inspect;
     mod kill;
+    mod plans;
     mod races;
     mod worker;
 }

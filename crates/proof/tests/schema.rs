@@ -229,6 +229,7 @@ async fn every_statement_prepares_on_any_schema() {
                         // Those of adopted tables have places for the names.
                         true => text
                             .replace("{table}", "adoptee")
+                            .replace("{order}", "t.due")
                             .replace("{id_type}", "bigint")
                             .replace(['{', '}'], ""),
                         false => text,

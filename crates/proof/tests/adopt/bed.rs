@@ -26,7 +26,7 @@ pub(crate) async fn fill(pg: &mut PgConnection, rows: i64) {
     let fill = format!(
         "insert into email_snoozes (user_email, message_id, subject, remind_at)
          select format('user-%s@example.org', n), format('message-%s', n), format('Reminder %s', n),
-           now() - interval '1 hour' + make_interval(secs => n)
+           now() - make_interval(secs => {rows} - n + 1)
          from generate_series(1, {rows}) n"
     );
     script(pg, &fill).await.unwrap();
@@ -41,10 +41,11 @@ pub(crate) async fn opened(rowlock: &Rowlock) -> Adopted {
 }
 
 /// A statement of this table.
-fn filled(template: &str) -> AssertSqlSafe<String> {
+pub(crate) fn filled(template: &str) -> AssertSqlSafe<String> {
     let text = template
         .replace("{table}", "email_snoozes")
-        .replace("{id_type}", "bigint");
+        .replace("{id_type}", "bigint")
+        .replace("{order}", "t.claimed_at, t.remind_at");
     AssertSqlSafe(text.replace("{due}", "remind_at").replace(['{', '}'], ""))
 }
 

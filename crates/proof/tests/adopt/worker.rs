@@ -195,6 +195,55 @@ async fn a_claim_is_renewed_while_its_handler_runs(mut bed: Bed) {
     assert_eq!(stand(&mut bed.eye, 1).await.attempts, 0);
 }
 
+async fn a_handler_that_blocks_its_executor_keeps_its_claim(mut bed: Bed) {
+    fill(&mut bed.eye, 1).await;
+    let blocks = |cx: RowStaged, _row: Snooze| async move {
+        std::thread::sleep(Duration::from_secs(4));
+        cx.done().ok()
+    };
+    let worker = opened(&bed.rowlock).await.worker().lease(Duration::from_secs(2));
+    let counters = worked_off(worker.staged(blocks), 1).await;
+    assert_eq!(
+        (counters.claimed(), counters.expired(), counters.lease_lost()),
+        (1, 0, 0)
+    );
+}
+
+async fn metrics_have_the_names_of_any_worker_and_the_tables_name_as_their_queue(mut bed: Bed) {
+    fill(&mut bed.eye, 5).await;
+    let page = rowlock::otel::prometheus::Prometheus::new().unwrap();
+    let fails = |_cx: RowCtx, row: Snooze, tx: RowTx| async move {
+        match row.id {
+            5 => Err(Fail::retire("no luck")),
+            _ => tx.done().ok(),
+        }
+    };
+    let worker = opened(&bed.rowlock)
+        .await
+        .worker()
+        .telemetry(page.telemetry())
+        .atomic(fails);
+    let over = |c: &Counters| c.settled(Ended::Done) == 4 && c.settled(Ended::Retired) == 1;
+    runs_until(worker, "every row to end", over).await;
+    let text = page.text().unwrap();
+    let counted = |metric: &str| -> f64 {
+        let of = |line: &&str| line.starts_with(metric) && line.contains("queue=\"email_snoozes\"");
+        let line = text
+            .lines()
+            .find(of)
+            .unwrap_or_else(|| panic!("no {metric} in\n{text}"));
+        line.rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    let metrics = [
+        "queue_claimed_total",
+        "queue_processed_total",
+        "queue_failed_total",
+        "queue_retired_total",
+    ];
+    assert_eq!(metrics.map(counted), [5.0, 4.0, 1.0, 1.0]);
+    assert_eq!(counted("queue_job_duration_ms_count"), 5.0);
+}
+
 async fn a_late_handler_is_stopped_and_nothing_of_it_counts(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
     let adopted = opened(&bed.rowlock).await;
@@ -371,6 +420,8 @@ on_postgresql!(
     every_outcome_leads_where_it_should,
     a_staged_handler_ends_with_or_without_writes_of_its_own,
     a_claim_is_renewed_while_its_handler_runs,
+    a_handler_that_blocks_its_executor_keeps_its_claim,
+    metrics_have_the_names_of_any_worker_and_the_tables_name_as_their_queue,
     a_late_handler_is_stopped_and_nothing_of_it_counts,
     a_stop_gives_back_what_was_not_begun,
     a_handler_that_takes_too_long_fails_its_attempt,

@@ -1,5 +1,5 @@
 -- Claims due rows of an adopted table, earliest first, each under a token of its own; nothing behind a breaker that is not closed.
--- Index: the table's own of rows that nobody has, by due time; its primary key; breaker_pkey.
+-- Index: the table's own of rows that nobody has, by due time, walked in its own order; its primary key; breaker_pkey.
 -- no twin: tables are adopted on PostgreSQL only.
 with clock as materialized (
   select coalesce($4::timestamptz, clock_timestamp()) as now
@@ -10,7 +10,7 @@ with clock as materialized (
   from {table} t
   where not t.{inactive} and t.{claimed_at} is null and t.{due} <= (select c.now from clock c)
     and (select count(*) from closed) = cardinality($3::text[])
-  order by t.{due}
+  order by {order}
   limit $1
   for update of t skip locked
 )

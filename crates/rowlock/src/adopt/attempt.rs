@@ -80,7 +80,7 @@ impl Verdict {
         let skipped = fail.skipped();
         let attempt = i32::try_from(row.attempt).unwrap_or(i32::MAX);
         let backoff = || shared.settings.backoff.jittered(attempt);
-        let text = Some(fail.text);
+        let text = fail.text;
         let again = match row.probe && fail.dependency.is_some() {
             // What a probe is there to find out costs its row nothing.
             true => Ended::Deferred,
@@ -88,22 +88,24 @@ impl Verdict {
         };
         let verdict = match fail.how {
             How::LeaseLost => return None,
-            How::Retry => Verdict::back(again, backoff(), text),
-            How::RetryAfter(delay) => Verdict::back(again, delay, text),
+            How::Retry => Verdict::back(again, backoff(), Some(text)),
+            How::RetryAfter(delay) => Verdict::back(again, delay, Some(text)),
             // Another transaction was in the way; there is no column to count such attempts in, so this is one.
-            How::RetrySoon => Verdict::back(again, Duration::from_millis(20).mul_f64(1.0 + fastrand::f64()), text),
+            How::RetrySoon => Verdict::back(
+                again,
+                Duration::from_millis(20).mul_f64(1.0 + fastrand::f64()),
+                Some(text),
+            ),
             How::Defer(delay) => Verdict::back(Ended::Deferred, delay, None),
             How::Retire => Verdict {
                 end: RowEnd::Retired {
-                    error: text.unwrap_or_default(),
+                    error: text,
                     doubts: std::mem::take(&mut *lock(&row.doubts)),
                 },
                 ..Verdict::retired("")
             },
             How::Cancel => Verdict {
-                end: RowEnd::Cancelled {
-                    error: text.unwrap_or_default(),
-                },
+                end: RowEnd::Cancelled { error: text },
                 ended: Ended::Cancelled,
                 skipped: None,
                 blamed: None,

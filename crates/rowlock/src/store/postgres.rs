@@ -77,6 +77,9 @@ const HANDLER_NAME: &str = "rowlock handler";
 /// Connections for claim, settle, wake and reads.
 const ENGINE_CONNECTIONS: usize = 4;
 
+/// Connections for claims of adopted tables and what else walks their indexes.
+const ROW_CONNECTIONS: usize = 2;
+
 /// How many of them may write keys at a time. A key waits for whoever has it in an open transaction, and what has nothing
 /// to do with it must find a connection meanwhile.
 const KEYED_CONNECTIONS: usize = ENGINE_CONNECTIONS / 2;
@@ -93,6 +96,8 @@ pub struct Inner {
     handlers_max: usize,
     clock: Clock,
     engine: Arc<Conns>,
+    /// For the claims of adopted tables.
+    rows: Arc<Conns>,
     keyed: Semaphore,
     handlers: Arc<Conns>,
     heard: Arc<wake::Heard>,
@@ -121,6 +126,7 @@ impl PgStore {
             handlers_max,
             clock,
             engine: Conns::new(&hosts, "rowlock engine", engine_setup(timing), ENGINE_CONNECTIONS),
+            rows: Conns::new(&hosts, "rowlock engine", row_setup(timing), ROW_CONNECTIONS),
             keyed: Semaphore::new(KEYED_CONNECTIONS),
             handlers: Conns::new(&hosts, HANDLER_NAME, handler_setup(timing), handlers_max.max(1)),
             heard: Arc::default(),
@@ -184,6 +190,13 @@ fn engine_setup(timing: Timing) -> Setup {
         .with("enable_hashjoin", "off")
         .with("enable_mergejoin", "off")
         .with("jit", "off")
+}
+
+/// An index of the user's is walked in its order, whatever the statistics say.
+fn row_setup(timing: Timing) -> Setup {
+    engine_setup(timing)
+        .with("enable_bitmapscan", "off")
+        .with("enable_sort", "off")
 }
 
 impl Store for PgStore {

@@ -80,7 +80,8 @@ impl PgStore {
             }
             if !self.0.named() && !inspection.migration.is_empty() {
                 return Err(Error::Config(
-                    "a table is migrated over a direct connection; name the server itself, without pgbouncer=true".into(),
+                    "a table is migrated over a direct connection; name the server itself, without pgbouncer=true"
+                        .into(),
                 ));
             }
             // Its settings are changed on the way, so this connection is not given back.
@@ -165,7 +166,7 @@ impl PgStore {
     ) -> Fut<'a, Vec<Recovered>> {
         const DOING: &str = "recover rows";
         self.bounded(DOING, async move {
-            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
+            let mut lent = self.0.rows.acquire().await.doing(DOING)?;
             let mut tx = lent.pg().begin().await.doing(DOING)?;
             let rows = sqlx::query(table.sql.adopt_recover.clone())
                 .persistent(self.0.named())

@@ -7,7 +7,7 @@ use tokio::sync::Semaphore;
 use super::{
     Inner, PgStore,
     conns::{Conns, Setup},
-    engine_setup,
+    engine_setup, row_setup,
 };
 
 impl PgStore {
@@ -22,6 +22,7 @@ impl PgStore {
             handlers_max: inner.handlers_max,
             clock: inner.clock.clone(),
             engine: Conns::new(&inner.hosts, "rowlock watch", engine_setup(inner.timing), 2),
+            rows: Conns::new(&inner.hosts, "rowlock watch", row_setup(inner.timing), 1),
             keyed: Semaphore::new(1),
             handlers: Conns::new(&inner.hosts, "rowlock watch", Setup::default(), 1),
             heard: inner.heard.clone(),

@@ -52,7 +52,7 @@ impl PgStore {
         breakers: &'a [String],
     ) -> Fut<'a, Vec<ClaimedRow>> {
         self.bounded(DOING, async move {
-            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
+            let mut lent = self.0.rows.acquire().await.doing(DOING)?;
             let claimed = claim(&self.0, lent.pg(), table, most, by, breakers).await?;
             lent.end(DOING).await?;
             Ok(claimed)
@@ -69,7 +69,7 @@ impl PgStore {
         (breakers, closed): (&'a [String], &'a [String]),
     ) -> Fut<'a, Probed> {
         self.bounded(DOING, async move {
-            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
+            let mut lent = self.0.rows.acquire().await.doing(DOING)?;
             let mut tx = lent.pg().begin().await.doing(DOING)?;
             let probed = probe(&self.0, &mut tx, table, most, by, (breakers, closed)).await?;
             tx.commit().await.doing(DOING)?;

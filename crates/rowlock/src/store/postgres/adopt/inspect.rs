@@ -74,17 +74,17 @@ pub(super) async fn inspect(
         .doing(DOING)?;
     let indexes: Vec<Index> = indexes.iter().map(index).collect::<sqlx::Result<_>>().doing(DOING)?;
     let facts = Found { oid, table, indexes };
+    let serving = facts
+        .indexes
+        .iter()
+        .find(|index| serves_claims(index, columns, &facts.table));
+    let claim_first = serving.is_some_and(|index| index.keys.iter().any(|key| key == columns.name(Part::ClaimedAt)));
     let by_name = |index: Option<&Index>| index.map(|index| index.name.clone());
     let mut inspection = Inspection {
         table: facts.table.to_string(),
         key: key.clone(),
         columns: found,
-        claim_index: by_name(
-            facts
-                .indexes
-                .iter()
-                .find(|index| serves_claims(index, columns, &facts.table)),
-        ),
+        claim_index: by_name(serving),
         recovery_index: by_name(
             facts
                 .indexes
@@ -98,6 +98,7 @@ pub(super) async fn inspect(
         table: facts.table.clone(),
         key,
         columns: columns.clone(),
+        claim_first,
     });
     if let Some(adoptee) = &adoptee {
         let unproven = unproven(inner, pg, &facts).await?;
