@@ -149,17 +149,15 @@ pub(super) async fn attempt(shared: &Arc<Shared>, claimed: ClaimedRow, row: &Arc
         () = shared.stopping.cancelled() => None,
         permit = shared.slots.clone().acquire_owned() => permit.ok(),
     };
-    let queue = &shared.table.queue;
-    let (finished, span) = match permit {
-        None => (unbegun(shared, row).await, None),
-        Some(_permit) => {
-            let attempt = i32::try_from(row.attempt).unwrap_or(i32::MAX);
-            let names = (&**queue, shared.settings.name.as_str());
-            let span = trace::attempt(names, row.marker, RetiredRow::KIND, attempt, None);
-            (run(shared, &claimed, row, &span).await, Some(span))
-        }
+    // Held until the breakers have heard of it: the next row begins with what this one found out.
+    let Some(_permit) = permit else {
+        return tell(shared, row, unbegun(shared, row).await, None).await;
     };
-    tell(shared, row, finished, span).await;
+    let number = i32::try_from(row.attempt).unwrap_or(i32::MAX);
+    let names = (&*shared.table.queue, shared.settings.name.as_str());
+    let span = trace::attempt(names, row.marker, RetiredRow::KIND, number, None);
+    let finished = run(shared, &claimed, row, &span).await;
+    tell(shared, row, finished, Some(span)).await;
 }
 
 /// Hands a row back that was not begun.

@@ -196,7 +196,9 @@ impl Args {
         let (start, rows, kills) = (Instant::now(), i64::from(self.rows), self.kills as usize);
         let mut rng = fastrand::Rng::with_seed(show.seed);
         let (mut struck, mut aimed_at) = (0, None::<Instant>);
-        while start.elapsed() < show.limit {
+        // A limit for the size that nobody chose; more rows take longer.
+        let limit = show.limit * (1 + self.rows / 2000);
+        while start.elapsed() < limit {
             tokio::select! {
                 biased;
                 Some(pid) = provider.strike() => {
