@@ -24,6 +24,7 @@ use std::{
 };
 
 use self::{breaker::Breakers, running::Running};
+#[cfg(feature = "postgres")]
 pub(crate) use self::{hand::cut_off, run::COMMITTED, watch::check_timing};
 use crate::{
     backoff::Backoff,

@@ -139,7 +139,7 @@ async fn a_crash_before_the_commit_leaves_the_claim_to_recovery(mut bed: Bed) {
         "the claim to be recovered",
         std::time::Duration::from_secs(20),
         || async {
-            let recovered = recover(&mut *pool.lock().await, 60).await;
+            let recovered = recover(*pool.lock().await, 60).await;
             (!recovered.is_empty()).then_some(recovered)
         },
     );

@@ -107,7 +107,7 @@ fn good() -> String {
         .to_owned()
         + &report::next(&[
             (
-                "rowlock demo snoozes --keep --database …".to_owned(),
+                "rowlock demo snoozes --keep …".to_owned(),
                 "look at the rows and their cases",
             ),
             (
