@@ -209,6 +209,16 @@ async fn a_handler_that_blocks_its_executor_keeps_its_claim(mut bed: Bed) {
     );
 }
 
+async fn a_listener_that_panics_stops_nothing(mut bed: Bed) {
+    fill(&mut bed.eye, 10).await;
+    let worker = opened(&bed.rowlock)
+        .await
+        .worker()
+        .on_event(|_| panic!("a bad listener"));
+    worked_off(worker.atomic(remind), 10).await;
+    assert_eq!(bed.count("select count(*) from sent").await, 10);
+}
+
 async fn metrics_have_the_names_of_any_worker_and_the_tables_name_as_their_queue(mut bed: Bed) {
     fill(&mut bed.eye, 5).await;
     let page = rowlock::otel::prometheus::Prometheus::new().unwrap();
@@ -421,6 +431,7 @@ on_postgresql!(
     a_staged_handler_ends_with_or_without_writes_of_its_own,
     a_claim_is_renewed_while_its_handler_runs,
     a_handler_that_blocks_its_executor_keeps_its_claim,
+    a_listener_that_panics_stops_nothing,
     metrics_have_the_names_of_any_worker_and_the_tables_name_as_their_queue,
     a_late_handler_is_stopped_and_nothing_of_it_counts,
     a_stop_gives_back_what_was_not_begun,

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
     pub(super) slots: Arc<Semaphore>,
     /// Somebody should look whether there is something to claim.
     pub(super) woken: Notify,
+    /// A row was let go of.
+    freed: Notify,
     pub(super) stopping: CancellationToken,
     pub(super) gone: CancellationToken,
 }
@@ -67,7 +70,9 @@ impl Shared {
     pub(super) fn emit(&self, event: &Event) {
         self.settings.counters.add(event);
         for listener in &self.settings.listeners {
-            listener(event);
+            if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
+                tracing::error!("a listener panicked; the worker goes on");
+            }
         }
     }
 
@@ -142,6 +147,7 @@ impl Running {
             pauses: pause::Known::default(),
             in_hand: Mutex::default(),
             woken: Notify::new(),
+            freed: Notify::new(),
             stopping: CancellationToken::new(),
             gone: CancellationToken::new(),
         });
@@ -190,7 +196,7 @@ async fn claim(shared: Arc<Shared>, tasks: TaskTracker) {
         let held = shared.held();
         if held > slots {
             // What was claimed ahead is not begun yet.
-            pause(&shared, shared.settings.poll).await;
+            pause(&shared, &shared.freed, shared.settings.poll).await;
             continue;
         }
         let asked = slots * 2 - held;
@@ -198,7 +204,7 @@ async fn claim(shared: Arc<Shared>, tasks: TaskTracker) {
             Ok(rows) => rows,
             Err(error) => {
                 tracing::warn!(table = %shared.table.queue, %error, "rows could not be claimed; trying again");
-                pause(&shared, WAIT_ERROR).await;
+                pause(&shared, &shared.woken, WAIT_ERROR).await;
                 continue;
             }
         };
@@ -216,24 +222,39 @@ async fn claim(shared: Arc<Shared>, tasks: TaskTracker) {
             _ => WAIT_MIN,
         };
         if got < asked {
-            pause(&shared, wait.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
+            pause(&shared, &shared.woken, wait.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
         }
     }
 }
 
-async fn pause(shared: &Shared, time: Duration) {
+async fn pause(shared: &Shared, woken: &Notify, time: Duration) {
     tokio::select! {
         () = tokio::time::sleep(time) => {}
-        () = shared.woken.notified() => {}
+        () = woken.notified() => {}
         () = shared.stopping.cancelled() => {}
     }
 }
 
 /// A row from its claim to its end.
 async fn hold(shared: Arc<Shared>, claimed: ClaimedRow, row: Arc<RowInHand>) {
+    let _held = Held {
+        shared: &shared,
+        token: row.token.token,
+    };
     attempt::attempt(&shared, claimed, &row).await;
-    lock(&shared.in_hand).remove(&row.token.token);
-    shared.woken.notify_one();
+}
+
+/// Lets go of a row however its task ends: what stays in hand is renewed for ever.
+struct Held<'a> {
+    shared: &'a Shared,
+    token: Uuid,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        lock(&self.shared.in_hand).remove(&self.token);
+        self.shared.freed.notify_one();
+    }
 }
 
 type Found = Vec<(ClaimedRow, Arc<RowInHand>)>;
