@@ -293,6 +293,67 @@ fn a_rollout_is_turned_up_and_back() {
     );
 }
 
+/// The blocks of a page that begin with this mark.
+fn blocks(page: &str, mark: &str) -> Vec<String> {
+    let fence = format!("```{mark}\n");
+    let parts = page.split(fence.as_str()).skip(1);
+    parts
+        .filter_map(|rest| rest.split("```").next())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[tokio::test]
+async fn the_quickstart_of_adopted_tables_runs_as_the_page_says() {
+    let page = std::fs::read_to_string(root().join("docs/adopt.md")).unwrap();
+    for server in proof::bed::postgres_servers() {
+        let case = "examples::the_quickstart_of_adopted_tables_runs";
+        let database = proof::bed::Database::fresh(&server, case).await.unwrap();
+        let mut db = <sqlx::PgConnection as sqlx::Connection>::connect(&database.url)
+            .await
+            .unwrap();
+        let table = sqlx::raw_sql(sqlx::AssertSqlSafe(blocks(&page, "sql")[0].clone()));
+        table.execute(&mut db).await.unwrap();
+        // What the page does on the command line.
+        let rowlock = rowlock::postgres::Rowlock::open(&database.url).unwrap();
+        rowlock.migrate().await.unwrap();
+        let columns = rowlock::Columns::due("remind_at");
+        rowlock::Adopted::migrate(&rowlock, "reminders", &columns)
+            .await
+            .unwrap();
+        let run = Command::new(BUILT.join("adopt"))
+            .env("DATABASE_URL", &database.url)
+            .output()
+            .unwrap();
+        let printed = String::from_utf8_lossy(&run.stdout).into_owned();
+        assert_eq!(
+            printed,
+            "2 reminders sent, 1 retired\n",
+            "{}",
+            String::from_utf8_lossy(&run.stderr)
+        );
+        assert!(page.contains(printed.trim_end()), "the page says what it prints");
+        let error: String = sqlx::query_scalar("select last_error from reminders where last_error is not null")
+            .fetch_one(&mut db)
+            .await
+            .unwrap();
+        assert_eq!(error, "\"nobody\" is no address");
+        database.remove().await.unwrap();
+    }
+}
+
+#[test]
+fn the_page_of_adopted_tables_shows_its_example_as_it_is() {
+    let page = std::fs::read_to_string(root().join("docs/adopt.md")).unwrap();
+    let example = std::fs::read_to_string(root().join("crates/rowlock/examples/adopt.rs")).unwrap();
+    let code = example.lines().filter(|line| !line.starts_with("//!"));
+    let plain = |text: &str| text.split_whitespace().collect::<String>();
+    assert_eq!(
+        plain(&blocks(&page, "rust")[0]),
+        plain(&code.collect::<Vec<_>>().join("\n"))
+    );
+}
+
 #[test]
 fn every_example_is_tested_and_short() {
     let source = std::fs::read_to_string(root().join("crates/proof/tests/examples.rs")).unwrap();

@@ -1,5 +1,6 @@
 //! The commands.
 
+pub(crate) mod adopt;
 pub(crate) mod breaker;
 mod bulk;
 pub(crate) mod case;
@@ -56,6 +57,8 @@ pub(crate) enum Command {
     DemoProvider(demo::ProviderArgs),
     /// Creates or updates the tables
     Migrate(migrate::Args),
+    /// Looks at a table of your own, and prints or applies what it needs to be worked off; exits with 3 when it is not ready
+    Adopt(adopt::Args),
     /// Shows how many jobs wait, run or were retired, and the workers
     Status(status::Args),
     /// Lists jobs, newest first

@@ -67,6 +67,7 @@ async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
         Command::DemoWorker(args) => cmd::demo::work(place.url()?, place.schema(), args).await?,
         Command::DemoProvider(args) => cmd::demo::provide(args).await?,
         Command::Migrate(args) => cmd::migrate::run(&place, args).await?,
+        Command::Adopt(args) => return cmd::adopt::run(&place, args).await,
         Command::Status(args) => cmd::status::run(&place, args).await?,
         Command::Jobs(args) => cmd::jobs::run(&place, args).await?,
         Command::Workers(args) => cmd::workers::run(&place, args).await?,

@@ -57,6 +57,12 @@ where
         }
     });
     what_goes(&mut book);
+    what_is_adopted(&mut book, |sql| {
+        runtime.block_on(async {
+            let mut conn = DB::Connection::connect(url).await.unwrap();
+            sqlx::raw_sql(sql).execute(&mut conn).await.unwrap();
+        });
+    });
     book.run(&["cancel", "13"]);
     holder.vanish();
     until("the worker to be silent", || {
@@ -259,6 +265,24 @@ fn what_goes(book: &mut Book) {
     book.run(&["verify"]);
 }
 
+/// A table of the application's own, which a SQLite file may have too.
+fn what_is_adopted(book: &mut Book, make: impl Fn(&'static str)) {
+    make("create table reminder (no integer primary key, remind_at timestamp with time zone, state text)");
+    for args in [
+        &["adopt", "reminder", "--due", "remind_at"][..],
+        &["adopt", "reminder", "--due", "remind_at", "--json"],
+        &["adopt", "reminder", "--due", "state", "--inactive", "state"],
+        &["adopt", "reminder", "--due", "state"],
+        &["adopt", "nowhere", "--due", "remind_at"],
+        &["adopt", "reminder", "--due", "remind_at", "--apply"],
+        &["adopt", "reminder", "--due", "remind_at", "--apply"],
+        &["adopt", "reminder"],
+    ] {
+        book.run(args);
+    }
+    make("drop table reminder");
+}
+
 /// A demo makes its own scene; what it finds is a matter of chance, but for what matters.
 fn demo(book: &mut Book, url: &str) {
     let temp = tempfile::tempdir().unwrap();
@@ -278,6 +302,7 @@ fn demo(book: &mut Book, url: &str) {
             "2",
             "--json",
         ],
+        &["snoozes", "--rows", "20", "--kills", "0", "--workers", "2", "--json"],
     ] {
         let on = match url.starts_with("postgres") {
             true => vec!["--database", url],

@@ -3,10 +3,10 @@
 //! A job is a row beside your data; "done" is part of your commit. The map of this crate, in the order a job travels:
 //!
 //! - nouns, plain data: `job`, `key`, `lease`, `case`, `effect`, `event`, `state` (which alone decides), `backoff`,
-//!   `breaker`, `pause`, `retention`, `error`
+//!   `breaker`, `pause`, `retention`, `table`, `error`
 //! - `store`: the storage contract, and one room per database behind it
 //! - verbs: `enqueue` → `complete` → `claim` → `handle` → `settle` → `recover` → `observe` → `operate`
-//! - `worker`: the loop that composes them
+//! - `worker`: the loop that composes them; `adopt`: the same over a table of the user's own
 //! - doors: [`postgres`] and [`sqlite`] give every type its short name; [`Admin`] serves either database by URL;
 //!   with their features, `axum` answers repeated requests and `redis` is a first look that spares work; [`rig`] is for
 //!   the tests of your handlers
@@ -17,6 +17,8 @@
 extern crate self as rowlock;
 
 mod admin;
+#[cfg(feature = "postgres")]
+mod adopt;
 mod backoff;
 mod breaker;
 mod case;
@@ -42,6 +44,8 @@ mod root;
 mod settle;
 mod state;
 mod store;
+#[cfg(feature = "postgres")]
+mod table;
 mod trace;
 mod worker;
 
@@ -91,4 +95,9 @@ pub use crate::{
     state::{Ended, State},
     store::{Isolation, transition::RowId},
     worker::Worker,
+};
+#[cfg(feature = "postgres")]
+pub use crate::{
+    adopt::{Adopted, RowAttempt, RowCtx, RowDone, RowEffect, RowOutcome, RowStaged, RowTx, RowWorker},
+    table::{ColumnFound, Columns, Inspection, Part, TableName},
 };

@@ -24,6 +24,8 @@ use std::{
 };
 
 use self::{breaker::Breakers, running::Running};
+#[cfg(feature = "postgres")]
+pub(crate) use self::{hand::cut_off, run::COMMITTED, watch::check_timing};
 use crate::{
     backoff::Backoff,
     breaker::Breaker,
@@ -404,7 +406,7 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
 }
 
 /// Each breaker once.
-fn declared(breakers: &[(String, Breaker)]) -> Result<Vec<(String, Breaker)>> {
+pub(crate) fn declared(breakers: &[(String, Breaker)]) -> Result<Vec<(String, Breaker)>> {
     let mut declared: Vec<(String, Breaker)> = Vec::new();
     for (name, breaker) in breakers {
         check_name("breaker", name)?;
@@ -424,7 +426,7 @@ fn declared(breakers: &[(String, Breaker)]) -> Result<Vec<(String, Breaker)>> {
 
 /// A connection cut at the very start is no reason to give up, nor is a database that is about to be back; one that stays
 /// away is, and so is one that says no.
-async fn patiently<F: Future<Output = Result<()>>>(mut start: impl FnMut() -> F) -> Result<()> {
+pub(crate) async fn patiently<F: Future<Output = Result<()>>>(mut start: impl FnMut() -> F) -> Result<()> {
     const TRIES: u32 = 5;
     let (began, mut tries, mut wait) = (Instant::now(), 1, Duration::from_millis(200));
     loop {

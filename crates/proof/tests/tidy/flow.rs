@@ -4,7 +4,7 @@ use crate::{assert_none, read, tree};
 
 const SRC: &str = "crates/rowlock/src/";
 
-const NOUNS: [&str; 15] = [
+const NOUNS: [&str; 16] = [
     "backoff",
     "breaker",
     "case",
@@ -19,6 +19,7 @@ const NOUNS: [&str; 15] = [
     "pause",
     "retention",
     "state",
+    "table",
     "trace",
 ];
 /// A verb may use earlier ones.
@@ -26,7 +27,7 @@ const VERBS: [&str; 8] = [
     "enqueue", "complete", "claim", "handle", "settle", "recover", "observe", "operate",
 ];
 /// They may use anything below them, and only they put verbs together.
-const COMPOSERS: [&str; 5] = ["root", "worker", "rig", "admin", "lib"];
+const COMPOSERS: [&str; 6] = ["root", "worker", "adopt", "rig", "admin", "lib"];
 /// Short names for one database each, what stands before other people's programs, and the verbs laid open to be counted.
 const DOORS: [&str; 6] = ["axum", "counts", "otel", "postgres", "redis", "sqlite"];
 /// The reading verb's plain data, which the store returns.

@@ -1,9 +1,10 @@
-//! `rowlock demo`: what a newcomer should see with their own eyes. Three scenes, each a small application whose workers
+//! `rowlock demo`: what a newcomer should see with their own eyes. Four scenes, each a small application whose workers
 //! are processes of their own, and at the end everything is counted.
 //!
 //! - `orders`, the default: orders go through workers that are killed all the time
 //! - `charges`: the payment provider loses its replies as well, and half of it does not even honour keys
 //! - `incidents`: many evaluations of the same thing at once, of which only one may act
+//! - `snoozes`: a table of the application's own, adopted, on PostgreSQL
 //!
 //! The scenes share the crew of worker processes, the provider, the run with its kills and its progress bar, and the
 //! show around it.
@@ -17,6 +18,7 @@ mod provider;
 mod report;
 mod run;
 mod show;
+mod snoozes;
 
 use std::{net::SocketAddr, process::ExitCode, time::Duration};
 
@@ -50,6 +52,8 @@ enum Scene {
     Charges(charges::Args),
     /// Many slow evaluations of the same entities at once, over a few connections: never two open incidents
     Incidents(incidents::Args),
+    /// Reminders in a table of the application's own, adopted by workers that are killed all the time; on PostgreSQL
+    Snoozes(snoozes::Args),
 }
 
 pub(crate) async fn run(database: Option<&str>, args: Args) -> Result<ExitCode> {
@@ -64,6 +68,10 @@ pub(crate) async fn run(database: Option<&str>, args: Args) -> Result<ExitCode> 
         Some(Scene::Orders(scene)) => show::run(database, &scene, &args.manners).await,
         Some(Scene::Charges(scene)) => show::run(database, &scene, &args.manners).await,
         Some(Scene::Incidents(scene)) => show::run(database, &scene, &args.manners).await,
+        Some(Scene::Snoozes(scene)) => {
+            scene.check(database)?;
+            show::run(database, &scene, &args.manners).await
+        }
     }
 }
 
@@ -89,6 +97,7 @@ enum Role {
         careless: bool,
     },
     Incidents(incidents::Role),
+    Snoozes(snoozes::Role),
 }
 
 /// The hidden command: one worker process, until its stdin ends.
@@ -97,6 +106,13 @@ pub(crate) async fn work(url: &str, schema: &str, args: WorkerArgs) -> Result<()
         .with_ansi(false)
         .with_writer(std::io::stderr)
         .init();
+    let args = match args {
+        WorkerArgs {
+            role: Role::Snoozes(role),
+            number,
+        } => return snoozes::work(url, schema, number, role).await,
+        args => args,
+    };
     if url.starts_with("postgres") {
         return work_on::<sqlx::Postgres>(url, schema, format!("{schema}.demo_"), args).await;
     }
@@ -121,6 +137,8 @@ async fn work_on<DB: Tables>(url: &str, schema: &str, prefix: String, args: Work
             charges::worker(&rowlock, shop).name(name).run_until(told).await?;
         }
         Role::Incidents(role) => incidents::work(&rowlock, prefix, (role, args.number), told).await?,
+        // On PostgreSQL alone, and so not here.
+        Role::Snoozes(_) => {}
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 //! get plain connections. Each verb is bounded in time: past the limit its future is dropped, and with it the
 //! connection, so a silent network cannot hold a worker for ever.
 
+pub mod adopt;
 mod batch;
 mod body_lock;
 mod breaker;
@@ -26,6 +27,7 @@ mod setting;
 mod settle;
 mod sql;
 mod sweep;
+mod twin;
 mod url;
 mod verbs;
 mod verify;
@@ -75,6 +77,9 @@ const HANDLER_NAME: &str = "rowlock handler";
 /// Connections for claim, settle, wake and reads.
 const ENGINE_CONNECTIONS: usize = 4;
 
+/// Connections for claims of adopted tables and what else walks their indexes.
+const ROW_CONNECTIONS: usize = 2;
+
 /// How many of them may write keys at a time. A key waits for whoever has it in an open transaction, and what has nothing
 /// to do with it must find a connection meanwhile.
 const KEYED_CONNECTIONS: usize = ENGINE_CONNECTIONS / 2;
@@ -91,6 +96,8 @@ pub struct Inner {
     handlers_max: usize,
     clock: Clock,
     engine: Arc<Conns>,
+    /// For the claims of adopted tables.
+    rows: Arc<Conns>,
     keyed: Semaphore,
     handlers: Arc<Conns>,
     heard: Arc<wake::Heard>,
@@ -119,6 +126,7 @@ impl PgStore {
             handlers_max,
             clock,
             engine: Conns::new(&hosts, "rowlock engine", engine_setup(timing), ENGINE_CONNECTIONS),
+            rows: Conns::new(&hosts, "rowlock engine", row_setup(timing), ROW_CONNECTIONS),
             keyed: Semaphore::new(KEYED_CONNECTIONS),
             handlers: Conns::new(&hosts, HANDLER_NAME, handler_setup(timing), handlers_max.max(1)),
             heard: Arc::default(),
@@ -184,27 +192,20 @@ fn engine_setup(timing: Timing) -> Setup {
         .with("jit", "off")
 }
 
+/// An index of the user's is walked in its order, whatever the statistics say.
+fn row_setup(timing: Timing) -> Setup {
+    engine_setup(timing)
+        .with("enable_bitmapscan", "off")
+        .with("enable_sort", "off")
+}
+
 impl Store for PgStore {
     fn clock(&self) -> &Clock {
         &self.0.clock
     }
 
     fn twin(&self) -> Box<dyn Store> {
-        let inner = &self.0;
-        let twin = Inner {
-            hosts: inner.hosts.clone(),
-            sql: inner.sql.clone(),
-            channel: inner.channel.clone(),
-            timing: inner.timing,
-            handlers_max: inner.handlers_max,
-            clock: inner.clock.clone(),
-            engine: Conns::new(&inner.hosts, "rowlock watch", engine_setup(inner.timing), 2),
-            keyed: Semaphore::new(1),
-            handlers: Conns::new(&inner.hosts, "rowlock watch", Setup::default(), 1),
-            heard: inner.heard.clone(),
-            wakes: OnceLock::new(),
-        };
-        Box::new(PgStore(Arc::new(twin)))
+        Box::new(self.twin_here())
     }
 
     fn schema(&self) -> Fut<'_, SchemaFound> {

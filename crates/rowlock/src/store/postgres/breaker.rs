@@ -206,7 +206,7 @@ async fn sweep(inner: &Inner, tx: &mut PgConnection, name: &str) -> Result<()> {
     Ok(())
 }
 
-async fn locked(
+pub(super) async fn locked(
     inner: &Inner,
     tx: &mut PgConnection,
     lock: &SqlStr,
@@ -225,7 +225,7 @@ async fn locked(
 }
 
 /// `false` when somebody else moved it meanwhile, which the lock does not allow.
-async fn moved(
+pub(super) async fn moved(
     inner: &Inner,
     tx: &mut PgConnection,
     before: &BreakerView,

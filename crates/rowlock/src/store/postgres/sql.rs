@@ -35,7 +35,49 @@ macro_rules! statements {
     };
 }
 
+/// The same for statements of an adopted table, whose names are put in when it is known.
+macro_rules! templates {
+    ($($name:ident),* $(,)?) => {
+        /// Every statement of one adopted table, by its file's name.
+        #[derive(Clone, Debug)]
+        pub struct Templates {
+            $(pub $name: SqlStr,)*
+        }
+
+        impl Templates {
+            pub fn new(schema: &str, fill: impl Fn(&str) -> String) -> Templates {
+                Templates {
+                    $($name: AssertSqlSafe(fill(
+                        text(schema, stringify!($name), include_str!(concat!("../../../sql/postgres/", stringify!($name), ".sql"))).as_str(),
+                    )).into_sql_str(),)*
+                }
+            }
+        }
+    };
+}
+
+templates!(
+    adopt_beat,
+    adopt_claim,
+    adopt_effect_begin,
+    adopt_effect_end,
+    adopt_effect_known,
+    adopt_finish,
+    adopt_look,
+    adopt_probing,
+    adopt_recover,
+    adopt_reopen,
+    adopt_unclaim,
+);
+
 statements!(
+    adopt_case,
+    adopt_columns,
+    adopt_effect_undo,
+    adopt_identity,
+    adopt_indexes,
+    adopt_table,
+    adopt_unproven,
     alone_due,
     answer,
     attempts,

@@ -1,0 +1,139 @@
+//! Outside calls of rows: the same key on every attempt, an intent before and a reply after.
+
+use std::sync::{Arc, Mutex};
+
+use rowlock::{Ended, Fail, NotDone, RowOutcome, RowStaged};
+
+use super::{
+    bed::{fill, opened, stand},
+    worker::{Snooze, runs_until, worked_off},
+};
+use crate::steps::session::Bed;
+
+/// Every call, with its key, and what to answer by its number.
+#[derive(Clone)]
+struct World {
+    calls: Arc<Mutex<Vec<String>>>,
+    answer: fn(usize) -> Result<String, Fail>,
+}
+
+impl World {
+    fn new(answer: fn(usize) -> Result<String, Fail>) -> World {
+        World {
+            calls: Arc::default(),
+            answer,
+        }
+    }
+
+    fn calls(&self) -> Vec<String> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    fn call(&self, key: String) -> Result<String, Fail> {
+        let mut calls = self.calls.lock().unwrap();
+        calls.push(key);
+        (self.answer)(calls.len())
+    }
+}
+
+async fn mail(cx: RowStaged<World>, _row: Snooze) -> RowOutcome {
+    let world = cx.state().clone();
+    let receipt: String = cx.effect("mail", |key| async move { world.call(key.into()) }).await?;
+    assert_eq!(receipt, "receipt");
+    cx.done().ok()
+}
+
+async fn mail_once(cx: RowStaged<World>, _row: Snooze) -> RowOutcome {
+    let world = cx.state().clone();
+    let _: String = cx
+        .effect("mail", |key| async move { world.call(key.into()) })
+        .park()
+        .await?;
+    cx.done().ok()
+}
+
+async fn a_call_is_made_again_under_the_same_key(mut bed: Bed) {
+    fill(&mut bed.eye, 1).await;
+    let world = World::new(|n| match n {
+        1 => Err(Fail::retry("no answer")),
+        2 => Err(NotDone::because("refused").into()),
+        _ => Ok("receipt".into()),
+    });
+    let worker = opened(&bed.rowlock).await.worker().state(world.clone()).staged(mail);
+    let counters = worked_off(worker, 1).await;
+    let calls = world.calls();
+    assert_eq!(calls.len(), 3);
+    assert!(calls.iter().all(|key| *key == calls[0]), "{calls:?}");
+    assert_eq!(counters.effects_uncertain(), 2);
+    // Another table, or the same one opened anew, has the same name for it or none.
+    let again = opened(&bed.rowlock).await;
+    assert_eq!(again.queue(), "email_snoozes");
+}
+
+async fn a_reply_that_is_stored_is_not_asked_for_again(mut bed: Bed) {
+    fill(&mut bed.eye, 1).await;
+    let world = World::new(|_| Ok("receipt".into()));
+    let fails_after = |cx: RowStaged<World>, _row: Snooze| async move {
+        let world = cx.state().clone();
+        let receipt: String = cx.effect("mail", |key| async move { world.call(key.into()) }).await?;
+        assert_eq!(receipt, "receipt");
+        match cx.attempt() {
+            1 | 2 => Err(Fail::retry("after the call")),
+            _ => cx.done().ok(),
+        }
+    };
+    let worker = opened(&bed.rowlock)
+        .await
+        .worker()
+        .state(world.clone())
+        .staged(fails_after);
+    let counters = worked_off(worker, 1).await;
+    assert_eq!((world.calls().len(), counters.effects_replayed()), (1, 2));
+}
+
+async fn a_parked_doubt_is_a_case_and_reopening_it_says_that_it_did_not_happen(mut bed: Bed) {
+    fill(&mut bed.eye, 1).await;
+    let world = World::new(|n| match n {
+        1 => Err(Fail::retry("no answer")),
+        _ => Ok("receipt".into()),
+    });
+    let adopted = opened(&bed.rowlock).await;
+    let worker = adopted.worker().state(world.clone()).staged(mail_once);
+    runs_until(worker, "the doubt to be parked", |c| c.settled(Ended::Retired) == 1).await;
+    assert_eq!(world.calls().len(), 1, "it is not called again while nobody knows");
+    let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
+    assert_eq!(
+        said,
+        "nobody knows whether effect \"mail\" happened; reopen the case if it did not, close it if it did"
+    );
+    let case = bed.rowlock.observe().cases(10).await.unwrap()[0].id;
+    bed.rowlock.operate().reopen(case, "me").await.unwrap();
+    worked_off(adopted.worker().state(world.clone()).staged(mail_once), 1).await;
+    let calls = world.calls();
+    assert_eq!(calls.len(), 2);
+    assert_eq!(calls[0], calls[1]);
+}
+
+async fn an_effect_needs_a_name_of_its_own(mut bed: Bed) {
+    fill(&mut bed.eye, 1).await;
+    let twice = |cx: RowStaged, _row: Snooze| async move {
+        for _ in 0..2 {
+            cx.effect("mail", |_| async { Ok::<_, Fail>(()) }).await?;
+        }
+        cx.done().ok()
+    };
+    let worker = opened(&bed.rowlock).await.worker().staged(twice);
+    runs_until(worker, "it to be retired", |c| c.settled(Ended::Retired) == 1).await;
+    let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
+    assert_eq!(
+        said,
+        "effect \"mail\" is used twice in one attempt; name each by what it is about"
+    );
+}
+
+on_postgresql!(
+    a_call_is_made_again_under_the_same_key,
+    a_reply_that_is_stored_is_not_asked_for_again,
+    a_parked_doubt_is_a_case_and_reopening_it_says_that_it_did_not_happen,
+    an_effect_needs_a_name_of_its_own,
+);

@@ -1,0 +1,12 @@
+-- Renews claims whose tokens still hold, and says which do. A row that its own handler has locked keeps its time: recovery leaves it alone too.
+-- Index: the table's primary key.
+-- no twin: tables are adopted on PostgreSQL only.
+with mine as materialized (
+  select u.id::{id_type} as id, u.token from unnest($1::text[], $2::uuid[]) as u (id, token)
+), free as materialized (
+  select t.{id} as id from mine m join {table} t on t.{id} = m.id and t.{claim_token} = m.token
+  for no key update of t skip locked
+), renewed as (
+  update {table} t set {claimed_at} = coalesce($3::timestamptz, clock_timestamp()) from free f where t.{id} = f.id
+)
+select m.token from mine m join {table} t on t.{id} = m.id and t.{claim_token} = m.token

@@ -1,0 +1,4 @@
+-- How many rows of an adopted table are claimed to try a breaker.
+-- Index: the table's own of claimed rows.
+-- no twin: tables are adopted on PostgreSQL only.
+select count(*)::int from {table} t where t.{claimed_at} is not null and not t.{inactive} and right(t.{claimed_by}, 8) = ' (probe)'

@@ -1,0 +1,305 @@
+//! A table of the user's own, worked off with the whole protocol: claims in batches, a token on every write, attempts,
+//! backoff, retirement with a case, recovery, breakers, telemetry. PostgreSQL only.
+//!
+//! The row stays the user's: the claim is in its own columns, and what is done with it can be read and steered by plain SQL.
+//! What a job has in Rowlock's tables a row has in these columns: the lease is `claimed_at`, renewed while a handler runs;
+//! the token is `claim_token`, new with every claim. Nothing of Rowlock's schema is touched on the way of a row that
+//! succeeds.
+
+mod attempt;
+mod breaker;
+mod effect;
+mod hand;
+mod handle;
+mod reopen;
+mod run;
+mod watch;
+
+use std::{future::Future, sync::Arc, time::Duration};
+
+use sqlx::{FromRow, Postgres, postgres::PgRow};
+
+pub use self::{
+    effect::RowEffect,
+    handle::{RowAttempt, RowCtx, RowDone, RowOutcome, RowStaged, RowTx},
+};
+use self::{handle::Handler, run::Running};
+use crate::{
+    backoff::Backoff,
+    breaker::Breaker,
+    error::{Error, Result},
+    event::{Counters, Event, Listener},
+    handle::clean,
+    root::Rowlock,
+    store::{Timing, postgres::adopt::AdoptedTable},
+    table::{Columns, Inspection, TableName},
+    worker::declared,
+};
+
+/// A table of your own that is ready to be worked off.
+///
+/// ```no_run
+/// use rowlock::{Adopted, Columns, RowCtx, RowOutcome, RowTx, postgres::Rowlock};
+/// use sqlx::{FromRow, Row, postgres::PgRow};
+///
+/// struct Snooze {
+///     id: i64,
+///     user_email: String,
+/// }
+///
+/// // What `#[derive(sqlx::FromRow)]` writes, with sqlx's feature `derive`.
+/// impl FromRow<'_, PgRow> for Snooze {
+///     fn from_row(row: &PgRow) -> sqlx::Result<Snooze> {
+///         Ok(Snooze { id: row.try_get("id")?, user_email: row.try_get("user_email")? })
+///     }
+/// }
+///
+/// async fn remind(_cx: RowCtx, row: Snooze, mut tx: RowTx) -> RowOutcome {
+///     let insert = sqlx::query("insert into outbox (snooze, mail_to) values ($1, $2)");
+///     insert.bind(row.id).bind(row.user_email).execute(&mut *tx).await?;
+///     tx.done().ok() // the mail and the row's end are one commit
+/// }
+///
+/// # async fn run() -> rowlock::Result<()> {
+/// let rowlock = Rowlock::connect("postgres://app@db/shop").await?;
+/// let snoozes = Adopted::open(&rowlock, "email_snoozes", Columns::due("remind_at")).await?;
+/// snoozes.worker().atomic(remind).run_until(std::future::pending()).await
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Adopted {
+    rowlock: Rowlock<Postgres>,
+    table: Arc<AdoptedTable>,
+}
+
+impl Adopted {
+    /// Looks whether the table is ready, and takes it into use. The name is exact, with its schema where that is not in the
+    /// search path: `app.email_snoozes`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] with the missing statements when it needs a migration; [`Error::Conflict`] when it cannot be adopted
+    /// as it is; [`Error::NotFound`] when there is no such table; [`Error::Invalid`] for a bad name; what
+    /// [`Rowlock::check_schema`] says. Cancel-safe.
+    pub async fn open(rowlock: &Rowlock<Postgres>, table: &str, columns: Columns) -> Result<Adopted> {
+        rowlock.check_schema().await?;
+        let table = rowlock.store().open_table(&TableName::parse(table)?, &columns).await?;
+        Ok(Adopted {
+            rowlock: rowlock.clone(),
+            table: Arc::new(table),
+        })
+    }
+
+    /// Looks at a table and says what it has and what it needs. Changes nothing; Rowlock's own schema need not be there.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when there is no such table; [`Error::Invalid`] for a bad name or one column for two parts.
+    /// Cancel-safe.
+    pub async fn inspect(rowlock: &Rowlock<Postgres>, table: &str, columns: &Columns) -> Result<Inspection> {
+        rowlock.store().inspect_table(&TableName::parse(table)?, columns).await
+    }
+
+    /// Runs what [`Inspection::migration`] lists, each statement in a commit of its own; returns what ran. Nothing of the
+    /// table's own is changed or dropped, and running it again does nothing.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] when something is in the way that no migration of ours mends; [`Error::Database`], with what ran
+    /// before it left in place: run it again. Cancel safety: dropped half-way, the statement under way may or may not have
+    /// run; run it again.
+    pub async fn migrate(rowlock: &Rowlock<Postgres>, table: &str, columns: &Columns) -> Result<Vec<String>> {
+        rowlock.store().migrate_table(&TableName::parse(table)?, columns).await
+    }
+
+    /// The queue under which its metrics, cases and pauses go: the table's name, with the schema unless that is `public`.
+    pub fn queue(&self) -> &str {
+        &self.table.queue
+    }
+
+    /// A worker on this table, without state.
+    pub fn worker(&self) -> RowWorker<()> {
+        RowWorker {
+            adopted: self.clone(),
+            state: Arc::new(()),
+            settings: Settings::default(),
+            handler: None,
+        }
+    }
+}
+
+/// What can be set.
+pub(crate) struct Settings {
+    slots: usize,
+    name: String,
+    lease: Duration,
+    grace: Duration,
+    poll: Duration,
+    time_limit: Duration,
+    backoff: Backoff,
+    counters: Arc<Counters>,
+    listeners: Vec<Listener>,
+    breakers: Vec<(String, Breaker)>,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            slots: 16,
+            name: format!("pid {}", std::process::id()),
+            lease: Duration::from_secs(60),
+            grace: Duration::from_secs(30),
+            poll: Duration::from_secs(1),
+            time_limit: Duration::from_secs(600),
+            backoff: Backoff::DEFAULT,
+            counters: Arc::default(),
+            listeners: Vec::new(),
+            breakers: Vec::new(),
+        }
+    }
+}
+
+/// A worker on an adopted table in the making. `run_until` runs it.
+pub struct RowWorker<A = ()> {
+    adopted: Adopted,
+    state: Arc<A>,
+    settings: Settings,
+    handler: Option<Handler>,
+}
+
+impl RowWorker<()> {
+    /// What the handler can reach through its context. Set it before the handler, which is typed by it.
+    pub fn state<A: Send + Sync + 'static>(self, state: A) -> RowWorker<A> {
+        RowWorker {
+            adopted: self.adopted,
+            state: Arc::new(state),
+            settings: self.settings,
+            handler: self.handler,
+        }
+    }
+}
+
+impl<A: Send + Sync + 'static> RowWorker<A> {
+    /// Handles each row in a transaction that commits with the row's end. The whole row is read into the handler's type; one
+    /// that cannot be is retired at once.
+    pub fn atomic<T, F, Fut>(mut self, handler: F) -> Self
+    where
+        T: for<'r> FromRow<'r, PgRow> + Send + 'static,
+        F: Fn(RowCtx<A>, T, RowTx) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = RowOutcome> + Send + 'static,
+    {
+        self.handler = Some(Handler::atomic(self.state.clone(), handler));
+        self
+    }
+
+    /// Handles each row in stages: no transaction is open while the handler is outside, under a key that is the same on
+    /// every attempt.
+    pub fn staged<T, F, Fut>(mut self, handler: F) -> Self
+    where
+        T: for<'r> FromRow<'r, PgRow> + Send + 'static,
+        F: Fn(RowStaged<A>, T) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = RowOutcome> + Send + 'static,
+    {
+        self.handler = Some(Handler::staged(self.state.clone(), handler));
+        self
+    }
+
+    /// How many rows are handled at once (16 unless set; 1 to 1000). As many again may be claimed ahead of them.
+    pub fn slots(mut self, slots: usize) -> Self {
+        self.settings.slots = slots;
+        self
+    }
+
+    /// A name for people, which `claimed_by` shows.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.settings.name = clean(name.into());
+        self
+    }
+
+    /// How old a claim may grow without being renewed before any worker takes the row away (60 s unless set; 2 s to 1 h).
+    /// Claims are renewed when a third of it has passed, so rows that are handled sooner are never written for it. Every
+    /// worker of a table must have the same.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.settings.lease = lease;
+        self
+    }
+
+    /// How long handlers may go on after the stop (30 s unless set).
+    pub fn grace(mut self, grace: Duration) -> Self {
+        self.settings.grace = grace;
+        self
+    }
+
+    /// How long a row may be due at most before an idle worker notices (1 s unless set; 10 ms to 1 min).
+    pub fn poll(mut self, every: Duration) -> Self {
+        self.settings.poll = every;
+        self
+    }
+
+    /// A handler that runs longer is cut off and the attempt fails (10 min unless set).
+    pub fn time_limit(mut self, limit: Duration) -> Self {
+        self.settings.time_limit = limit;
+        self
+    }
+
+    /// How far a failure moves the due time.
+    pub fn backoff(mut self, backoff: Backoff) -> Self {
+        self.settings.backoff = backoff;
+        self
+    }
+
+    /// Binds the table to a dependency by name, as [`Worker::breaker`](crate::Worker::breaker) binds a kind: while it is not
+    /// closed, no row is claimed, but for the probes. Those are counted for each table on its own.
+    pub fn breaker(mut self, name: impl Into<String>, breaker: Breaker) -> Self {
+        self.settings.breakers.push((name.into(), breaker));
+        self
+    }
+
+    /// Calls this for every event, after the commit that made it so. Keep it quick: it runs on the worker's tasks.
+    pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
+        self.settings.listeners.push(Box::new(listener));
+        self
+    }
+
+    /// Measures with OpenTelemetry what its events say, under the names that every worker has; the queue is the table.
+    #[cfg(feature = "otel")]
+    pub fn telemetry(mut self, telemetry: crate::otel::Telemetry) -> Self {
+        self.settings.listeners.push(telemetry.listener());
+        self
+    }
+
+    /// Running totals; keep the handle, the worker is consumed by running it.
+    pub fn counters(&self) -> Arc<Counters> {
+        self.settings.counters.clone()
+    }
+
+    /// Runs until `stop` resolves, then stops in good order: no more claims, rows that were not begun are given back without
+    /// an attempt, running handlers are told and given the grace period. Once started it survives any outage of the database.
+    ///
+    /// # Errors
+    /// Before it starts: a contradiction in its settings, a schema that does not fit, a database out of reach.
+    ///
+    /// Cancel safety: dropped, its handlers are dropped with it, and their rows are recovered by others after the lease.
+    pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<()> {
+        let settings = &self.settings;
+        let timing = Timing::of_lease(settings.lease);
+        crate::worker::check_timing(timing)?;
+        if !(1..=1000).contains(&settings.slots) {
+            return Err(Error::Config(format!("slots: {} is not in 1..=1000", settings.slots)));
+        }
+        if !(Duration::from_millis(10)..=Duration::from_secs(60)).contains(&settings.poll) {
+            return Err(Error::Config(format!(
+                "poll: {:?} is not in 10 ms to 1 min",
+                settings.poll
+            )));
+        }
+        let breakers = declared(&settings.breakers)?;
+        let Some(handler) = self.handler else {
+            return Err(Error::Config(
+                "a row worker needs a handler; add .atomic(…) or .staged(…)".into(),
+            ));
+        };
+        let rowlock = self.adopted.rowlock.for_worker(timing, settings.slots)?;
+        let running = Running::start(rowlock, self.adopted.table, self.settings, handler, breakers).await?;
+        stop.await;
+        running.stop().await;
+        Ok(())
+    }
+}

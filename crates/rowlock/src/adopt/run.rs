@@ -1,0 +1,316 @@
+//! A worker on an adopted table: its parts, the claims, and how it stops.
+
+use std::{
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, Mutex},
+    time::{Duration, Instant},
+};
+
+use sqlx::Postgres;
+use tokio::sync::{Notify, Semaphore};
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use uuid::Uuid;
+
+use super::{
+    Settings, attempt,
+    hand::{RowInHand, Why, lock},
+    handle::Handler,
+    reopen, watch,
+};
+use crate::{
+    breaker::{Breaker, Known},
+    error::{Error, Result},
+    event::Event,
+    job::{Job, queue_no},
+    pause::{self, Pauses},
+    root::Rowlock,
+    store::{
+        Timing,
+        breaker::Breakers,
+        postgres::{
+            PgStore,
+            adopt::{AdoptedTable, ClaimedRow, Probed},
+        },
+        setting::Settings as _,
+    },
+    table::RetiredRow,
+    worker::patiently,
+};
+
+/// The wait after a claim that found less than was asked for; it doubles up to the poll.
+const WAIT_MIN: Duration = Duration::from_millis(20);
+/// The wait after an error of a claim.
+const WAIT_ERROR: Duration = Duration::from_millis(500);
+
+/// What the parts of a worker share.
+pub(crate) struct Shared {
+    pub(super) rowlock: Rowlock<Postgres>,
+    pub(super) store: PgStore,
+    pub(super) table: Arc<AdoptedTable>,
+    pub(super) handler: Handler,
+    pub(super) settings: Settings,
+    pub(super) timing: Timing,
+    pub(super) declared: Vec<(String, Breaker)>,
+    /// Names of the breakers, as they are declared.
+    pub(super) bound: Vec<String>,
+    pub(super) known: Known,
+    pub(super) pauses: pause::Known,
+    in_hand: Mutex<HashMap<Uuid, Arc<RowInHand>>>,
+    pub(super) slots: Arc<Semaphore>,
+    /// Somebody should look whether there is something to claim.
+    pub(super) woken: Notify,
+    /// A row was let go of.
+    freed: Notify,
+    pub(super) stopping: CancellationToken,
+    pub(super) gone: CancellationToken,
+}
+
+impl Shared {
+    pub(super) fn emit(&self, event: &Event) {
+        self.settings.counters.add(event);
+        for listener in &self.settings.listeners {
+            if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
+                tracing::error!("a listener panicked; the worker goes on");
+            }
+        }
+    }
+
+    pub(super) fn in_hand(&self) -> Vec<Arc<RowInHand>> {
+        lock(&self.in_hand).values().cloned().collect()
+    }
+
+    fn held(&self) -> usize {
+        lock(&self.in_hand).len()
+    }
+
+    /// Makes sure that the breakers are there, and reads where they stand; whether that is a change.
+    pub(super) async fn look(&self, store: &PgStore) -> Result<bool> {
+        let paused = self.pauses.set(Pauses::of(store.pauses().await?));
+        if self.bound.is_empty() {
+            return Ok(paused);
+        }
+        let mut found = store.breakers(Some(&self.bound)).await?;
+        if found.len() < self.bound.len() {
+            store.declare_breakers(&self.declared, &self.settings.name).await?;
+            found = store.breakers(Some(&self.bound)).await?;
+        }
+        Ok(self.known.set(&found) || paused)
+    }
+
+    fn is_paused(&self) -> bool {
+        self.pauses.now().stop(queue_no(&self.table.queue), RetiredRow::KIND)
+    }
+}
+
+/// A worker at work.
+pub(super) struct Running {
+    shared: Arc<Shared>,
+    tasks: TaskTracker,
+    claimer: tokio::task::JoinHandle<()>,
+    reopener: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Dropped without `stop`: nothing may go on claiming or beating for handlers that are gone.
+        self.shared.stopping.cancel();
+        for row in self.shared.in_hand() {
+            row.end(Why::LeaseEnding);
+        }
+        self.shared.gone.cancel();
+        self.claimer.abort();
+        self.reopener.abort();
+    }
+}
+
+impl Running {
+    pub(super) async fn start(
+        rowlock: Rowlock<Postgres>,
+        table: Arc<AdoptedTable>,
+        settings: Settings,
+        handler: Handler,
+        declared: Vec<(String, Breaker)>,
+    ) -> Result<Running> {
+        let timing = Timing::of_lease(settings.lease);
+        let shared = Arc::new(Shared {
+            store: rowlock.store().clone(),
+            timing,
+            slots: Arc::new(Semaphore::new(settings.slots)),
+            bound: declared.iter().map(|(name, _)| name.clone()).collect(),
+            declared,
+            rowlock,
+            table,
+            handler,
+            settings,
+            known: Known::default(),
+            pauses: pause::Known::default(),
+            in_hand: Mutex::default(),
+            woken: Notify::new(),
+            freed: Notify::new(),
+            stopping: CancellationToken::new(),
+            gone: CancellationToken::new(),
+        });
+        patiently(|| shared.rowlock.check_schema()).await?;
+        patiently(|| async {
+            let (store, by) = (&shared.store, &shared.settings.name);
+            store.declare_breakers(&shared.declared, by).await?;
+            shared.look(store).await.map(drop)
+        })
+        .await?;
+        watch::start(shared.clone()).map_err(|e| Error::Config(format!("the watch thread could not start: {e}")))?;
+        let tasks = TaskTracker::new();
+        Ok(Running {
+            claimer: tokio::spawn(claim(shared.clone(), tasks.clone())),
+            reopener: tokio::spawn(reopen::run(shared.clone())),
+            shared,
+            tasks,
+        })
+    }
+
+    pub(super) async fn stop(mut self) {
+        self.shared.stopping.cancel();
+        // A claim under way is answered first: what it took is given back below.
+        let _ = (&mut self.claimer).await;
+        self.tasks.close();
+        if tokio::time::timeout(self.shared.settings.grace, self.tasks.wait())
+            .await
+            .is_err()
+        {
+            for row in self.shared.in_hand() {
+                row.end(Why::Stopped);
+            }
+            // What cannot be written any more is recovered after the lease.
+            let _ = tokio::time::timeout(self.shared.timing.lease, self.tasks.wait()).await;
+        }
+        self.shared.gone.cancel();
+        let _ = (&mut self.reopener).await;
+    }
+}
+
+/// Claims whenever there is room, and hands rows out.
+async fn claim(shared: Arc<Shared>, tasks: TaskTracker) {
+    let slots = shared.settings.slots;
+    let mut wait = WAIT_MIN;
+    while !shared.stopping.is_cancelled() {
+        let held = shared.held();
+        if held > slots {
+            // What was claimed ahead is not begun yet.
+            pause(&shared, &shared.freed, shared.settings.poll).await;
+            continue;
+        }
+        let asked = slots * 2 - held;
+        let found = match ask(&shared, asked).await {
+            Ok(rows) => rows,
+            Err(error) => {
+                tracing::warn!(table = %shared.table.queue, %error, "rows could not be claimed; trying again");
+                pause(&shared, &shared.woken, WAIT_ERROR).await;
+                continue;
+            }
+        };
+        let got = found.len();
+        if got > 0 {
+            let (queue, jobs) = (shared.table.queue.clone(), got);
+            shared.emit(&Event::Claimed { queue, jobs });
+        }
+        for (claimed, row) in found {
+            lock(&shared.in_hand).insert(row.token.token, row.clone());
+            tasks.spawn(hold(shared.clone(), claimed, row));
+        }
+        wait = match got {
+            0 => (wait * 2).min(shared.settings.poll),
+            _ => WAIT_MIN,
+        };
+        if got < asked {
+            pause(&shared, &shared.woken, wait.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
+        }
+    }
+}
+
+async fn pause(shared: &Shared, woken: &Notify, time: Duration) {
+    tokio::select! {
+        () = tokio::time::sleep(time) => {}
+        () = woken.notified() => {}
+        () = shared.stopping.cancelled() => {}
+    }
+}
+
+/// A row from its claim to its end.
+async fn hold(shared: Arc<Shared>, claimed: ClaimedRow, row: Arc<RowInHand>) {
+    let _held = Held {
+        shared: &shared,
+        token: row.token.token,
+    };
+    attempt::attempt(&shared, claimed, &row).await;
+}
+
+/// Lets go of a row however its task ends: what stays in hand is renewed for ever.
+struct Held<'a> {
+    shared: &'a Shared,
+    token: Uuid,
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        lock(&self.shared.in_hand).remove(&self.token);
+        self.shared.freed.notify_one();
+    }
+}
+
+type Found = Vec<(ClaimedRow, Arc<RowInHand>)>;
+
+/// As many as may be claimed now: any, those that try a breaker, or none.
+async fn ask(shared: &Shared, asked: usize) -> Result<Found> {
+    if shared.is_paused() {
+        return Ok(Vec::new());
+    }
+    let (store, table, by) = (&shared.store, &*shared.table, &shared.settings.name);
+    let most = i32::try_from(asked).unwrap_or(i32::MAX);
+    let sent = Instant::now();
+    let version = |name: &String| shared.known.of(name).map_or(0, |standing| standing.version);
+    if shared.known.admit(&shared.bound) {
+        let rows = store.claim_rows(table, most, by, &shared.bound).await?;
+        let bond: Vec<(String, i64)> = shared.bound.iter().map(|name| (name.clone(), version(name))).collect();
+        let in_hand = |row| in_hand(table, row, sent, bond.clone(), false);
+        return Ok(rows.into_iter().map(in_hand).collect());
+    }
+    let Some(to_try) = shared.known.to_try(&shared.bound) else {
+        return Ok(Vec::new());
+    };
+    let closed: Vec<String> = shared
+        .bound
+        .iter()
+        .filter(|name| !to_try.contains(name))
+        .cloned()
+        .collect();
+    let probed = store.probe_rows(table, most, by, (&to_try, &closed)).await?;
+    // It may have become half-open with this.
+    shared.look(store).await?;
+    let Probed::Rows { rows, tried } = probed else {
+        return Ok(Vec::new());
+    };
+    let of = |name: &String| {
+        tried
+            .iter()
+            .find(|(probed, _)| probed == name)
+            .map(|(_, version)| *version)
+    };
+    let bond: Vec<(String, i64)> = shared
+        .bound
+        .iter()
+        .map(|name| (name.clone(), of(name).unwrap_or_else(|| version(name))))
+        .collect();
+    let in_hand = |row| in_hand(table, row, sent, bond.clone(), true);
+    Ok(rows.into_iter().map(in_hand).collect())
+}
+
+fn in_hand(
+    table: &AdoptedTable,
+    claimed: ClaimedRow,
+    sent: Instant,
+    bond: Vec<(String, i64)>,
+    probe: bool,
+) -> (ClaimedRow, Arc<RowInHand>) {
+    let row = Arc::new(RowInHand::new(table, &claimed, sent, bond, probe));
+    (claimed, row)
+}

@@ -1,0 +1,147 @@
+//! Beats, the cut-off, time limits and recovery of an adopted table, on a thread and runtime of their own: a handler that
+//! blocks its executor cannot stop them.
+
+use std::{
+    collections::HashSet,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use super::{hand::Why, run::Shared};
+use crate::{
+    event::Event,
+    job::{Job, number},
+    lease::WorkerId,
+    store::postgres::{
+        PgStore,
+        adopt::{RECOVER_MAX, RowToken},
+    },
+    table::RetiredRow,
+    worker::cut_off,
+};
+
+/// How often time limits and the ends of claims are looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often what people have paused, and where the breakers stand, is looked at; it counts within a second.
+const CHANGES_EVERY: Duration = Duration::from_millis(400);
+/// A worker looks for stale claims at least as often as this, and at most.
+const RECOVER_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+
+/// Runs the watch until the worker is gone; the thread ends by itself then.
+pub(super) fn start(shared: Arc<Shared>) -> std::io::Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let watching = move || {
+        runtime.block_on(async {
+            let (beats, rest) = (shared.store.twin_here(), shared.store.twin_here());
+            tokio::select! {
+                () = beat(&shared, &beats) => {}
+                () = look(&shared) => {}
+                () = recover(&shared, &rest) => {}
+                () = heed(&shared, &rest) => {}
+                () = shared.gone.cancelled() => {}
+            }
+        });
+        // A connection still trying to close must not hold the process.
+        runtime.shutdown_background();
+    };
+    std::thread::Builder::new()
+        .name("rowlock-rows".into())
+        .spawn(watching)?;
+    Ok(())
+}
+
+/// One statement renews every claim that is a third of the lease old; those that are over sooner are never written for it.
+async fn beat(shared: &Shared, store: &PgStore) {
+    let every = shared.timing.lease / 3;
+    let pause = (every / 5).min(Duration::from_millis(500));
+    loop {
+        tokio::time::sleep(pause).await;
+        let mut rows = shared.in_hand();
+        // One that was cut is not renewed: a handler that does not let go must not hold its row for ever.
+        rows.retain(|row| row.renewed().elapsed() >= every && !row.cut.is_cancelled());
+        if rows.is_empty() {
+            continue;
+        }
+        let tokens: Vec<RowToken> = rows.iter().map(|row| row.token.clone()).collect();
+        let sent = Instant::now();
+        match store.beat_rows(&shared.table, &tokens).await {
+            Ok(held) => {
+                let held: HashSet<_> = held.into_iter().collect();
+                for row in rows {
+                    match held.contains(&row.token.token) {
+                        true => row.renew(sent),
+                        false => drop(row.end(Why::Lost)),
+                    }
+                }
+            }
+            Err(error) => tracing::warn!(%error, "claims could not be renewed; trying again"),
+        }
+    }
+}
+
+/// Stops handlers whose time is over, and those whose claim others may soon take.
+async fn look(shared: &Shared) {
+    loop {
+        tokio::time::sleep(LOOK_EVERY).await;
+        let mut ending = false;
+        for row in shared.in_hand() {
+            if row.renewed().elapsed() >= cut_off(shared.timing.lease) {
+                ending |= row.end(Why::LeaseEnding);
+            }
+            let over = |began: &Instant| began.elapsed() >= shared.settings.time_limit;
+            if row.began.get().is_some_and(over) {
+                row.end(Why::TimeLimit);
+            }
+        }
+        if ending {
+            shared.emit(&Event::CutOff);
+        }
+    }
+}
+
+/// Every worker recovers, each at its own times; a round that dies half-way is finished by the next one, anywhere.
+async fn recover(shared: &Shared, store: &PgStore) {
+    let every = (shared.timing.lease / 4).clamp(RECOVER_EVERY.0, RECOVER_EVERY.1);
+    let mut more = false;
+    loop {
+        if !more {
+            tokio::time::sleep(every.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
+        }
+        let recovered = store.recover_rows(&shared.table, shared.timing.lease, shared.settings.backoff);
+        let recovered = match recovered.await {
+            Ok(recovered) => recovered,
+            Err(error) => {
+                tracing::warn!(%error, "stale claims could not be looked for; trying again");
+                more = false;
+                continue;
+            }
+        };
+        more = recovered.len() == RECOVER_MAX as usize;
+        if !recovered.is_empty() {
+            tracing::info!(table = %shared.table.queue, rows = recovered.len(), "claims of lost workers were ended");
+        }
+        for row in recovered {
+            shared.emit(&Event::Expired {
+                id: row.id.parse().unwrap_or_else(|_| number(&row.id)),
+                queue: shared.table.queue.to_string(),
+                kind: RetiredRow::KIND.to_owned(),
+                worker: WorkerId(0),
+                silent: row.silent,
+                retired: row.retired,
+            });
+        }
+    }
+}
+
+async fn heed(shared: &Shared, store: &PgStore) {
+    loop {
+        tokio::time::sleep(CHANGES_EVERY).await;
+        match shared.look(store).await {
+            Ok(true) => shared.woken.notify_one(),
+            Ok(false) => {}
+            Err(error) => {
+                tracing::debug!(%error, "pauses and breakers cannot be read; going on with the last known ones")
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! The verbs on a table of the user's own: look, migrate, claim, renew, settle, recover.
+//!
+//! Its statements are templates under `sql/postgres`, filled with the table's quoted names when it is opened. Every write to
+//! a claimed row has the claim's token in its condition; a token that matches nothing is a value, not an error. A row that
+//! is retired gets its case in the same commit.
+
+mod claim;
+mod effect;
+mod inspect;
+mod migration;
+mod settle;
+
+use std::{sync::Arc, time::Duration};
+
+use sqlx::{AssertSqlSafe, Connection, Row};
+use uuid::Uuid;
+
+pub use self::{
+    claim::{ClaimedRow, Probed},
+    effect::Intent,
+    settle::{Ending, RowEnd, Settled},
+};
+use super::{PgStore, sql::Templates};
+use crate::{
+    error::{Doing, Error, Result},
+    store::Fut,
+    table::{Adoptee, Columns, Inspection, RetiredRow, TableName},
+};
+
+/// How many stale claims one commit of recovery ends.
+pub const RECOVER_MAX: i32 = 200;
+
+/// A table that can be worked off, with its statements.
+pub struct AdoptedTable {
+    pub adoptee: Adoptee,
+    /// Where its cases and metrics appear.
+    pub queue: Arc<str>,
+    /// What the keys of its effects derive from.
+    pub identity: Uuid,
+    sql: Templates,
+}
+
+/// A claim that recovery ended.
+pub struct Recovered {
+    pub id: String,
+    pub retired: bool,
+    pub silent: Duration,
+}
+
+/// What one row is claimed under.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RowToken {
+    /// The primary key, as text.
+    pub id: String,
+    pub token: Uuid,
+}
+
+impl PgStore {
+    /// Looks at a table; changes nothing.
+    pub fn inspect_table<'a>(&'a self, table: &'a TableName, columns: &'a Columns) -> Fut<'a, Inspection> {
+        const DOING: &str = "inspect table";
+        self.bounded(DOING, async move {
+            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
+            let (inspection, _) = inspect::inspect(&self.0, lent.pg(), table, columns).await?;
+            lent.end(DOING).await?;
+            Ok(inspection)
+        })
+    }
+
+    /// Runs the missing statements one by one; what ran before an error stays, and the next call goes on from there.
+    pub fn migrate_table<'a>(&'a self, table: &'a TableName, columns: &'a Columns) -> Fut<'a, Vec<String>> {
+        const DOING: &str = "migrate table";
+        self.within(Duration::from_secs(24 * 3600), DOING, async move {
+            let inspection = self.inspect_table(table, columns).await?;
+            if let Some(problem) = inspection.problems.first() {
+                return Err(Error::Conflict(format!(
+                    "{} cannot be adopted: {problem}",
+                    inspection.table
+                )));
+            }
+            if !self.0.named() && !inspection.migration.is_empty() {
+                return Err(Error::Config(
+                    "a table is migrated over a direct connection; name the server itself, without pgbouncer=true"
+                        .into(),
+                ));
+            }
+            // Its settings are changed on the way, so this connection is not given back.
+            let mut lent = self.0.engine.take().await.doing(DOING)?;
+            for statement in &inspection.migration {
+                let run = sqlx::raw_sql(AssertSqlSafe(statement.clone()));
+                run.execute(lent.pg()).await.doing(DOING)?;
+            }
+            Ok(inspection.migration)
+        })
+    }
+
+    /// The table with its statements; refuses one that is not ready, with what it needs.
+    pub fn open_table<'a>(&'a self, table: &'a TableName, columns: &'a Columns) -> Fut<'a, AdoptedTable> {
+        const DOING: &str = "open table";
+        self.bounded(DOING, async move {
+            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
+            let (seen, adoptee) = inspect::inspect(&self.0, lent.pg(), table, columns).await?;
+            let adoptee = match (adoptee, seen.problems.first()) {
+                (Some(adoptee), _) if seen.migration.is_empty() => adoptee,
+                (_, Some(problem)) => {
+                    return Err(Error::Conflict(format!("{} cannot be adopted: {problem}", seen.table)));
+                }
+                _ => return Err(needs_migration(&seen)),
+            };
+            let key = format!("adopted table {}", adoptee.table);
+            sqlx::query(self.0.sql.adopt_identity.clone())
+                .persistent(false)
+                .bind(&key)
+                .bind(Uuid::now_v7().to_string())
+                .execute(lent.pg())
+                .await
+                .doing(DOING)?;
+            let stored = sqlx::query(self.0.sql.once_read.clone())
+                .persistent(false)
+                .bind(&key)
+                .bind(None::<jiff_sqlx::Timestamp>)
+                .fetch_one(lent.pg())
+                .await
+                .doing(DOING)?;
+            lent.end(DOING).await?;
+            let identity: Option<String> = stored.try_get("answer").doing(DOING)?;
+            let identity = identity.and_then(|json| serde_json::from_str(&json).ok());
+            let Some(identity) = identity else {
+                return Err(Error::Conflict(format!(
+                    "the ledger's entry {key:?} is not ours; remove it"
+                )));
+            };
+            Ok(AdoptedTable {
+                sql: Templates::new(&self.0.sql.schema, |template| adoptee.fill(template)),
+                queue: adoptee.table.queue().into(),
+                identity,
+                adoptee,
+            })
+        })
+    }
+
+    /// Renews these claims; the tokens that still hold come back.
+    pub fn beat_rows<'a>(&'a self, table: &'a AdoptedTable, rows: &'a [RowToken]) -> Fut<'a, Vec<Uuid>> {
+        const DOING: &str = "renew claims";
+        self.within(self.0.timing.lock, DOING, async move {
+            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
+            let held = sqlx::query_scalar(table.sql.adopt_beat.clone())
+                .persistent(self.0.named())
+                .bind(rows.iter().map(|row| row.id.as_str()).collect::<Vec<_>>())
+                .bind(rows.iter().map(|row| row.token).collect::<Vec<_>>())
+                .bind(self.0.now())
+                .fetch_all(lent.pg())
+                .await
+                .doing(DOING)?;
+            lent.end(DOING).await?;
+            Ok(held)
+        })
+    }
+
+    /// Ends up to [`RECOVER_MAX`] stale claims, with the cases of those that are out of attempts.
+    pub fn recover_rows<'a>(
+        &'a self,
+        table: &'a AdoptedTable,
+        lease: Duration,
+        backoff: crate::backoff::Backoff,
+    ) -> Fut<'a, Vec<Recovered>> {
+        const DOING: &str = "recover rows";
+        self.bounded(DOING, async move {
+            let mut lent = self.0.rows.acquire().await.doing(DOING)?;
+            let mut tx = lent.pg().begin().await.doing(DOING)?;
+            let rows = sqlx::query(table.sql.adopt_recover.clone())
+                .persistent(self.0.named())
+                .bind(i64::try_from(lease.as_micros()).unwrap_or(i64::MAX))
+                .bind(RECOVER_MAX)
+                .bind(backoff.base.as_micros() as f64)
+                .bind(backoff.max.as_micros() as f64)
+                .bind(self.0.now())
+                .fetch_all(&mut *tx)
+                .await
+                .doing(DOING)?;
+            let mut recovered = Vec::with_capacity(rows.len());
+            let mut cases = Vec::new();
+            for row in &rows {
+                let (one, case) = settle::recovered(row).doing(DOING)?;
+                recovered.push(one);
+                cases.extend(case);
+            }
+            settle::file(&self.0, &mut tx, table, &cases).await?;
+            tx.commit().await.doing(DOING)?;
+            lent.end(DOING).await?;
+            Ok(recovered)
+        })
+    }
+
+    /// Puts a retired row back, in the transaction of the job that stands for it; `false` where it does not stand as it was
+    /// retired any more. What nobody knew of its outside calls is then known: they did not happen.
+    pub async fn reopen_row(
+        &self,
+        table: &AdoptedTable,
+        pg: &mut sqlx::PgConnection,
+        retired: &RetiredRow,
+    ) -> Result<bool> {
+        const DOING: &str = "reopen row";
+        let put_back = sqlx::query(table.sql.adopt_reopen.clone())
+            .persistent(self.0.named())
+            .bind(&retired.id)
+            .bind(jiff_sqlx::ToSqlx::to_sqlx(retired.retired_at))
+            .bind(self.0.now())
+            .fetch_optional(&mut *pg)
+            .await
+            .doing(DOING)?;
+        if put_back.is_some() && !retired.doubts.is_empty() {
+            let undo = sqlx::query(self.0.sql.adopt_effect_undo.clone())
+                .persistent(self.0.named())
+                .bind(&retired.doubts);
+            undo.execute(pg).await.doing(DOING)?;
+        }
+        Ok(put_back.is_some())
+    }
+}
+
+/// What to do, in the error itself.
+fn needs_migration(seen: &Inspection) -> Error {
+    let due = seen
+        .columns
+        .first()
+        .map(|column| column.column.as_str())
+        .unwrap_or_default();
+    Error::Config(format!(
+        "{} needs a migration first; run `rowlock adopt {} --due {due} --apply`, or these statements:\n{};",
+        seen.table,
+        seen.table,
+        seen.migration.join(";\n")
+    ))
+}

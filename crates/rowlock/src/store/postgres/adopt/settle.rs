@@ -1,0 +1,276 @@
+//! How the claim of a row ends: in its handler's transaction, or in a commit of the engine's own.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
+use sqlx_core::transaction::TransactionManager;
+use uuid::Uuid;
+
+use super::{
+    super::{Inner, PgStore, Pm, pooler, rows},
+    AdoptedTable, Recovered, RowToken,
+};
+use crate::{
+    error::{Doing, Error, Result},
+    job::{Job, kind_no, queue_no},
+    store::Fut,
+    table::RetiredRow,
+};
+
+const DOING: &str = "settle row";
+
+/// What becomes of a claimed row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RowEnd {
+    /// Inactive: over.
+    Done,
+    /// As its handler left it, with all its attempts: due again whenever that says.
+    Kept,
+    /// Back, not before this delay; the attempt counts or is given back. The last one that counts retires the row.
+    Back {
+        counted: bool,
+        delay: Duration,
+        error: Option<String>,
+    },
+    /// Inactive, with a case.
+    Retired {
+        error: String,
+        /// Keys of outside calls of which nobody knows whether they happened.
+        doubts: Vec<String>,
+    },
+    /// Inactive on purpose, without its effect and without a case.
+    Cancelled { error: String },
+}
+
+/// The answer to a settle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Settled {
+    /// Written; in a handler's transaction it holds once that commits.
+    Applied {
+        /// It became a case.
+        retired: bool,
+    },
+    /// The token matched nothing.
+    Lost,
+    /// This is not the transaction the engine opened: user code ended that one.
+    NotOurs,
+}
+
+/// A row's end with all that a statement needs.
+pub struct Ending<'a> {
+    pub row: &'a RowToken,
+    pub end: &'a RowEnd,
+    /// What the handler's transaction was marked with, where this is that transaction.
+    pub marker: Option<&'a str>,
+}
+
+/// A row that is to get its case.
+pub(super) struct Filed {
+    id: String,
+    retired_at: Timestamp,
+    reason: String,
+    doubts: Vec<String>,
+}
+
+impl PgStore {
+    /// Ends a claim in the handler's own transaction.
+    pub async fn settle_row_in(
+        &self,
+        table: &AdoptedTable,
+        pg: &mut PgConnection,
+        ending: Ending<'_>,
+    ) -> Result<Settled> {
+        let mut ours = Pm::get_transaction_depth(pg) == 1;
+        if !self.0.named() {
+            ours &= pooler::in_transaction(pg).await.doing(DOING)?;
+        }
+        if !ours {
+            return Ok(Settled::NotOurs);
+        }
+        write(&self.0, pg, table, &ending).await
+    }
+
+    /// Ends a claim in a commit of its own. An error leaves open whether it did: [`PgStore::look_at_row`].
+    pub fn settle_row<'a>(&'a self, table: &'a AdoptedTable, row: &'a RowToken, end: &'a RowEnd) -> Fut<'a, Settled> {
+        self.bounded(DOING, async move {
+            let ending = Ending { row, end, marker: None };
+            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
+            let settled = match end {
+                // One statement is one commit.
+                RowEnd::Done | RowEnd::Kept => write(&self.0, lent.pg(), table, &ending).await?,
+                _ => {
+                    let mut tx = lent.pg().begin().await.doing(DOING)?;
+                    let settled = write(&self.0, &mut tx, table, &ending).await?;
+                    tx.commit().await.doing(DOING)?;
+                    settled
+                }
+            };
+            lent.end(DOING).await?;
+            Ok(settled)
+        })
+    }
+
+    /// What became of an end whose commit was not answered; waits for whoever has the row locked. `None`: nothing, the
+    /// claim stands.
+    pub fn look_at_row<'a>(
+        &'a self,
+        table: &'a AdoptedTable,
+        row: &'a RowToken,
+        end: &'a RowEnd,
+    ) -> Fut<'a, Option<Settled>> {
+        self.bounded("look at row", async move {
+            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
+            let found = sqlx::query(table.sql.adopt_look.clone())
+                .persistent(self.0.named())
+                .bind(&row.id)
+                .bind(row.token)
+                .fetch_optional(lent.pg())
+                .await
+                .doing(DOING)?;
+            lent.end(DOING).await?;
+            found
+                .map_or(Ok(Some(Settled::Lost)), |found| became(&found, end))
+                .doing(DOING)
+        })
+    }
+}
+
+/// Whether the row looks as this end leaves it.
+fn became(row: &PgRow, end: &RowEnd) -> sqlx::Result<Option<Settled>> {
+    if row.try_get("held")? {
+        return Ok(None);
+    }
+    let (free, inactive): (bool, bool) = (row.try_get("free")?, row.try_get("inactive")?);
+    let said: Option<String> = row.try_get("error")?;
+    let ours = match end {
+        RowEnd::Done => inactive && said.is_none(),
+        RowEnd::Kept => said.is_none(),
+        RowEnd::Back { error, .. } => said == *error,
+        RowEnd::Retired { error, .. } | RowEnd::Cancelled { error } => inactive && said.as_ref() == Some(error),
+    };
+    let retired = inactive && !matches!(end, RowEnd::Done | RowEnd::Kept | RowEnd::Cancelled { .. });
+    Ok(Some(match free && ours {
+        true => Settled::Applied { retired },
+        false => Settled::Lost,
+    }))
+}
+
+async fn write(inner: &Inner, pg: &mut PgConnection, table: &AdoptedTable, ending: &Ending<'_>) -> Result<Settled> {
+    let RowToken { id, token } = ending.row;
+    if matches!(ending.end, RowEnd::Done | RowEnd::Kept) {
+        let row = sqlx::query(table.sql.adopt_finish.clone())
+            .persistent(inner.named())
+            .bind(id)
+            .bind(token)
+            .bind(*ending.end == RowEnd::Kept)
+            .bind(ending.marker)
+            .fetch_one(pg)
+            .await
+            .doing(DOING)?;
+        let (applied, marked): (bool, bool) = (
+            row.try_get("applied").doing(DOING)?,
+            row.try_get("marked").doing(DOING)?,
+        );
+        return Ok(match (marked, applied) {
+            (false, _) => Settled::NotOurs,
+            (true, true) => Settled::Applied { retired: false },
+            (true, false) => Settled::Lost,
+        });
+    }
+    let (counted, over, delay, error) = match ending.end {
+        RowEnd::Back { counted, delay, error } => (*counted, false, *delay, error.as_deref()),
+        RowEnd::Retired { error, .. } | RowEnd::Cancelled { error } => {
+            (false, true, Duration::ZERO, Some(error.as_str()))
+        }
+        RowEnd::Done | RowEnd::Kept => (false, false, Duration::ZERO, None),
+    };
+    let row = sqlx::query(table.sql.adopt_unclaim.clone())
+        .persistent(inner.named())
+        .bind(id)
+        .bind(token)
+        .bind(counted)
+        .bind(over)
+        .bind(i64::try_from(delay.as_micros()).unwrap_or(i64::MAX))
+        .bind(error)
+        .bind(inner.now())
+        .bind(ending.marker)
+        .fetch_one(&mut *pg)
+        .await
+        .doing(DOING)?;
+    if !row.try_get::<bool, _>("marked").doing(DOING)? {
+        return Ok(Settled::NotOurs);
+    }
+    let Some(retired) = row.try_get::<Option<bool>, _>("retired").doing(DOING)? else {
+        return Ok(Settled::Lost);
+    };
+    let retired = retired && !matches!(ending.end, RowEnd::Cancelled { .. });
+    if retired {
+        let doubts = match ending.end {
+            RowEnd::Retired { doubts, .. } => doubts.clone(),
+            _ => Vec::new(),
+        };
+        let at = rows::maybe_at(&row, "at")
+            .doing(DOING)?
+            .unwrap_or(Timestamp::UNIX_EPOCH);
+        let filed = Filed {
+            id: id.clone(),
+            retired_at: at,
+            reason: error.unwrap_or("out of attempts").to_owned(),
+            doubts,
+        };
+        file(inner, pg, table, &[filed]).await?;
+    }
+    Ok(Settled::Applied { retired })
+}
+
+/// Files the cases of rows that were retired in this very transaction.
+pub(super) async fn file(inner: &Inner, pg: &mut PgConnection, table: &AdoptedTable, rows: &[Filed]) -> Result<()> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let payload = |row: &Filed| {
+        let retired = RetiredRow {
+            table: table.adoptee.table.to_string(),
+            id: row.id.clone(),
+            retired_at: row.retired_at,
+            doubts: row.doubts.clone(),
+        };
+        serde_json::to_string(&retired).map_err(|source| Error::Encode {
+            kind: RetiredRow::KIND.to_owned(),
+            source,
+        })
+    };
+    sqlx::query(inner.sql.adopt_case.clone())
+        .persistent(inner.named())
+        .bind(rows.iter().map(|_| Uuid::now_v7()).collect::<Vec<_>>())
+        .bind(rows.iter().map(payload).collect::<Result<Vec<_>>>()?)
+        .bind(rows.iter().map(|row| row.reason.as_str()).collect::<Vec<_>>())
+        .bind(RetiredRow::KIND)
+        .bind(&*table.queue)
+        .bind(queue_no(&table.queue))
+        .bind(kind_no(RetiredRow::KIND, RetiredRow::VERSION))
+        .bind(inner.now())
+        .execute(pg)
+        .await
+        .doing("file case")?;
+    Ok(())
+}
+
+/// What recovery says of one row, and the case it needs.
+pub(super) fn recovered(row: &PgRow) -> sqlx::Result<(Recovered, Option<Filed>)> {
+    let (id, retired): (String, bool) = (row.try_get("id")?, row.try_get("retired")?);
+    let silent_us: i64 = row.try_get("silent_us")?;
+    let filed = match retired {
+        true => Some(Filed {
+            id: id.clone(),
+            retired_at: rows::at(row, "at")?,
+            reason: row.try_get("error")?,
+            doubts: Vec::new(),
+        }),
+        false => None,
+    };
+    let silent = Duration::from_micros(u64::try_from(silent_us).unwrap_or(0));
+    Ok((Recovered { id, retired, silent }, filed))
+}
