@@ -5,7 +5,7 @@
 //! - nouns, plain data: `job`, `key`, `lease`, `case`, `effect`, `event`, `state` (which alone decides), `backoff`,
 //!   `breaker`, `pause`, `retention`, `error`
 //! - `store`: the storage contract, and one room per database behind it
-//! - verbs: `enqueue` → `complete` → `claim` → `handle` → `settle` → `recover` → `observe` → `operate`
+//! - verbs: `enqueue` → `complete` → `claim` → `handle` → `settle` → `recover` → `observe` → `trigger` → `operate`
 //! - `worker`: the loop that composes them
 //! - doors: [`postgres`] and [`sqlite`] give every type its short name; [`Admin`] serves either database by URL;
 //!   with their features, `axum` answers repeated requests and `redis` is a first look that spares work; [`rig`] is for
@@ -43,6 +43,7 @@ mod settle;
 mod state;
 mod store;
 mod trace;
+mod trigger;
 mod worker;
 
 #[cfg(feature = "axum")]
@@ -82,7 +83,7 @@ pub use crate::{
     lease::{Token, WorkerId},
     observe::{
         AttemptView, Awaited, Breach, CheckState, CheckView, Finding, Health, Invariant, JobFilter, JobView,
-        LaneStatus, Observe, RolloutView, Status, Verification, VerifyLimits, Wait, WorkerStatus,
+        LaneStatus, Observe, RolloutView, Standing, Status, Untaken, Verification, VerifyLimits, Wait, WorkerStatus,
     },
     operate::{Operate, Pruned, Reopened},
     pause::{PauseView, Target},
@@ -90,5 +91,6 @@ pub use crate::{
     root::{Backend, InTransaction, Rowlock},
     state::{Ended, State},
     store::{Isolation, transition::RowId},
+    trigger::Triggered,
     worker::Worker,
 };

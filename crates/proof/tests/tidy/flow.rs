@@ -22,15 +22,15 @@ const NOUNS: [&str; 15] = [
     "trace",
 ];
 /// A verb may use earlier ones.
-const VERBS: [&str; 8] = [
-    "enqueue", "complete", "claim", "handle", "settle", "recover", "observe", "operate",
+const VERBS: [&str; 9] = [
+    "enqueue", "complete", "claim", "handle", "settle", "recover", "observe", "trigger", "operate",
 ];
 /// They may use anything below them, and only they put verbs together.
 const COMPOSERS: [&str; 5] = ["root", "worker", "rig", "admin", "lib"];
 /// Short names for one database each, what stands before other people's programs, and the verbs laid open to be counted.
 const DOORS: [&str; 6] = ["axum", "counts", "otel", "postgres", "redis", "sqlite"];
 /// The reading verb's plain data, which the store returns.
-const VIEWS: [&str; 13] = [
+const VIEWS: [&str; 15] = [
     "AttemptView",
     "Breach",
     "CheckView",
@@ -41,7 +41,9 @@ const VIEWS: [&str; 13] = [
     "LaneStatus",
     "RolloutView",
     "Seen",
+    "Standing",
     "Status",
+    "Untaken",
     "VerifyLimits",
     "WorkerStatus",
 ];

@@ -26,6 +26,7 @@ mod setting;
 mod settle;
 mod sql;
 mod sweep;
+mod triggers;
 mod url;
 mod verbs;
 mod verify;
