@@ -1,6 +1,8 @@
 //! The commands.
 
 pub(crate) mod breaker;
+#[cfg(feature = "sqs")]
+pub(crate) mod bridge;
 mod bulk;
 pub(crate) mod case;
 pub(crate) mod cases;
@@ -97,6 +99,9 @@ pub(crate) enum Command {
     Complete(complete::Args),
     /// Enqueues a job by its kind and JSON payload
     Enqueue(enqueue::Args),
+    /// Runs a bridge between a queue outside and the jobs, until ctrl-c
+    #[cfg(feature = "sqs")]
+    Bridge(bridge::Args),
     /// Removes finished jobs of a certain age now, as the workers do every ten minutes or so
     Prune(prune::Args),
     /// Looks for what is or will be in the way of jobs, and says what mends it; exits with 3 when something fails
