@@ -43,8 +43,7 @@ grant select, insert, update (fingerprint, answer, hold, expires_at, made_at) on
 -- update right on one column at least, even where nothing is ever updated.
 grant usage on sequence rowlock.job_id to rowlock_worker;
 grant select, insert, delete on rowlock.job to rowlock_worker;
--- A due time is changed for jobs that wait for a hint from outside, as a bridge does.
-grant select, insert, delete, update (due_at) on rowlock.ready to rowlock_worker;
+grant select, insert, delete, update (alone) on rowlock.ready to rowlock_worker;
 grant select, insert, delete, update (claimed_at) on rowlock.lease to rowlock_worker;
 grant select, insert on rowlock.outcome to rowlock_worker;
 grant select, insert, delete, update (error_no) on rowlock.case_file to rowlock_worker;
@@ -55,7 +54,7 @@ grant select, insert, delete, update (beat, dead) on rowlock.worker to rowlock_w
 -- What an effect is called is fixed when its intent is first stored.
 grant select, insert, update (state, policy, fingerprint, tries, doubt, epoch, worker, begun_at, deadline_at, ended_at, reply, error,
   resolved_by) on rowlock.effect to rowlock_worker;
-grant select, insert, delete, update (due_at) on rowlock.waiting to rowlock_worker;
+grant select, insert, delete, update (since) on rowlock.waiting to rowlock_worker;
 grant select, insert on rowlock.completion to rowlock_worker;
 grant select, insert, delete, update (id, epoch, worker, taken_at) on rowlock.body_lock to rowlock_worker;
 -- Breakers: it makes those that its kinds are bound to, moves them, and notes the changes and the probes.

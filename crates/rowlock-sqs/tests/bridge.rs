@@ -80,7 +80,9 @@ async fn a_relay_sends_what_was_committed(bed: &Bed) -> Result<()> {
 }
 
 async fn a_lost_send_is_found_by_the_sweep(bed: &Bed) -> Result<()> {
-    let (bridge, crew) = (bed.bridge(bed.config())?, bed.work(at_once()));
+    let mut config = bed.config();
+    config.grace = Duration::from_millis(300);
+    let (bridge, crew) = (bed.bridge(config)?, bed.work(at_once()));
     bed.proxy.faults.drop_send_every.store(2, Relaxed);
     let mut jobs = Vec::new();
     for n in 0..20 {
@@ -219,7 +221,6 @@ async fn a_kept_message_that_comes_again_is_one_case(bed: &Bed) -> Result<()> {
         bed.label
     );
     assert_eq!(kept(bed).await?.len(), 1);
-    // A person's decision is final: a copy that comes later changes nothing.
     Ok(())
 }
 

@@ -112,7 +112,7 @@ impl Bed {
         config.look = Duration::from_millis(50);
         config.sweep = Duration::from_millis(200);
         config.first_after = Duration::from_millis(300);
-        config.grace = Duration::from_secs(2);
+        config.grace = Duration::from_secs(1);
         config
     }
 

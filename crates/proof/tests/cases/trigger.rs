@@ -121,7 +121,7 @@ async fn a_retry_needs_no_second_pointer_and_keeps_its_backoff(bed: &Bed) {
     );
     let failing = |_: Ctx, _: Note, _: Tx| async { fail(Fail::retry("not today")) };
     bed.rowlock.operate().run_now(pointer.0, "tess").await.unwrap();
-    bed.work(bed.worker().backoff(AT_ONCE).atomic(failing), &[pointer.0])
+    bed.work(bed.worker().atomic(failing).backoff(AT_ONCE), &[pointer.0])
         .await;
     assert_eq!(
         bed.ends(pointer.0).await,
