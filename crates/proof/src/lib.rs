@@ -15,5 +15,6 @@ pub mod provider;
 pub mod proxy;
 pub mod redis;
 pub mod scene;
+pub mod sqs;
 pub mod till;
 pub mod victim;

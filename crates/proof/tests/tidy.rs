@@ -268,7 +268,13 @@ const BANNED: [(&str, &[&str]); 3] = [
 ];
 
 /// Names that others gave, and the one manager that is not ours: the program that starts and stops processes.
-const OTHERS_NAMES: [&str; 17] = [
+const OTHERS_NAMES: [&str; 22] = [
+    "as_service_error",
+    "SERVICE_UNAVAILABLE",
+    // What SQS calls it.
+    "dead-letter",
+    "a_dead_letter_queue",
+    "DeadLetter",
     "connection-manager",
     "ConnectionManager",
     "tokio-util",

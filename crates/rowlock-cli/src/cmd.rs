@@ -2,6 +2,8 @@
 
 pub(crate) mod adopt;
 pub(crate) mod breaker;
+#[cfg(feature = "sqs")]
+pub(crate) mod bridge;
 mod bulk;
 pub(crate) mod case;
 pub(crate) mod cases;
@@ -103,6 +105,9 @@ pub(crate) enum Command {
     Enqueue(enqueue::Args),
     /// Runs a program or calls a server for each job of a kind, until it is stopped
     Work(work::Args),
+    /// Runs a bridge between a queue outside and the jobs, until ctrl-c
+    #[cfg(feature = "sqs")]
+    Bridge(bridge::Args),
     /// Removes finished jobs of a certain age now, as the workers do every ten minutes or so
     Prune(prune::Args),
     /// Looks for what is or will be in the way of jobs, and says what mends it; exits with 3 when something fails

@@ -90,6 +90,8 @@ async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
         Command::Complete(args) => cmd::complete::run(&place, args).await?,
         Command::Enqueue(args) => cmd::enqueue::run(&place, args).await?,
         Command::Work(args) => return cmd::work::run(&place, args).await,
+        #[cfg(feature = "sqs")]
+        Command::Bridge(args) => cmd::bridge::run(&place, args).await?,
         Command::Prune(args) => cmd::prune::run(&place, args).await?,
         Command::Doctor(args) => return cmd::doctor::run(&place, args).await,
         Command::Verify(args) => return cmd::verify::run(&place, args).await,

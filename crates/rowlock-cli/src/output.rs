@@ -36,7 +36,7 @@ pub(crate) fn print_json<T: Serialize>(value: &T) -> Result<()> {
 
 /// Shows what the library warns about.
 pub(crate) fn pass_on_warnings() {
-    let only = tracing_subscriber::EnvFilter::new("rowlock=warn");
+    let only = tracing_subscriber::EnvFilter::new("rowlock=warn,rowlock_sqs=warn");
     let plain = tracing_subscriber::fmt()
         .with_env_filter(only)
         .with_writer(std::io::stderr);

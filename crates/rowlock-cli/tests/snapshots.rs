@@ -158,6 +158,16 @@ fn what_is_refused(book: &mut Book) {
         &["cancel", "99", "1"],
         &["cancel", "--queue", "post"],
         &["cancel", "--queue", "post", "--state", "finished"],
+        &["bridge", "sqs"],
+        &["bridge", "sqs", "--queue-url", "orders", "--json"],
+        &[
+            "bridge",
+            "sqs",
+            "--queue-url",
+            "http://127.0.0.1:1/1/orders",
+            "--visibility",
+            "1h",
+        ],
         &["prune", "--finished", "7d"],
         &["prune", "--finished", "1m", "--yes"],
         &["prune"],
@@ -179,6 +189,7 @@ fn what_is_refused(book: &mut Book) {
     book.run(&["--help"]);
     book.run(&["cancel", "--help"]);
     book.run(&["work", "--help"]);
+    book.run(&["bridge", "sqs", "--help"]);
     let mut bare = common::command(&["status"]);
     bare.env_remove("ROWLOCK_DATABASE");
     book.keep("status", "status", common::said(bare));

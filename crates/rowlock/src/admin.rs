@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use uuid::Uuid;
+
 use crate::{
     complete::{self, Completed},
     error::{Error, Result},
@@ -13,6 +15,7 @@ use crate::{
     root::{self, Backend},
     store::{Clock, Store},
     trace,
+    trigger::{self, Triggered},
 };
 
 /// A database's jobs as a tool sees them: migrate, look, operate, enqueue by kind and JSON. Cheap to clone.
@@ -102,6 +105,14 @@ impl Admin {
         Ok(Completed::of(self.store.complete(name, answer).await?))
     }
 
+    /// Makes jobs due now that stand untriggered, as [`Rowlock::trigger`](crate::Rowlock::trigger) does.
+    ///
+    /// # Errors
+    /// As there. Cancel-safe in the same way.
+    pub async fn trigger(&self, pointers: &[(i64, Uuid)]) -> Result<Vec<Triggered>> {
+        trigger::trigger(&*self.store, pointers).await
+    }
+
     /// Enqueues a job by its kind and JSON payload, at version 1 unless said otherwise, in a commit of its own.
     ///
     /// # Errors
@@ -121,7 +132,7 @@ impl Admin {
             None => None,
         };
         let draft = Draft {
-            uid: uuid::Uuid::now_v7(),
+            uid: Uuid::now_v7(),
             kind: job.kind,
             version: job.version,
             queue: job.queue,
@@ -129,7 +140,10 @@ impl Admin {
             attempts_max: job.attempts_max,
             payload: job.payload,
             tags: None,
-            due: Due::In(job.delay),
+            due: match job.on_trigger {
+                true => Due::OnTrigger,
+                false => Due::In(job.delay),
+            },
             expires_at: None,
             chain: None,
             position: 0,
@@ -162,6 +176,8 @@ pub struct NamedJob {
     pub attempts_max: i32,
     /// Due this long from now.
     pub delay: std::time::Duration,
+    /// Due when somebody triggers it, whatever the delay says.
+    pub on_trigger: bool,
     /// The caller's name for the operation: one job per key while it is held.
     pub key: Option<String>,
     /// How long the key is held.
@@ -181,6 +197,7 @@ impl NamedJob {
             priority: 3,
             attempts_max: 10,
             delay: std::time::Duration::ZERO,
+            on_trigger: false,
             key: None,
             hold: Hold::default(),
             group: None,

@@ -60,6 +60,15 @@ macro_rules! option_setters {
             $self
         }
 
+        /// Stands in ready, due when somebody calls [`Rowlock::trigger`](crate::Rowlock::trigger), and not before: for jobs
+        /// that a hint from outside starts, such as a pointer in an SQS queue. From then on it is a job like any other, and
+        /// its retries need no second hint. Whoever chose this sees to it that the hint comes; one that never comes leaves the
+        /// job where it is, also past its expiry, and at the head of its group.
+        pub fn on_trigger(mut $self) -> Self {
+            $target.options.due = Some(Due::OnTrigger);
+            $self
+        }
+
         /// Cancelled instead of run if it has not started by then.
         pub fn expires(mut $self, at: Timestamp) -> Self {
             $target.options.expires_at = Some(at);

@@ -62,6 +62,17 @@ pub enum Due {
     /// This long from now, by the database's clock.
     In(Duration),
     At(Timestamp),
+    /// When somebody triggers it.
+    OnTrigger,
+}
+
+/// Where a job stands that nobody has triggered: due after every time that can be asked for, so that no claim ever sees it
+/// and nobody takes it for one that was scheduled.
+const UNTRIGGERED_S: i64 = 253_370_851_200;
+
+/// The due time of a job that waits to be triggered.
+pub(crate) fn untriggered() -> Timestamp {
+    Timestamp::from_second(UNTRIGGERED_S).unwrap_or(Timestamp::MAX)
 }
 
 /// What may be chosen for one job when it is enqueued; `None` takes the kind's default.
@@ -255,7 +266,7 @@ impl Draft {
     pub(crate) fn delay_us(&self) -> i64 {
         match self.due {
             Due::In(delay) => i64::try_from(delay.as_micros()).unwrap_or(i64::MAX),
-            Due::At(_) => 0,
+            Due::At(_) | Due::OnTrigger => 0,
         }
     }
 
@@ -263,6 +274,7 @@ impl Draft {
         match self.due {
             Due::In(_) => None,
             Due::At(at) => Some(at),
+            Due::OnTrigger => Some(untriggered()),
         }
     }
 

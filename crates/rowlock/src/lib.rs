@@ -5,7 +5,7 @@
 //! - nouns, plain data: `job`, `key`, `lease`, `case`, `effect`, `event`, `state` (which alone decides), `backoff`,
 //!   `breaker`, `pause`, `retention`, `table`, `error`
 //! - `store`: the storage contract, and one room per database behind it
-//! - verbs: `enqueue` → `complete` → `claim` → `handle` → `settle` → `recover` → `observe` → `operate`
+//! - verbs: `enqueue` → `complete` → `claim` → `handle` → `settle` → `recover` → `observe` → `trigger` → `operate`
 //! - `worker`: the loop that composes them; `adopt`: the same over a table of the user's own
 //! - doors: [`postgres`] and [`sqlite`] give every type its short name; [`Admin`] serves either database by URL;
 //!   with their features, `axum` answers repeated requests and `redis` is a first look that spares work; [`rig`] is for
@@ -47,6 +47,7 @@ mod store;
 #[cfg(feature = "postgres")]
 mod table;
 mod trace;
+mod trigger;
 mod worker;
 
 #[cfg(feature = "axum")]
@@ -86,7 +87,7 @@ pub use crate::{
     lease::{Token, WorkerId},
     observe::{
         AttemptView, Awaited, Breach, CheckState, CheckView, Finding, Health, Invariant, JobFilter, JobView,
-        LaneStatus, Observe, RolloutView, Status, Verification, VerifyLimits, Wait, WorkerStatus,
+        LaneStatus, Observe, RolloutView, Standing, Status, Untaken, Verification, VerifyLimits, Wait, WorkerStatus,
     },
     operate::{Operate, Pruned, Reopened},
     pause::{PauseView, Target},
@@ -94,6 +95,7 @@ pub use crate::{
     root::{Backend, InTransaction, Rowlock},
     state::{Ended, State},
     store::{Isolation, transition::RowId},
+    trigger::Triggered,
     worker::Worker,
 };
 #[cfg(feature = "postgres")]

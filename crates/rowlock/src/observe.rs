@@ -1,6 +1,7 @@
 //! Reads only: what is where, who has it, how often it failed and why. No verb here changes anything.
 
 mod doctor;
+mod standing;
 mod verify;
 mod wait;
 
@@ -13,6 +14,7 @@ use uuid::Uuid;
 pub(crate) use self::verify::Seen;
 pub use self::{
     doctor::{Finding, Health},
+    standing::{Standing, Untaken},
     verify::{Breach, CheckState, CheckView, Invariant, Verification, VerifyLimits},
     wait::{Awaited, Wait},
 };

@@ -48,6 +48,7 @@ pub mod setting;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 pub mod transition;
+pub mod triggers;
 pub mod verbs;
 pub mod verify;
 pub mod vitals;
@@ -288,6 +289,7 @@ pub trait Store:
     + group::Groups
     + journal::Journal
     + setting::Settings
+    + triggers::Triggers
     + verbs::Verbs
     + cases::Cases
     + verify::Verify

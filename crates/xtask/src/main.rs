@@ -49,7 +49,9 @@ usage: cargo xtask <command>
       workers, producers and a provider under every fault there is, then a checker over what happened
       --smoke     two minutes, as a part of `test`; otherwise --minutes on each database (10)
       --seed      which fault comes when; every run prints its own
-      --workload  only this one: transfers, tallies, chains, charges, guards, keys, poison, unknown
+      --workload  only this one: transfers, tallies, chains, charges, guards, keys, poison, unknown;
+                  or sqs: ten thousand jobs that two emulators of SQS trigger at their worst (--jobs N for fewer), compared
+                  with a run without SQS
       --json      print one object on standard output beside the table
       --keep      keep the logs also of a run in which nothing was broken
       --out       where logs go (target/proof)

@@ -15,6 +15,8 @@ use crate::test::{FAULTS, HOW_TO_GET_POSTGRES};
 
 const BUILD: &str = "build --locked --package proof --bins";
 const RUN: &str = "run --locked --quiet --package proof --bin chaos --";
+/// The workload that needs emulators of SQS and none of the faults.
+const RUN_SQS: &str = "run --locked --quiet --package proof --bin sqs --";
 
 /// Debian's package of the library that makes a process's clock wrong, and a file of it below `/usr/lib/<machine>`.
 const FAKETIME: (&str, &str) = ("libfaketime", "faketime/libfaketimeMT.so.1");
@@ -30,11 +32,22 @@ pub(crate) fn run(args: &[&str]) -> Result<ExitCode> {
     if found.is_empty() && !only_sqlite {
         bail!("no PostgreSQL server found; {HOW_TO_GET_POSTGRES}, or pass --database sqlite");
     }
+    if args.windows(2).any(|pair| pair == ["--workload", "sqs"]) {
+        return sqs(&args, &found);
+    }
     let mut keeper = Keeper::start(&[], postgres::Use::Tests)?;
     prepare(true);
     chaos(BUILD, &found).run(&mut keeper)?;
     let code = chaos(RUN, &found).args(&args).run_for_code(&mut keeper)?;
     Ok(ExitCode::from(code))
+}
+
+/// The SQS workload, on the servers that the tests have.
+fn sqs(args: &[String], found: &[Server]) -> Result<ExitCode> {
+    let mut keeper = Keeper::start(found, postgres::Use::Tests)?;
+    let step = Step::cargo(RUN_SQS).args(args).flags("RUSTFLAGS", FAULTS);
+    let step = step.env("ROWLOCK_TEST_PG_URLS", &keeper.urls());
+    Ok(ExitCode::from(step.run_for_code(&mut keeper)?))
 }
 
 /// The short run that is a part of the tests.

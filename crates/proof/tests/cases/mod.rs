@@ -44,6 +44,7 @@ mod staged;
 mod state;
 mod token;
 mod transition;
+mod trigger;
 mod verbs;
 mod verify;
 mod verify_load;

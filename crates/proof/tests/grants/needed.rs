@@ -124,6 +124,9 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("guard_raise"),
             sql!("rollouts"),
             sql!("pauses"),
+            sql!("trigger"),
+            sql!("standing"),
+            sql!("untaken"),
         ],
     ),
     (

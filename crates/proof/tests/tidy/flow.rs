@@ -23,15 +23,15 @@ const NOUNS: [&str; 16] = [
     "trace",
 ];
 /// A verb may use earlier ones.
-const VERBS: [&str; 8] = [
-    "enqueue", "complete", "claim", "handle", "settle", "recover", "observe", "operate",
+const VERBS: [&str; 9] = [
+    "enqueue", "complete", "claim", "handle", "settle", "recover", "observe", "trigger", "operate",
 ];
 /// They may use anything below them, and only they put verbs together.
 const COMPOSERS: [&str; 6] = ["root", "worker", "adopt", "rig", "admin", "lib"];
 /// Short names for one database each, what stands before other people's programs, and the verbs laid open to be counted.
 const DOORS: [&str; 6] = ["axum", "counts", "otel", "postgres", "redis", "sqlite"];
 /// The reading verb's plain data, which the store returns.
-const VIEWS: [&str; 13] = [
+const VIEWS: [&str; 15] = [
     "AttemptView",
     "Breach",
     "CheckView",
@@ -42,7 +42,9 @@ const VIEWS: [&str; 13] = [
     "LaneStatus",
     "RolloutView",
     "Seen",
+    "Standing",
     "Status",
+    "Untaken",
     "VerifyLimits",
     "WorkerStatus",
 ];

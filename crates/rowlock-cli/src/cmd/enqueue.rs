@@ -27,6 +27,9 @@ pub(crate) struct Args {
     /// Due this long from now, such as 500ms, 5s, 10m, 2h or 1d
     #[arg(long, value_parser = duration, default_value = "0s")]
     after: Duration,
+    /// Due when somebody triggers it, such as `rowlock bridge sqs` by a pointer in its queue
+    #[arg(long, conflicts_with = "after")]
+    on_trigger: bool,
     /// The payload's version
     #[arg(long, default_value_t = 1)]
     version: i32,
@@ -65,6 +68,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         priority: args.priority,
         attempts_max: args.attempts,
         delay: args.after,
+        on_trigger: args.on_trigger,
         key: args.key,
         hold: args.hold.unwrap_or_default(),
         group: args.group.map(|name| match args.group_stops {

@@ -27,6 +27,7 @@ mod setting;
 mod settle;
 mod sql;
 mod sweep;
+mod triggers;
 mod twin;
 mod url;
 mod verbs;

@@ -26,6 +26,7 @@ mod rows;
 mod setting;
 mod sql;
 mod sweep;
+mod triggers;
 mod verbs;
 mod verify;
 mod views;

@@ -216,7 +216,7 @@ pub fn maybe_at(row: &SqliteRow, column: &str) -> sqlx::Result<Option<Timestamp>
     row.try_get::<Option<i64>, _>(column)?.map(time).transpose()
 }
 
-fn uid(row: &SqliteRow) -> sqlx::Result<Uuid> {
+pub fn uid(row: &SqliteRow) -> sqlx::Result<Uuid> {
     let text: &str = row.try_get("uid")?;
     Uuid::try_parse(text).map_err(|e| sqlx::Error::Decode(e.into()))
 }

@@ -1,0 +1,67 @@
+//! A dead-letter queue drained into cases: what the infrastructure could not deliver is a person's to decide on.
+
+use std::{sync::Arc, time::Duration};
+
+use rowlock::Admin;
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    config::Config,
+    counts::{Counts, add},
+    error::{Error, Result},
+    keep,
+    outside::{Incoming, Outside, Pause},
+};
+
+const PAUSE_MAX: Duration = Duration::from_secs(5);
+const REASON: &str = "from the dead-letter queue: it was received too often without being deleted";
+
+pub(crate) struct Drain {
+    pub(crate) admin: Admin,
+    pub(crate) outside: Outside,
+    pub(crate) config: Arc<Config>,
+    pub(crate) counts: Arc<Counts>,
+}
+
+impl Drain {
+    /// Drains until told to stop.
+    pub(crate) async fn run_until(self, stop: CancellationToken) {
+        let mut pause = Pause::up_to(PAUSE_MAX);
+        loop {
+            let poll = self.outside.receive(self.config.visibility, self.config.wait);
+            let drained = match stop.run_until_cancelled(poll).await {
+                None => return,
+                Some(Ok(received)) => self.keep(received).await,
+                Some(Err(error)) => Err(error),
+            };
+            match drained {
+                Ok(()) => pause.reset(),
+                Err(error) => {
+                    tracing::warn!("{}", error.whole());
+                    let slept = stop.run_until_cancelled(tokio::time::sleep(pause.next())).await;
+                    if slept.is_none() {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps each, then deletes them. What is cut off in between comes again, and makes no second case.
+    async fn keep(&self, received: Vec<Incoming>) -> Result<()> {
+        let mut receipts = Vec::new();
+        for message in &received {
+            keep::keep(&self.admin, &self.outside.url, message, REASON)
+                .await
+                .map_err(Error::from)?;
+            receipts.push(message.receipt.clone());
+        }
+        if receipts.is_empty() {
+            return Ok(());
+        }
+        let failed = self.outside.delete(&receipts).await?;
+        add(&self.counts.delete_failures, failed.len());
+        add(&self.counts.drained, receipts.len() - failed.len());
+        Ok(())
+    }
+}

@@ -1,0 +1,150 @@
+//! Messages that become cases: what cannot be read, and pointers to no job of this database.
+//!
+//! A case is a job that was retired by hand, so it is enqueued first, under a key made of the message's id, and retired at
+//! once. It stands untriggered in a queue of its own meanwhile, so that nobody can take it. Whoever dies between the two is
+//! followed by somebody who does the same again; the message is deleted only after both.
+
+use std::collections::BTreeMap;
+
+use rowlock::{Admin, Enqueued, Error, JobFilter, NamedJob, Result, State, Untaken};
+use serde::Serialize;
+
+use crate::{body::KEY_HOLD, outside::Incoming};
+
+/// The kind of a job that is a message kept as a case.
+pub const CASE_KIND: &str = "sqs-message";
+/// The queue of such jobs, which no bridge sweeps.
+pub const CASE_QUEUE: &str = "sqs-cases";
+
+const ACTOR: &str = "rowlock-sqs";
+
+/// What a payload may take, with room for what else is in it.
+const BODY_BYTES_MAX: usize = 900 << 10;
+
+/// A kept message. The same on every delivery: the key says that a repeat is one.
+#[derive(Serialize)]
+struct Kept<'a> {
+    queue_url: &'a str,
+    message_id: &'a str,
+    body: &'a str,
+    /// How much of the body's end is missing, because a payload cannot take it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cut_bytes: Option<usize>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    attributes: &'a BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    group: Option<&'a str>,
+}
+
+/// Keeps it, once however often it comes; the id of its job.
+pub(crate) async fn keep(admin: &Admin, queue_url: &str, message: &Incoming, reason: &str) -> Result<i64> {
+    let payload = payload(queue_url, message)?;
+    let key = format!("sqs-case:{}", message.id);
+    let job = NamedJob {
+        queue: CASE_QUEUE.into(),
+        attempts_max: 1,
+        on_trigger: true,
+        key: Some(key.clone()),
+        hold: KEY_HOLD,
+        ..NamedJob::new(CASE_KIND, payload)
+    };
+    let id = match admin.enqueue(job).await {
+        Ok(Enqueued::New(id)) => id,
+        Ok(put) => put.id(),
+        // Kept before, from another queue or by another version of this.
+        Err(Error::KeyConflict { .. }) => match of_key(admin, key).await? {
+            Some(id) => id,
+            None => return Ok(0),
+        },
+        Err(error) => return Err(error),
+    };
+    retire(admin, id, reason).await?;
+    Ok(id)
+}
+
+async fn of_key(admin: &Admin, key: String) -> Result<Option<i64>> {
+    let filter = JobFilter {
+        key: Some(key),
+        ..JobFilter::default()
+    };
+    Ok(admin.observe().jobs(&filter).await?.first().map(|job| job.id))
+}
+
+/// Makes a case of it, unless it is one or somebody has decided on it.
+async fn retire(admin: &Admin, id: i64, reason: &str) -> Result<()> {
+    match admin.operate().retire(id, Some(reason), ACTOR).await {
+        Err(Error::Conflict(said)) => {
+            let found = admin.observe().standing(&[id]).await?;
+            match found.first().map(|job| job.state) {
+                None | Some(State::Case | State::Finished) => Ok(()),
+                Some(_) => Err(Error::Conflict(said)),
+            }
+        }
+        // Decided on and pruned since.
+        Err(Error::NotFound(_)) => Ok(()),
+        retired => retired,
+    }
+}
+
+/// Retires what somebody enqueued and did not live to retire; how many.
+pub(crate) async fn mend(admin: &Admin, older_than: std::time::Duration) -> Result<usize> {
+    let found = admin
+        .observe()
+        .untaken(&Untaken::untriggered(CASE_QUEUE, older_than))
+        .await?;
+    for job in &found {
+        retire(
+            admin,
+            job.id,
+            "a message that was kept; its bridge died before it could say why",
+        )
+        .await?;
+    }
+    Ok(found.len())
+}
+
+/// With as much of the body as fits. PostgreSQL stores no NUL, and SQS itself takes none.
+fn payload(queue_url: &str, message: &Incoming) -> Result<String> {
+    let body = message.body.replace('\0', "\u{fffd}");
+    let mut end = body.len();
+    loop {
+        while !body.is_char_boundary(end) {
+            end -= 1;
+        }
+        let kept = Kept {
+            queue_url,
+            message_id: &message.id,
+            body: &body[..end],
+            cut_bytes: (end < body.len()).then_some(body.len() - end),
+            attributes: &message.attributes,
+            group: message.group.as_deref(),
+        };
+        let text = serde_json::to_string(&kept).map_err(|source| Error::Encode {
+            kind: CASE_KIND.into(),
+            source,
+        })?;
+        if text.len() <= BODY_BYTES_MAX || end == 0 {
+            return Ok(text);
+        }
+        end = end * 3 / 4;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_that_does_not_fit_is_cut_and_says_so() {
+        let message = Incoming {
+            id: "m-1".into(),
+            body: "\"ü\0".repeat(400_000),
+            ..Incoming::default()
+        };
+        let text = payload("http://127.0.0.1/1/jobs", &message).unwrap();
+        assert!(text.len() <= BODY_BYTES_MAX);
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(read["cut_bytes"].as_u64().unwrap() > 0);
+        assert!(read["body"].as_str().unwrap().starts_with("\"ü\u{fffd}"));
+    }
+}

@@ -1,0 +1,122 @@
+//! Trigger jobs that stand untriggered: a hint from outside, such as a pointer in an SQS queue, makes them due now.
+//!
+//! The hint may come twice, late, out of order, or for a job of another database; the row alone says what it means. It is
+//! no deed of a person, so the audit has no row of it.
+
+use uuid::Uuid;
+
+use crate::{
+    error::{Error, Result},
+    job::{queue_no, untriggered},
+    observe::Standing,
+    root::{Backend, Rowlock},
+    state::State,
+    store::{Store, triggers::Pulled},
+};
+
+/// How many pointers one call takes.
+const POINTERS_MAX: usize = 1000;
+
+/// How often a job is followed that was moved from waiting to ready just then.
+const ROUNDS: usize = 5;
+
+/// What a pointer did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+#[non_exhaustive]
+pub enum Triggered {
+    /// It stood untriggered and is due now: in ready, or in waiting for its turn or a name. The epoch is that of before.
+    Now(Standing),
+    /// It was triggered before, or never had to be: it is ready, waits, or a worker has it. Nothing was changed.
+    Already(Standing),
+    /// It is finished or a case. Nothing was changed.
+    Over(Standing),
+    /// There is a job of this number, and it is not the one that is meant: the pointer is of another database, or of this
+    /// one before it was restored.
+    Foreign,
+    /// There is no job of this number, or its retention is over.
+    Unknown,
+}
+
+impl<DB: Backend> Rowlock<DB> {
+    /// Makes the jobs due now that were enqueued with `on_trigger` and that nobody has triggered yet, and wakes the workers;
+    /// answers for each pointer, a job's number and uid, in the order given. Repeats change nothing.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for more than 1,000 pointers; [`Error::TryAgain`] or [`Error::Conflict`] when somebody was in the
+    /// way; [`Error::Database`] otherwise. After an error any of them may have been triggered; trigger them again.
+    ///
+    /// Cancel safety: dropped half-way, any of them may have been triggered; trigger them again.
+    pub async fn trigger(&self, pointers: &[(i64, Uuid)]) -> Result<Vec<Triggered>> {
+        trigger(self.store(), pointers).await
+    }
+}
+
+pub(crate) async fn trigger(store: &dyn Store, pointers: &[(i64, Uuid)]) -> Result<Vec<Triggered>> {
+    if pointers.len() > POINTERS_MAX {
+        let problem = format!("{} given, at most {POINTERS_MAX} at once", pointers.len());
+        return Err(Error::invalid("pointers", problem));
+    }
+    if pointers.is_empty() {
+        return Ok(Vec::new());
+    }
+    let ids: Vec<i64> = pointers.iter().map(|(id, _)| *id).collect();
+    let mut pulled: Vec<Pulled> = Vec::new();
+    for _ in 0..ROUNDS {
+        pulled.extend(store.trigger(pointers).await?);
+        let found = store.standing(&ids).await?;
+        // Between the two it was promoted, and came to stand in ready as untriggered as it was.
+        let still = |(id, uid): &(i64, Uuid)| found.iter().any(|s| (s.id, s.uid) == (*id, *uid) && s.untriggered());
+        if pointers.iter().any(still) {
+            continue;
+        }
+        let said: Vec<Triggered> = pointers.iter().map(|p| said(*p, &found, &mut pulled)).collect();
+        wake(store, &said);
+        return Ok(said);
+    }
+    Err(Error::Conflict(
+        "a job moved while it was triggered; trigger it again".into(),
+    ))
+}
+
+/// A pointer that comes twice has pulled once.
+fn said((id, uid): (i64, Uuid), found: &[Standing], pulled: &mut Vec<Pulled>) -> Triggered {
+    let Some(standing) = found.iter().find(|s| s.id == id) else {
+        return Triggered::Unknown;
+    };
+    if standing.uid != uid {
+        return Triggered::Foreign;
+    }
+    let mut standing = standing.clone();
+    if let Some(at) = pulled.iter().position(|p| p.id == id) {
+        standing.epoch = pulled.swap_remove(at).epoch;
+        return Triggered::Now(standing);
+    }
+    match standing.state {
+        State::Case | State::Finished => Triggered::Over(standing),
+        _ => Triggered::Already(standing),
+    }
+}
+
+/// Only for those in ready: what waits is woken for when its turn comes.
+fn wake(store: &dyn Store, said: &[Triggered]) {
+    let mut queues: Vec<i64> = said
+        .iter()
+        .filter_map(|said| match said {
+            Triggered::Now(s) if s.state == State::Ready => Some(queue_no(&s.queue)),
+            _ => None,
+        })
+        .collect();
+    queues.sort_unstable();
+    queues.dedup();
+    if !queues.is_empty() {
+        store.wake(&queues);
+    }
+}
+
+impl Standing {
+    /// Whether it was enqueued with `on_trigger` and nobody has triggered it yet.
+    pub fn untriggered(&self) -> bool {
+        self.due_at == Some(untriggered())
+    }
+}
