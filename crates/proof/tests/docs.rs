@@ -73,7 +73,7 @@ fn every_promise_and_invariant_in_the_guarantees_names_a_test() {
             rows.push(mark);
         }
     }
-    let wanted = "A1 A2 A3 A4 A5 A6 A8 A9 A10 B1 B2 B3 B4 C1 C2 C3 C4 C5 C6 C7 C8 C10 D1 D2 D3 D4 E1 E2 E3 E4 E5 E6 W1 W2 \
+    let wanted = "A1 A2 A3 A4 A5 A6 A7 A8 A9 A10 B1 B2 B3 B4 C1 C2 C3 C4 C5 C6 C7 C8 C9 C10 C11 D1 D2 D3 D4 E1 E2 E3 E4 E5 E6 W1 W2 \
                   S1 S2 S3 S4 S5 S6 S7 S8 S9 S11 S12 L1 L2 L3 L4 L5";
     assert_eq!(rows.join(" "), wanted);
 }
