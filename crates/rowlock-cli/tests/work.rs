@@ -157,10 +157,10 @@ fn the_time_limit_ends_the_whole_process_tree() {
         let slow = r#"trap 'echo asked >> asked' TERM
             echo $$ > parent; sh -c 'trap "" TERM; echo $$ > child; while :; do sleep 0.1; done' & 
             while :; do sleep 0.1; done"#;
-        let said = desk.work(&["--exec", &desk.shell("slow", slow), "--timeout", "2s"]);
+        let said = desk.work(&["--exec", &desk.shell("slow", slow), "--timeout", "4s"]);
         assert_eq!(desk.outcomes(id), ["retired"], "{}", said.err);
         let error = desk.inspect(id)["attempts"][0]["error"].to_string();
-        assert!(error.contains("was ended: it ran longer than 2s"), "{error}");
+        assert!(error.contains("was ended: it ran longer than 4s"), "{error}");
         assert_eq!(
             desk.read("asked").lines().next(),
             Some("asked"),

@@ -201,10 +201,10 @@ fn a_server_that_is_not_there_was_not_asked() {
 #[test]
 fn a_silent_server_is_left_at_the_time_limit() {
     on_each(|desk| {
-        let (id, server) = done_by(desk, vec![Vec::new(), answer("200 OK", "", "1")], &["--timeout", "1s"]);
+        let (id, server) = done_by(desk, vec![Vec::new(), answer("200 OK", "", "1")], &["--timeout", "3s"]);
         assert_eq!(desk.outcomes(id), ["retried", "done"]);
         assert!(
-            desk.errors(id).contains("did not answer within 1s"),
+            desk.errors(id).contains("did not answer within 3s"),
             "{}",
             desk.errors(id)
         );

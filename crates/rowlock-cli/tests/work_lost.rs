@@ -36,7 +36,7 @@ fn the_late_result_of_a_frozen_workers_program_is_refused() {
         let args = [&["--exec", &program][..], &LEASE].concat();
         let frozen = desk.start("frozen", &args);
         desk.until("the first call", || runs(&desk.file("pid-1")));
-        frozen.signal(Signal::STOP);
+        desk.freeze(&frozen);
         // Its program goes on and finishes meanwhile, as it would on a machine that was cut off.
         let other = desk.start("other", &args);
         desk.until("the second call", || runs(&desk.file("pid-2")));
@@ -67,7 +67,7 @@ fn a_program_whose_worker_has_lost_the_lease_is_ended() {
         let args = [&["--exec", &program][..], &LEASE].concat();
         let frozen = desk.start("frozen", &args);
         desk.until("the first call", || runs(&desk.file("pid-1")));
-        frozen.signal(Signal::STOP);
+        desk.freeze(&frozen);
         let other = desk.start("other", &args);
         desk.until("the second call", || runs(&desk.file("pid-2")));
         frozen.signal(Signal::CONT);

@@ -5,9 +5,12 @@
 use std::{
     path::{Path, PathBuf},
     process::{Child, Stdio},
+    time::Duration,
 };
 
+use rustix::process::Signal;
 use serde_json::Value;
+use sqlx::{ConnectOptions, sqlite::SqliteConnectOptions};
 
 use super::common::{self, Database, Said, postgres_urls, until};
 
@@ -82,6 +85,29 @@ impl Desk {
         Working(child)
     }
 
+    /// Freezes it at a moment when it holds no lock that everybody needs. On SQLite its beat may hold the write lock for an
+    /// instant, and a process frozen right then would stop all the others, as it says in the documentation.
+    pub(crate) fn freeze(&self, worker: &Working) {
+        loop {
+            worker.signal(Signal::STOP);
+            self.until("the worker to stand still", || worker.stands_still());
+            if !self.url.starts_with("sqlite") || self.write_lock_is_free() {
+                return;
+            }
+            worker.signal(Signal::CONT);
+        }
+    }
+
+    fn write_lock_is_free(&self) -> bool {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let options: SqliteConnectOptions = self.url.parse().unwrap();
+            let mut conn = options.busy_timeout(Duration::ZERO).connect().await.unwrap();
+            let tried = sqlx::raw_sql("begin immediate; rollback").execute(&mut conn).await;
+            tried.is_ok()
+        })
+    }
+
     pub(crate) fn inspect(&self, id: i64) -> Value {
         let said = self.run(&["inspect", &id.to_string(), "--json"]);
         assert_eq!(said.code, Some(0), "{}", said.err);
@@ -122,8 +148,17 @@ impl Working {
         rustix::process::Pid::from_raw(self.0.id().try_into().unwrap()).unwrap()
     }
 
-    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         rustix::process::kill_process(self.pid(), signal).unwrap();
+    }
+
+    /// Whether every thread of it is stopped.
+    fn stands_still(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.0.id())).unwrap();
+        threads.flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('T'))
+        })
     }
 
     /// The exit code, once it has ended.
