@@ -51,7 +51,8 @@ async fn main() -> anyhow::Result<()> {
         }
     };
     let (worked, bridged) = tokio::join!(work, bridge.run_until(deleted));
-    (worked?, bridged?);
+    worked?;
+    bridged?;
 
     let count = counts.read();
     println!("triggered {}, deleted {}", count.triggered, count.deleted);

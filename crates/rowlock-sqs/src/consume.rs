@@ -3,7 +3,10 @@
 //! A batch is in hand, and extended, until the database has said what each message means, however long that takes: an outage
 //! of the database must not carry messages to the dead-letter queue.
 
-use std::sync::Arc;
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use rowlock::{Admin, Enqueued, NamedJob, Standing, Triggered};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +23,7 @@ use crate::{
 };
 
 /// The longest pause between two polls that failed, and between two tries of the database.
-const PAUSE_MAX: std::time::Duration = std::time::Duration::from_secs(5);
+const PAUSE_MAX: Duration = Duration::from_secs(5);
 
 /// One who receives.
 #[derive(Clone)]
@@ -47,6 +50,7 @@ impl Consumer {
     pub(crate) async fn run_until(self, stop: CancellationToken) {
         let mut pause = Pause::up_to(PAUSE_MAX);
         while let Some(room) = stop.run_until_cancelled(self.hold.room()).await {
+            let asked = Instant::now();
             let poll = self.outside.receive(self.config.visibility, self.config.wait);
             let received = match stop.run_until_cancelled(poll).await {
                 // What a cut poll had received is hidden until its visibility is over.
@@ -60,6 +64,11 @@ impl Consumer {
                 }
             };
             pause.reset();
+            if received.is_empty() && asked.elapsed() < self.config.look {
+                // A poll that does not wait is not asked for again at once.
+                stop.run_until_cancelled(tokio::time::sleep(self.config.look)).await;
+                continue;
+            }
             add(&self.counts.received, received.len());
             let mut room = room;
             for message in &received {

@@ -50,7 +50,8 @@ usage: cargo xtask <command>
       --smoke     two minutes, as a part of `test`; otherwise --minutes on each database (10)
       --seed      which fault comes when; every run prints its own
       --workload  only this one: transfers, tallies, chains, charges, guards, keys, poison, unknown;
-                  or sqs: ten thousand jobs that two emulators of SQS trigger at their worst (--jobs N for fewer), compared
+                  or sqs: ten thousand jobs that two emulators of SQS trigger at their worst (--jobs N for fewer,
+                  --emulator moto|ministack for one of them), compared
                   with a run without SQS
       --json      print one object on standard output beside the table
       --keep      keep the logs also of a run in which nothing was broken

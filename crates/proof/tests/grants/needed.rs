@@ -248,6 +248,13 @@ const REVOCATIONS: &str = "
     from pg_namespace n cross join aclexplode(n.nspacl) a
     where n.nspname = 'rowlock' and a.grantee = $1::regrole";
 
+/// Whether a statement can miss what is taken away: a function's right is missed by who calls it, here or inside another.
+fn may_need(text: &str, revocation: &str) -> bool {
+    let function = revocation.strip_prefix("revoke execute on function rowlock.");
+    let name = function.and_then(|function| function.split('(').next());
+    name.is_none_or(|name| text.starts_with("do ") || text.contains(name))
+}
+
 #[tokio::test]
 async fn every_grant_is_needed_and_none_is_missing() {
     for server in postgres_servers() {
@@ -269,7 +276,7 @@ async fn every_grant_is_needed_and_none_is_missing() {
                 let mut without = granted.root.begin().await.unwrap();
                 script(&mut without, &revocation).await.unwrap();
                 let mut missed = false;
-                for text in part {
+                for text in part.iter().filter(|text| may_need(text, &revocation)) {
                     missed = refused(&as_role(&mut without, role, text, Run::Explain).await);
                     if missed {
                         break;
