@@ -25,6 +25,8 @@ async fn every_option_of_an_enqueue() {
             assert!(put.await.unwrap().is_new());
             let put = rowlock.enqueue_now(Note::new("v")).waits_for("approval:2").expires(far);
             assert!(put.await.unwrap().is_new());
+            let put = rowlock.enqueue_now(Note::new("u")).on_trigger();
+            assert!(put.await.unwrap().is_new());
         },
         async |side| {
             side.run(
@@ -37,7 +39,8 @@ async fn every_option_of_an_enqueue() {
                   "trace": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}');
                 select * from rowlock.enqueue_many_v1('[
                   {"kind": "note", "payload": {"text":"w"}, "waits_for": "approval:1", "wait_limit_ms": 3600000},
-                  {"kind": "note", "payload": {"text":"v"}, "waits_for": "approval:2", "expires": "2100-01-01T00:00:00Z"}]')"#,
+                  {"kind": "note", "payload": {"text":"v"}, "waits_for": "approval:2", "expires": "2100-01-01T00:00:00Z"},
+                  {"kind": "note", "payload": {"text":"u"}, "on_trigger": true}]')"#,
             )
             .await;
         },

@@ -175,6 +175,10 @@ async fn bad_input_is_named() {
             "tags: not up to 32 names",
         ),
         (
+            "enqueue_v1('n', '{}', '{\"on_trigger\": 1}')",
+            "on_trigger: give true or false",
+        ),
+        (
             "enqueue_v1('n', '{}', '{\"trace\": \"x\"}')",
             "trace: no traceparent such as",
         ),

@@ -164,7 +164,7 @@ line (part, no, text) as (
   from rowlock.job j join rank r on r.id = j.id
   union all
   select 2, k.no, format('ready %s %s/%s alone %s p%s %s epoch %s attempt %s of %s', k.no, r.queue_no, r.kind_no, r.alone, r.priority,
-    case when r.due_at > clock_timestamp() + interval '1 minute' then 'later' else 'soon' end, r.epoch, r.attempt, r.attempts_max)
+    case when r.due_at > '9998-12-31' then r.due_at::text when r.due_at > clock_timestamp() + interval '1 minute' then 'later' else 'soon' end, r.epoch, r.attempt, r.attempts_max)
   from rowlock.ready r join rank k on k.id = r.id
   union all
   select 3, k.no, format('waiting %s %s/%s for %s group %s alone %s p%s %s epoch %s attempt %s of %s limit %s ends %s', k.no, w.queue_no,

@@ -301,7 +301,11 @@ declare
   hold_ms constant bigint := rowlock.number_option(given, 'hold_ms', null, 1, 316224000000);
   hold constant text := coalesce(given ->> 'hold', case when hold_ms is null then 'policy' else 'period' end);
   expires constant timestamptz := rowlock.time_option(given, 'expires');
-  due constant timestamptz := greatest(coalesce(rowlock.time_option(given, 'at'), now + delay_ms * interval '1 millisecond'), now);
+  -- Untriggered: a day behind the latest time that anybody can ask for.
+  due constant timestamptz := case given ->> 'on_trigger'
+    when 'true' then '9999-01-02T00:00:00Z'
+    else greatest(coalesce(rowlock.time_option(given, 'at'), now + delay_ms * interval '1 millisecond'), now)
+  end;
   kind_no constant bigint := rowlock.number_of(named || '@' || version);
   queue_no constant bigint := rowlock.number_of(queue);
   limit_at constant timestamptz := now + limit_ms * interval '1 millisecond';
@@ -309,11 +313,16 @@ declare
   place text := 'ready';
 begin
   perform rowlock.check_options(given, array[
-    'at', 'attempts', 'delay_ms', 'expires', 'group', 'group_stops', 'hold', 'hold_ms', 'if_retired', 'key', 'priority', 'queue',
-    'tags', 'trace', 'version', 'wait_limit_ms', 'waits_for']);
+    'at', 'attempts', 'delay_ms', 'expires', 'group', 'group_stops', 'hold', 'hold_ms', 'if_retired', 'key', 'on_trigger', 'priority',
+    'queue', 'tags', 'trace', 'version', 'wait_limit_ms', 'waits_for']);
   perform rowlock.check_json('payload', body);
   if given ->> 'at' is not null and given ->> 'delay_ms' is not null then
     raise exception 'delay_ms: given beside at; give one of them' using errcode = 'RL012';
+  end if;
+  if json_typeof(given -> 'on_trigger') not in ('boolean', 'null')
+    or (given ->> 'on_trigger' = 'true' and coalesce(given ->> 'at', given ->> 'delay_ms') is not null)
+  then
+    raise exception 'on_trigger: give true or false, and no at or delay_ms beside it' using errcode = 'RL012';
   end if;
   if limit_ms is not null and waits_for is null then
     raise exception 'wait_limit_ms: a limit on no wait; add waits_for' using errcode = 'RL012';
@@ -356,7 +365,7 @@ begin
     id, gen_random_uuid(), named, version, queue, priority, attempts, body, rowlock.tags_option(given)::jsonb, 0, expires,
     case when json_typeof(given -> 'if_retired') = 'object' then rowlock.compensation(given -> 'if_retired') end,
     given ->> 'trace', now, waits_for, given ->> 'group', turn,
-    case when turn is not null then coalesce((given ->> 'group_stops')::boolean, false) end
+    case when turn is not null then coalesce(given ->> 'group_stops' = 'true', false) end
   );
   if place = 'ready' then
     insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
