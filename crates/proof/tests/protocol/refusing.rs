@@ -98,134 +98,136 @@ async fn of_two_settles_at_once_one_is_refused() {
     .await;
 }
 
+/// A call, and what its refusal says.
+const BAD: [(&str, &str); 37] = [
+    (
+        "enqueue_v1('a b')",
+        "kind: \"a b\" is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/",
+    ),
+    ("enqueue_v1(null)", "kind: \"\" is not 1 to 100"),
+    (
+        "enqueue_v1('n', '{}', '[]')",
+        "options: give an object such as {\"queue\": \"mail\"}",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"que\": 1}')",
+        "que: no such option; there are at, attempts",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"queue\": \"\"}')",
+        "queue: \"\" is not 1 to 100",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"priority\": 6}')",
+        "priority: 6 is not a whole number from 1 to 5",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"attempts\": \"3\"}')",
+        "attempts: 3 is not a whole number from 1 to 10000",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"delay_ms\": 1.5}')",
+        "delay_ms: 1.5 is not a whole number",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"at\": \"tomorrow\"}')",
+        "at: \"tomorrow\" is no time such as",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"at\": \"2030-13-01T00:00:00Z\"}')",
+        "at: \"2030-13-01T00:00:00Z\" is no time",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"at\": \"2030-01-01T00:00:00\"}')",
+        "is no time such as 2030-01-01T12:00:00Z",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"at\": \"2030-01-01T00:00:00Z\", \"delay_ms\": 1}')",
+        "delay_ms: given beside at",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"key\": \"\"}')",
+        "key: \"\" is not 1 to 250 bytes",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"key\": \"a\\u0007\"}')",
+        "without control characters",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"hold\": \"open\"}')",
+        "hold: given without a key; add key",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"key\": \"k\", \"hold\": \"long\"}')",
+        "hold: \"long\" is not policy, open or ever",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"wait_limit_ms\": 1}')",
+        "wait_limit_ms: a limit on no wait; add waits_for",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"group\": \"g\", \"waits_for\": \"w\"}')",
+        "group: a job of a group cannot wait",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"tags\": [\"a b\"]}')",
+        "tags: not up to 32 names",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"on_trigger\": 1}')",
+        "on_trigger: give true or false",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"trace\": \"x\"}')",
+        "trace: no traceparent such as",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"if_retired\": {\"payload\": 1}}')",
+        "kind: \"\" is not",
+    ),
+    (
+        "enqueue_v1('n', '\"\\u0000\"')",
+        "payload: a string holds a NUL character",
+    ),
+    (
+        "enqueue_v1('n', (repeat('[', 101) || repeat(']', 101))::json)",
+        "payload: nested deeper than 100",
+    ),
+    (
+        "enqueue_v1('n', to_json(repeat('x', 1048576)))",
+        "payload: 1048578 bytes, at most 1048576",
+    ),
+    ("enqueue_many_v1('{}')", "jobs: give an array of objects"),
+    ("enqueue_many_v1('[1]')", "jobs[0]: give an object with a kind"),
+    ("join_v1('')", "name: give the worker a name"),
+    (
+        "join_v1('a', 10)",
+        "lease_ms: 10 is not a whole number from 1000 to 3600000",
+    ),
+    (
+        "claim_v1(WORKER, 'default', '{}')",
+        "kinds: give names such as charge, or charge@2",
+    ),
+    (
+        "claim_v1(WORKER, 'default', '{note}', 0)",
+        "most: 0 is not a whole number from 1",
+    ),
+    ("done_v1('x')", "token: \"x\" is none that a claim gave"),
+    ("done_v1(null)", "token: \"<NULL>\" is none that a claim gave"),
+    ("defer_v1('1-1-1', -1)", "delay_ms: -1 is not a whole number"),
+    ("fail_v1('1-1-1', 'x', -1)", "retry_ms: -1 is not a whole number"),
+    ("once_v1(null)", "key: give one"),
+    (
+        "pause_v1('mail', 'ann')",
+        "'mail' is none of queue:NAME, kind:NAME and group:NAME",
+    ),
+];
+
 #[tokio::test]
 async fn bad_input_is_named() {
-    let bad = [
-        (
-            "enqueue_v1('a b')",
-            "kind: \"a b\" is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/",
-        ),
-        ("enqueue_v1(null)", "kind: \"\" is not 1 to 100"),
-        (
-            "enqueue_v1('n', '{}', '[]')",
-            "options: give an object such as {\"queue\": \"mail\"}",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"que\": 1}')",
-            "que: no such option; there are at, attempts",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"queue\": \"\"}')",
-            "queue: \"\" is not 1 to 100",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"priority\": 6}')",
-            "priority: 6 is not a whole number from 1 to 5",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"attempts\": \"3\"}')",
-            "attempts: 3 is not a whole number from 1 to 10000",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"delay_ms\": 1.5}')",
-            "delay_ms: 1.5 is not a whole number",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"at\": \"tomorrow\"}')",
-            "at: \"tomorrow\" is no time such as",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"at\": \"2030-13-01T00:00:00Z\"}')",
-            "at: \"2030-13-01T00:00:00Z\" is no time",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"at\": \"2030-01-01T00:00:00\"}')",
-            "is no time such as 2030-01-01T12:00:00Z",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"at\": \"2030-01-01T00:00:00Z\", \"delay_ms\": 1}')",
-            "delay_ms: given beside at",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"key\": \"\"}')",
-            "key: \"\" is not 1 to 250 bytes",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"key\": \"a\\u0007\"}')",
-            "without control characters",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"hold\": \"open\"}')",
-            "hold: given without a key; add key",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"key\": \"k\", \"hold\": \"long\"}')",
-            "hold: \"long\" is not policy, open or ever",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"wait_limit_ms\": 1}')",
-            "wait_limit_ms: a limit on no wait; add waits_for",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"group\": \"g\", \"waits_for\": \"w\"}')",
-            "group: a job of a group cannot wait",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"tags\": [\"a b\"]}')",
-            "tags: not up to 32 names",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"on_trigger\": 1}')",
-            "on_trigger: give true or false",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"trace\": \"x\"}')",
-            "trace: no traceparent such as",
-        ),
-        (
-            "enqueue_v1('n', '{}', '{\"if_retired\": {\"payload\": 1}}')",
-            "kind: \"\" is not",
-        ),
-        (
-            "enqueue_v1('n', '\"\\u0000\"')",
-            "payload: a string holds a NUL character",
-        ),
-        (
-            "enqueue_v1('n', (repeat('[', 101) || repeat(']', 101))::json)",
-            "payload: nested deeper than 100",
-        ),
-        (
-            "enqueue_v1('n', to_json(repeat('x', 1048576)))",
-            "payload: 1048578 bytes, at most 1048576",
-        ),
-        ("enqueue_many_v1('{}')", "jobs: give an array of objects"),
-        ("enqueue_many_v1('[1]')", "jobs[0]: give an object with a kind"),
-        ("join_v1('')", "name: give the worker a name"),
-        (
-            "join_v1('a', 10)",
-            "lease_ms: 10 is not a whole number from 1000 to 3600000",
-        ),
-        (
-            "claim_v1(WORKER, 'default', '{}')",
-            "kinds: give names such as charge, or charge@2",
-        ),
-        (
-            "claim_v1(WORKER, 'default', '{note}', 0)",
-            "most: 0 is not a whole number from 1",
-        ),
-        ("done_v1('x')", "token: \"x\" is none that a claim gave"),
-        ("done_v1(null)", "token: \"<NULL>\" is none that a claim gave"),
-        ("defer_v1('1-1-1', -1)", "delay_ms: -1 is not a whole number"),
-        ("fail_v1('1-1-1', 'x', -1)", "retry_ms: -1 is not a whole number"),
-        ("once_v1(null)", "key: give one"),
-        (
-            "pause_v1('mail', 'ann')",
-            "'mail' is none of queue:NAME, kind:NAME and group:NAME",
-        ),
-    ];
     alone("bad_input_is_named", async |side| {
         let worker = side.join().await;
-        for (call, expected) in bad {
+        for (call, expected) in BAD {
             let call = format!("select rowlock.{}", call.replace("WORKER", &worker));
             let (code, said) = side.refused(&call).await;
             assert_eq!(code, "RL012", "{call}: {said}");

@@ -23,9 +23,8 @@ impl<S: Read + Write> Stream for S {}
 
 /// Made for these tests, good until the year 2100; nobody else trusts it, and its key is no secret.
 fn tls_file(name: &str) -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/work/tls")
-        .join(name)
+    let tests = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests");
+    tests.join("work").join("tls").join(name)
 }
 
 /// What a client must trust.
