@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 use crate::apt;
+use crate::extras::Extras;
 use crate::keeper::Keeper;
 use crate::postgres::{self, Server};
 use crate::program::PGBOUNCER;
@@ -42,11 +43,13 @@ pub(crate) fn run(args: &[&str]) -> Result<ExitCode> {
     Ok(ExitCode::from(code))
 }
 
-/// The SQS workload, on the servers that the tests have.
+/// The SQS workload, on the servers and emulators that the tests have.
 fn sqs(args: &[String], found: &[Server]) -> Result<ExitCode> {
     let mut keeper = Keeper::start(found, postgres::Use::Tests)?;
     let step = Step::cargo(RUN_SQS).args(args).flags("RUSTFLAGS", FAULTS);
     let step = step.env("ROWLOCK_TEST_PG_URLS", &keeper.urls());
+    let extras = Extras::get(&mut keeper, true).set;
+    let step = extras.iter().fold(step, |step, (var, value)| step.env(var, value));
     Ok(ExitCode::from(step.run_for_code(&mut keeper)?))
 }
 
