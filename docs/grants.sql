@@ -101,7 +101,7 @@ grant insert, update (value, changed_at, changed_by) on rowlock.setting to rowlo
 
 -- The functions for any language, with what they are made of: they run with their caller's rights.
 grant execute on function rowlock.enqueue_v1, rowlock.enqueue_many_v1, rowlock.once_v1, rowlock.answer_v1, rowlock.wake_v1,
-  rowlock.number_option, rowlock.name_option, rowlock.key_option, rowlock.time_option, rowlock.tags_option, rowlock.check_options,
+  rowlock.complete_v1, rowlock.number_option, rowlock.name_option, rowlock.key_option, rowlock.time_option, rowlock.tags_option, rowlock.check_options,
   rowlock.check_json, rowlock.canonical, rowlock.fingerprint, rowlock.compensation, rowlock.take_key, rowlock.enter_group,
   rowlock.number_of to rowlock_producer, rowlock_worker;
 grant execute on function rowlock.join_v1, rowlock.beat_v1, rowlock.leave_v1, rowlock.claim_v1, rowlock.done_v1, rowlock.fail_v1,

@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
+#[path = "protocol/claiming.rs"]
+mod claiming;
 #[path = "protocol/ending.rs"]
 mod ending;
 #[path = "protocol/entering.rs"]

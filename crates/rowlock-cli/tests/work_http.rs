@@ -128,6 +128,24 @@ fn retry_after_defers_and_gives_the_attempt_back() {
 }
 
 #[test]
+fn retry_after_no_time_is_a_failure_like_any_other() {
+    on_each(|desk| {
+        let answers = vec![
+            answer("429 Too Many Requests", "Retry-After: 0\r\n", "slow down"),
+            answer("200 OK", "", "1"),
+        ];
+        let (id, server) = done_by(desk, answers, &[]);
+        assert_eq!(desk.outcomes(id), ["retried", "done"]);
+        let attempts: Vec<_> = server
+            .asked()
+            .iter()
+            .map(|asked| asked.header("rowlock-attempt").unwrap().to_owned())
+            .collect();
+        assert_eq!(attempts, ["1", "2"]);
+    });
+}
+
+#[test]
 fn a_conflict_is_tried_again_because_the_first_call_may_be_under_way() {
     on_each(|desk| {
         let answers = vec![answer("409 Conflict", "", "in progress"), answer("200 OK", "", "1")];

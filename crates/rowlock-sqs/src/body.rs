@@ -8,7 +8,10 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
-use crate::{config::Config, outside::Incoming};
+use crate::{
+    config::{Config, is_name},
+    outside::Incoming,
+};
 
 /// SQS keeps a message for fourteen days at most; a key that is held for longer meets every copy of it.
 pub(crate) const KEY_HOLD: Hold = Hold::For(Duration::from_secs(15 * 24 * 3600));
@@ -91,8 +94,7 @@ fn pointer(body: &str) -> Option<Result<Pointer, String>> {
 
 /// A message group as a group of jobs. A name that no group can have is put as its hash: another name, but one for each.
 fn group(name: &str) -> Group {
-    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
-    match name.len() <= 100 && !name.is_empty() && name.chars().all(fits) {
+    match is_name(name) {
         true => Group::new(name),
         false => {
             let hash = Sha256::digest(name.as_bytes());

@@ -133,6 +133,19 @@ impl Config {
                 });
             }
         }
+        for (field, name) in [("queue", Some(&self.queue)), ("kind", self.kind.as_ref())] {
+            if let Some(name) = name.filter(|name| !is_name(name)) {
+                let shown: String = name.chars().take(40).collect();
+                let problem = format!("{shown:?} is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/");
+                return Err(Error::Config { field, problem });
+            }
+        }
+        if !(1..=10_000).contains(&self.attempts_max) {
+            return Err(Error::Config {
+                field: "attempts_max",
+                problem: format!("{} is not 1 to 10000", self.attempts_max),
+            });
+        }
         seconds("visibility", self.visibility, 1, 600)?;
         seconds("wait", self.wait, 0, 20)?;
         count("receivers", self.receivers, 1, 32)?;
@@ -145,6 +158,12 @@ impl Config {
         count("sweep_max", self.sweep_max as usize, 1, 1000)?;
         count("sent_max", self.sent_max, 1000, 10_000_000)
     }
+}
+
+/// Whether a queue, a kind or a group can have this name.
+pub(crate) fn is_name(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
+    !name.is_empty() && name.len() <= 100 && name.chars().all(fits)
 }
 
 #[cfg(test)]
@@ -167,6 +186,9 @@ mod tests {
         assert_eq!(said(|c| c.held_max = 9), "held_max: 9 is not 10 to 10000");
         assert!(said(|c| c.queue_url = "jobs".into()).starts_with("queue_url: is no address"));
         assert!(said(|c| c.drain_url = Some("x".into())).starts_with("drain_url: "));
+        assert!(said(|c| c.queue = "a b".into()).starts_with("queue: \"a b\" is not 1 to 100 of"));
+        assert!(said(|c| c.kind = Some(String::new())).starts_with("kind: \"\" is not"));
+        assert_eq!(said(|c| c.attempts_max = -1), "attempts_max: -1 is not 1 to 10000");
         assert!(said(|c| c.hold_max = Duration::from_secs(12 * 3600)).starts_with("hold_max: "));
     }
 }

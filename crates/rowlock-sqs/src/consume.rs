@@ -1,7 +1,7 @@
 //! Long poll, and what each message means: a job that is triggered, a job that is enqueued, a case that is kept.
 //!
 //! A batch is in hand, and extended, until the database has said what each message means, however long that takes: an outage
-//! of the database must not carry messages to the dead-letter queue.
+//! of the database must not carry messages to the dead-letter queue. A message that it refuses for good is one for that queue.
 
 use std::{
     sync::Arc,
@@ -16,7 +16,7 @@ use crate::{
     body::{self, Body},
     config::Config,
     counts::{Counts, add},
-    error::Error,
+    error::{Error, is_final},
     hold::Hold,
     keep,
     outside::{Incoming, Outside, Pause},
@@ -135,6 +135,12 @@ impl Consumer {
                 Err(meaning) => self.settle(&message, meaning).await,
             };
             if let Err(error) = dealt {
+                if is_final(&error) {
+                    // Asked for again it would be refused again, and those behind it would wait for ever.
+                    tracing::warn!("{}", Error::from(error).whole());
+                    self.hold.give_up(&message);
+                    continue;
+                }
                 // A pointer that was answered is asked for again: its job says the same, or that it is over.
                 let again = |(message, body): (Incoming, Result<Body, Meaning>)| {
                     let body = body.unwrap_or_else(|_| body::read(&message, &self.config));

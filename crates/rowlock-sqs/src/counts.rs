@@ -53,7 +53,7 @@ counts!(
     deleted,
     /// Deletes that failed, each try of them.
     delete_failures,
-    /// Messages whose delete failed so often that they are left to come again.
+    /// Messages that are left to come again: their delete failed too often, or the database refuses what is in them.
     left,
     /// Messages that were deleted while their job was not taken yet, to make room or because they were held for long.
     let_go,

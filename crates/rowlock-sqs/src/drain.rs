@@ -1,6 +1,9 @@
 //! A dead-letter queue drained into cases: what the infrastructure could not deliver is a person's to decide on.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use rowlock::Admin;
 use tokio_util::sync::CancellationToken;
@@ -8,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     config::Config,
     counts::{Counts, add},
-    error::{Error, Result},
+    error::{Error, Result, is_final},
     keep,
     outside::{Incoming, Outside, Pause},
 };
@@ -28,9 +31,15 @@ impl Drain {
     pub(crate) async fn run_until(self, stop: CancellationToken) {
         let mut pause = Pause::up_to(PAUSE_MAX);
         loop {
+            let asked = Instant::now();
             let poll = self.outside.receive(self.config.visibility, self.config.wait);
             let drained = match stop.run_until_cancelled(poll).await {
                 None => return,
+                Some(Ok(received)) if received.is_empty() && asked.elapsed() < self.config.look => {
+                    // A poll that does not wait is not asked for again at once.
+                    stop.run_until_cancelled(tokio::time::sleep(self.config.look)).await;
+                    Ok(())
+                }
                 Some(Ok(received)) => self.keep(received).await,
                 Some(Err(error)) => Err(error),
             };
@@ -47,21 +56,28 @@ impl Drain {
         }
     }
 
-    /// Keeps each, then deletes them. What is cut off in between comes again, and makes no second case.
+    /// Keeps each, then deletes those that were kept, and tells of the last that was not. What is cut off in between comes
+    /// again, and makes no second case.
     async fn keep(&self, received: Vec<Incoming>) -> Result<()> {
-        let mut receipts = Vec::new();
+        let (mut receipts, mut refused) = (Vec::new(), None);
         for message in &received {
-            keep::keep(&self.admin, &self.outside.url, message, REASON)
-                .await
-                .map_err(Error::from)?;
-            receipts.push(message.receipt.clone());
+            match keep::keep(&self.admin, &self.outside.url, message, REASON).await {
+                Ok(_) => receipts.push(message.receipt.clone()),
+                Err(error) => {
+                    let goes_on = is_final(&error);
+                    refused = Some(Error::from(error));
+                    // A database that is away is not asked for each of them.
+                    if !goes_on {
+                        break;
+                    }
+                }
+            }
         }
-        if receipts.is_empty() {
-            return Ok(());
+        if !receipts.is_empty() {
+            let failed = self.outside.delete(&receipts).await?;
+            add(&self.counts.delete_failures, failed.len());
+            add(&self.counts.drained, receipts.len() - failed.len());
         }
-        let failed = self.outside.delete(&receipts).await?;
-        add(&self.counts.delete_failures, failed.len());
-        add(&self.counts.drained, receipts.len() - failed.len());
-        Ok(())
+        refused.map_or(Ok(()), Err)
     }
 }

@@ -55,3 +55,31 @@ impl Error {
         text
     }
 }
+
+/// Whether the same is refused however often it is asked for: what is wrong is in the message, not in the moment.
+pub(crate) fn is_final(error: &rowlock::Error) -> bool {
+    use rowlock::Error::{Database, Encode, Invalid, KeyConflict};
+    match error {
+        Invalid { .. } | Encode { .. } | KeyConflict { .. } => true,
+        // PostgreSQL refuses the data: its form, its constraints, its limits. All else is waited out, as an outage is.
+        Database { .. } => error
+            .code()
+            .is_some_and(|code| code.len() == 5 && matches!(code.get(..2), Some("22" | "23" | "54"))),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_message_does_not_pass() {
+        let invalid = rowlock::Error::Invalid {
+            field: "payload".into(),
+            problem: "too long".into(),
+        };
+        assert!(is_final(&invalid));
+        assert!(!is_final(&rowlock::Error::Conflict("it moved".into())));
+    }
+}

@@ -143,6 +143,13 @@ impl Hold {
         self.set(message, Stage::Leaving { tries: 0 });
     }
 
+    /// It is out of hand and left to come again; SQS moves what comes too often to its dead-letter queue.
+    pub(crate) fn give_up(&self, message: &Incoming) {
+        if self.held().remove(&message.id).is_some() {
+            add(&self.counts.left, 1);
+        }
+    }
+
     fn set(&self, message: &Incoming, stage: Stage) {
         if let Some(held) = self.held().get_mut(&message.id) {
             held.stage = stage;

@@ -18,7 +18,7 @@ pub const CASE_QUEUE: &str = "sqs-cases";
 
 const ACTOR: &str = "rowlock-sqs";
 
-/// What a payload may take, with room for what else is in it.
+/// What a kept message takes at most; a payload may take a little more.
 const BODY_BYTES_MAX: usize = 900 << 10;
 
 /// A kept message. The same on every delivery: the key says that a repeat is one.
@@ -27,11 +27,11 @@ struct Kept<'a> {
     queue_url: &'a str,
     message_id: &'a str,
     body: &'a str,
-    /// How much of the body's end is missing, because a payload cannot take it.
+    /// How much of the ends of body and attributes is missing, because a payload cannot take it.
     #[serde(skip_serializing_if = "Option::is_none")]
     cut_bytes: Option<usize>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    attributes: &'a BTreeMap<String, String>,
+    attributes: BTreeMap<&'a str, &'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<&'a str>,
 }
@@ -49,7 +49,10 @@ pub(crate) async fn keep(admin: &Admin, queue_url: &str, message: &Incoming, rea
         ..NamedJob::new(CASE_KIND, payload)
     };
     let id = match admin.enqueue(job).await {
-        Ok(Enqueued::New(id)) => id,
+        Ok(Enqueued::New(id)) => {
+            retire(admin, id, reason).await?;
+            return Ok(id);
+        }
         Ok(put) => put.id(),
         // Kept before, from another queue or by another version of this.
         Err(Error::KeyConflict { .. }) => match of_key(admin, key).await? {
@@ -58,7 +61,11 @@ pub(crate) async fn keep(admin: &Admin, queue_url: &str, message: &Incoming, rea
         },
         Err(error) => return Err(error),
     };
-    retire(admin, id, reason).await?;
+    // One that somebody has reopened since is theirs: only what stands as it was enqueued is not a case yet.
+    let found = admin.observe().standing(&[id]).await?;
+    if found.first().is_some_and(|job| job.untriggered()) {
+        retire(admin, id, reason).await?;
+    }
     Ok(id)
 }
 
@@ -103,31 +110,54 @@ pub(crate) async fn mend(admin: &Admin, older_than: std::time::Duration) -> Resu
     Ok(found.len())
 }
 
-/// With as much of the body as fits. PostgreSQL stores no NUL, and SQS itself takes none.
+/// With as much of the body and the attributes as fits, the longest of them cut first. PostgreSQL stores no NUL, and SQS itself
+/// takes none.
 fn payload(queue_url: &str, message: &Incoming) -> Result<String> {
-    let body = message.body.replace('\0', "\u{fffd}");
-    let mut end = body.len();
+    let storable = |text: &str| text.replace('\0', "\u{fffd}");
+    let body = storable(&message.body);
+    let attributes: Vec<(&str, String)> = message
+        .attributes
+        .iter()
+        .map(|(name, value)| (name.as_str(), storable(value)))
+        .collect();
+    let texts = || {
+        attributes
+            .iter()
+            .map(|(_, value)| value.as_str())
+            .chain([body.as_str()])
+    };
+    let mut most = texts().map(str::len).max().unwrap_or_default();
     loop {
-        while !body.is_char_boundary(end) {
-            end -= 1;
-        }
+        let cut: usize = texts().map(|text| text.len() - head(text, most).len()).sum();
         let kept = Kept {
             queue_url,
             message_id: &message.id,
-            body: &body[..end],
-            cut_bytes: (end < body.len()).then_some(body.len() - end),
-            attributes: &message.attributes,
+            body: head(&body, most),
+            cut_bytes: (cut > 0).then_some(cut),
+            attributes: attributes
+                .iter()
+                .map(|(name, value)| (*name, head(value, most)))
+                .collect(),
             group: message.group.as_deref(),
         };
         let text = serde_json::to_string(&kept).map_err(|source| Error::Encode {
             kind: CASE_KIND.into(),
             source,
         })?;
-        if text.len() <= BODY_BYTES_MAX || end == 0 {
+        if text.len() <= BODY_BYTES_MAX || most == 0 {
             return Ok(text);
         }
-        end = end * 3 / 4;
+        most = most * 3 / 4;
     }
+}
+
+/// Its beginning, of so many bytes at most.
+fn head(text: &str, bytes_max: usize) -> &str {
+    let mut end = text.len().min(bytes_max);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 #[cfg(test)]
@@ -146,5 +176,24 @@ mod tests {
         let read: serde_json::Value = serde_json::from_str(&text).unwrap();
         assert!(read["cut_bytes"].as_u64().unwrap() > 0);
         assert!(read["body"].as_str().unwrap().starts_with("\"ü\u{fffd}"));
+    }
+
+    #[test]
+    fn an_attribute_that_does_not_fit_is_cut_and_the_short_ones_are_not() {
+        let mut message = Incoming {
+            id: "m-1".into(),
+            body: "short".into(),
+            ..Incoming::default()
+        };
+        message.attributes.insert("note".into(), "\"".repeat(600_000));
+        message.attributes.insert("rowlock-kind".into(), "no such kind".into());
+        let text = payload("http://127.0.0.1/1/jobs", &message).unwrap();
+        assert!(text.len() <= BODY_BYTES_MAX);
+        let read: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let note = read["attributes"]["note"].as_str().unwrap();
+        assert!(note.len() > 300_000, "{}", note.len());
+        assert_eq!(read["cut_bytes"], serde_json::json!(600_000 - note.len()));
+        assert_eq!(read["body"], "short");
+        assert_eq!(read["attributes"]["rowlock-kind"], "no such kind");
     }
 }

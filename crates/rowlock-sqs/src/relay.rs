@@ -63,16 +63,23 @@ impl Courier {
                 None | Some(0) => return,
                 Some(_) => {}
             }
-            match self.admin.observe().standing(&ids).await {
-                // One that somebody has taken meanwhile needs no pointer.
-                Ok(found) => {
-                    let wanted = found.into_iter().filter(|s| s.untriggered() || s.due).collect();
-                    self.send(wanted).await;
-                }
-                Err(error) => {
-                    add(&self.counts.database_failures, 1);
-                    tracing::warn!("{}; the sweep will find these jobs", Error::from(error).whole());
-                }
+            // A silent SQS must not hold up a stop; what was not sent is found by a later sweep.
+            if stop.run_until_cancelled(self.pass_on(&ids)).await.is_none() {
+                return;
+            }
+        }
+    }
+
+    async fn pass_on(&self, ids: &[i64]) {
+        match self.admin.observe().standing(ids).await {
+            // One that somebody has taken meanwhile needs no pointer.
+            Ok(found) => {
+                let wanted = found.into_iter().filter(|s| s.untriggered() || s.due).collect();
+                self.send(wanted).await;
+            }
+            Err(error) => {
+                add(&self.counts.database_failures, 1);
+                tracing::warn!("{}; the sweep will find these jobs", Error::from(error).whole());
             }
         }
     }

@@ -47,7 +47,11 @@ impl Sweep {
         let mut pause = Pause::up_to(PAUSE_MAX);
         let mut wait = Duration::ZERO;
         while stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_some() {
-            wait = match self.pass().await {
+            // A silent SQS must not hold up a stop: the passes of others, or the next start, send what this one did not.
+            let Some(passed) = stop.run_until_cancelled(self.pass()).await else {
+                return;
+            };
+            wait = match passed {
                 Ok(()) => {
                     pause.reset();
                     self.config.sweep.mul_f64(0.9 + 0.2 * fastrand::f64())

@@ -224,6 +224,24 @@ async fn a_kept_message_that_comes_again_is_one_case(bed: &Bed) -> Result<()> {
     Ok(())
 }
 
+async fn a_kept_message_that_was_reopened_is_left_alone_when_it_comes_again(bed: &Bed) -> Result<()> {
+    bed.proxy.faults.fail_delete_every.store(1, Relaxed);
+    let mut config = bed.config();
+    config.visibility = Duration::from_secs(1);
+    let bridge = bed.bridge(config)?;
+    bed.post("poison", &[], None).await?;
+    until("it to be kept", async || bridge.counts.read().kept >= 1).await;
+    let id = bed.admin.observe().cases(100).await?[0].id;
+    bed.admin.operate().reopen(id, "tess").await?;
+    let before = bridge.counts.read().kept;
+    until("it to be kept again", async || bridge.counts.read().kept >= before + 2).await;
+    bed.proxy.faults.fail_delete_every.store(0, Relaxed);
+    bed.until_empty().await;
+    bridge.stop().await?;
+    assert_eq!(bed.state(id).await?, State::Ready, "{}", bed.label);
+    Ok(())
+}
+
 async fn a_bridge_that_died_between_the_two_steps_of_a_case_is_followed(bed: &Bed) -> Result<()> {
     let half = NamedJob {
         queue: rowlock_sqs::CASE_QUEUE.into(),
@@ -431,6 +449,7 @@ mod tests {
         a_foreign_message_is_a_job_under_its_own_key,
         what_cannot_be_read_or_points_nowhere_is_kept_as_a_case,
         a_kept_message_that_comes_again_is_one_case,
+        a_kept_message_that_was_reopened_is_left_alone_when_it_comes_again,
         a_bridge_that_died_between_the_two_steps_of_a_case_is_followed,
         a_full_hand_lets_go_of_what_nobody_takes,
         throttling_and_an_outage_are_waited_out,

@@ -169,10 +169,19 @@ impl TableName {
         }
     }
 
+    /// What it is known by where it is stored: as people see it, or quoted where another table could be seen so too.
+    pub(crate) fn exact(&self) -> String {
+        let clear = |part: &String| !part.contains(['.', '"']);
+        match self.schema.iter().all(clear) && clear(&self.name) {
+            true => self.to_string(),
+            false => self.quoted(),
+        }
+    }
+
     /// The queue under which its cases and metrics appear: its own name where that is one, with the schema unless that is
     /// `public`; else what can be kept of it and a number.
     pub(crate) fn queue(&self) -> String {
-        let whole = self.to_string();
+        let whole = self.exact();
         let plain = whole.strip_prefix("public.").unwrap_or(&whole);
         if check_name("queue", plain).is_ok() {
             return plain.to_owned();
@@ -424,6 +433,15 @@ mod tests {
         let odd = [queue(r#"public."a b""#), queue(r#"public."a  b""#), queue("public.é")];
         assert!(odd.iter().all(|queue| check_name("queue", queue).is_ok()), "{odd:?}");
         assert_ne!(odd[0], odd[1]);
+        assert_ne!(queue(r#""a.b".c"#), queue(r#"a."b.c""#));
+    }
+
+    #[test]
+    fn a_table_is_stored_under_a_name_of_its_own() {
+        let exact = |text: &str| TableName::parse(text).map(|table| table.exact()).unwrap_or_default();
+        assert_eq!(exact("app.email_snoozes"), "app.email_snoozes");
+        assert_eq!(exact(r#""a.b".c"#), r#""a.b"."c""#);
+        assert_eq!(exact(r#"a."b.c""#), r#""a"."b.c""#);
     }
 
     #[test]

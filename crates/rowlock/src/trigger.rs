@@ -25,7 +25,8 @@ const ROUNDS: usize = 5;
 #[must_use]
 #[non_exhaustive]
 pub enum Triggered {
-    /// It stood untriggered and is due now: in ready, or in waiting for its turn or a name. The epoch is that of before.
+    /// It stood untriggered and is due now: in ready, or in waiting for its turn or a name. The epoch is that of before, or
+    /// that of the attempt where a worker has taken it at once.
     Now(Standing),
     /// It was triggered before, or never had to be: it is ready, waits, or a worker has it. Nothing was changed.
     Already(Standing),
@@ -89,7 +90,11 @@ fn said((id, uid): (i64, Uuid), found: &[Standing], pulled: &mut Vec<Pulled>) ->
     }
     let mut standing = standing.clone();
     if let Some(at) = pulled.iter().position(|p| p.id == id) {
-        standing.epoch = pulled.swap_remove(at).epoch;
+        let pulled = pulled.swap_remove(at);
+        // Taken meanwhile, its own epoch is that of the attempt that the pointer started.
+        if standing.state != State::Leased {
+            standing.epoch = pulled.epoch;
+        }
         return Triggered::Now(standing);
     }
     match standing.state {

@@ -114,15 +114,40 @@ pub(crate) async fn unclaim(pg: &mut PgConnection, claim: Claim, counted: bool, 
     row.get("retired")
 }
 
-/// The tokens that still hold.
-pub(crate) async fn beat(pg: &mut PgConnection, claims: &[Claim]) -> Vec<Uuid> {
-    sqlx::query_scalar(sql!("adopt_beat"))
+/// The tokens that still hold, and whether the row of each was renewed.
+pub(crate) async fn beat(pg: &mut PgConnection, claims: &[Claim]) -> Vec<(Uuid, bool)> {
+    sqlx::query_as(sql!("adopt_beat"))
         .bind(claims.iter().map(|claim| claim.id.to_string()).collect::<Vec<_>>())
         .bind(claims.iter().map(|claim| claim.token).collect::<Vec<_>>())
         .bind(None::<jiff_sqlx::Timestamp>)
         .fetch_all(pg)
         .await
         .unwrap()
+}
+
+/// Commits the intent of a call under this key, and says when; `None` when it was refused.
+pub(crate) async fn intend(pg: &mut PgConnection, claim: Claim, key: &str) -> Option<jiff_sqlx::Timestamp> {
+    sqlx::query_scalar(sql!("adopt_effect_begin"))
+        .bind(claim.id.to_string())
+        .bind(claim.token)
+        .bind(key)
+        .bind(None::<jiff_sqlx::Timestamp>)
+        .fetch_optional(pg)
+        .await
+        .unwrap()
+}
+
+/// Takes the intent back that was made then; how many that were.
+pub(crate) async fn take_back(pg: &mut PgConnection, claim: Claim, key: &str, made_at: jiff_sqlx::Timestamp) -> u64 {
+    let gone = sqlx::query(sql!("adopt_effect_take_back"))
+        .bind(claim.id.to_string())
+        .bind(claim.token)
+        .bind(key)
+        .bind(made_at)
+        .execute(pg)
+        .await
+        .unwrap();
+    gone.rows_affected()
 }
 
 /// Ends claims older than so many seconds; the rows, and whether each is retired.

@@ -70,6 +70,19 @@ async fn a_call_is_made_again_under_the_same_key(mut bed: Bed) {
     assert_eq!(again.queue(), "email_snoozes");
 }
 
+async fn a_call_that_did_not_happen_leaves_no_doubt(mut bed: Bed) {
+    fill(&mut bed.eye, 1).await;
+    let world = World::new(|n| match n {
+        1 => Err(NotDone::because("refused").into()),
+        _ => Ok("receipt".into()),
+    });
+    // In doubt it would be parked.
+    let adopted = opened(&bed.rowlock).await;
+    let worker = adopted.worker().state(world.clone()).staged(mail_once);
+    let counters = worked_off(worker, 1).await;
+    assert_eq!((world.calls().len(), counters.effects_uncertain()), (2, 0));
+}
+
 async fn a_reply_that_is_stored_is_not_asked_for_again(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
     let world = World::new(|_| Ok("receipt".into()));
@@ -133,6 +146,7 @@ async fn an_effect_needs_a_name_of_its_own(mut bed: Bed) {
 
 on_postgresql!(
     a_call_is_made_again_under_the_same_key,
+    a_call_that_did_not_happen_leaves_no_doubt,
     a_reply_that_is_stored_is_not_asked_for_again,
     a_parked_doubt_is_a_case_and_reopening_it_says_that_it_did_not_happen,
     an_effect_needs_a_name_of_its_own,

@@ -1,6 +1,6 @@
 //! The protocol on rows, forced step by step with two or three sessions.
 
-use super::bed::{Claim, Stand, age, beat, claim, fill, finish, ids, recover, stand, unclaim};
+use super::bed::{Claim, Stand, age, beat, claim, fill, finish, ids, intend, recover, stand, take_back, unclaim};
 use crate::steps::session::Bed;
 
 const NOBODY: [(i64, bool); 0] = [];
@@ -66,8 +66,55 @@ async fn a_stale_workers_unclaim_is_refused(mut bed: Bed) {
         ..
     } = stand(&mut bed.eye, 1).await;
     assert_eq!((claimed, attempts, inactive), (true, 1, false));
-    assert_eq!(beat(&mut bed.eye, &[late, owner]).await, [owner.token]);
+    assert_eq!(beat(&mut bed.eye, &[late, owner]).await, [(owner.token, true)]);
     assert!(finish(&mut bed.eye, owner).await);
+}
+
+async fn a_stale_worker_takes_no_intent_back(mut bed: Bed) {
+    let late = stale(&mut bed).await;
+    let first = intend(&mut bed.eye, late, "mail").await.unwrap();
+    assert_eq!(recover(&mut bed.eye, 60).await, [(1, false)]);
+    // Nobody has the row.
+    assert_eq!(take_back(&mut bed.eye, late, "mail", first).await, 0);
+    let mut one = bed.session().await;
+    one.run("update email_snoozes set remind_at = now()").await;
+    let owner = claim(&mut bed.eye, 1, &[]).await[0];
+    assert_eq!(intend(&mut bed.eye, owner, "mail").await, None, "it is in doubt");
+    assert_eq!(take_back(&mut bed.eye, late, "mail", first).await, 0);
+    assert_eq!(take_back(&mut bed.eye, owner, "mail", first).await, 1);
+    // An intent that is made anew is another.
+    let second = intend(&mut bed.eye, owner, "mail").await.unwrap();
+    for (claim, made_at) in [(late, first), (late, second), (owner, first)] {
+        assert_eq!(take_back(&mut bed.eye, claim, "mail", made_at).await, 0);
+    }
+    let open = "select count(*) from rowlock.ledger where key = 'mail' and answer is null";
+    assert_eq!(bed.count(open).await, 1);
+}
+
+async fn an_intent_is_not_taken_back_behind_a_recovery_that_commits(mut bed: Bed) {
+    let late = stale(&mut bed).await;
+    let made_at = intend(&mut bed.eye, late, "mail").await.unwrap();
+    let mut recovery = bed.session().await;
+    recovery.begin().await;
+    assert_eq!(recover(&mut recovery.pg, 60).await, [(1, false)]);
+    let handler = bed.session().await;
+    let pid = handler.pid;
+    let taking = handler.start(async move |pg| take_back(pg, late, "mail", made_at).await);
+    bed.blocked(pid).await;
+    recovery.commit().await;
+    assert_eq!(taking.await.unwrap().1, 0);
+    let open = "select count(*) from rowlock.ledger where key = 'mail'";
+    assert_eq!(bed.count(open).await, 1);
+}
+
+async fn a_claim_older_than_all_time_is_recovered_with_the_rest(mut bed: Bed) {
+    fill(&mut bed.eye, 2).await;
+    claim(&mut bed.eye, 2, &[]).await;
+    age(&mut bed.eye, 61).await;
+    let mut one = bed.session().await;
+    one.run("update email_snoozes set claimed_at = '-infinity' where id = 1")
+        .await;
+    assert_eq!(recover(&mut bed.eye, 60).await, [(1, false), (2, false)]);
 }
 
 async fn recovery_leaves_a_row_alone_that_is_being_finished(mut bed: Bed) {
@@ -210,11 +257,13 @@ async fn a_beat_renews_what_it_holds_and_waits_for_no_handler(mut bed: Bed) {
         .run("update email_snoozes set subject = 'changed' where id = 1")
         .await;
     // It would hang here if the beat waited for the handler's own lock.
-    assert_eq!(beat(&mut bed.eye, &mine).await.len(), 2);
+    let mut held = beat(&mut bed.eye, &mine).await;
+    held.sort_by_key(|(_, renewed)| *renewed);
+    assert_eq!(held, [(mine[0].token, false), (mine[1].token, true)]);
     handler.commit().await;
     // The first was not renewed, because its handler had it; now it can be recovered, and the other cannot.
     assert_eq!(recover(&mut bed.eye, 60).await, [(1, false)]);
-    assert_eq!(beat(&mut bed.eye, &mine).await, [mine[1].token]);
+    assert_eq!(beat(&mut bed.eye, &mine).await, [(mine[1].token, true)]);
 }
 
 async fn nothing_is_claimed_behind_an_open_breaker(mut bed: Bed) {
@@ -244,6 +293,9 @@ on_postgresql!(
     what_is_not_due_inactive_or_claimed_is_left_alone,
     a_stale_workers_finish_is_refused,
     a_stale_workers_unclaim_is_refused,
+    a_stale_worker_takes_no_intent_back,
+    an_intent_is_not_taken_back_behind_a_recovery_that_commits,
+    a_claim_older_than_all_time_is_recovered_with_the_rest,
     recovery_leaves_a_row_alone_that_is_being_finished,
     a_finish_behind_a_recovery_that_commits_is_refused,
     a_finish_behind_a_recovery_that_rolls_back_stands,

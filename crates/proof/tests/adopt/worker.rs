@@ -324,6 +324,35 @@ async fn a_handler_that_takes_too_long_fails_its_attempt(mut bed: Bed) {
     assert_eq!(said, "handler ran longer than 300ms");
 }
 
+async fn a_handler_that_committed_by_hand_and_hangs_is_not_tried_again(mut bed: Bed) {
+    fill(&mut bed.eye, 1).await;
+    let hangs = |_cx: RowCtx, row: Snooze, mut tx: RowTx| async move {
+        let insert = sqlx::query("insert into sent values ($1, 'x')");
+        insert.bind(row.id).execute(&mut *tx).await?;
+        sqlx::raw_sql("commit").execute(&mut *tx).await?;
+        std::future::pending::<()>().await;
+        tx.done().ok()
+    };
+    let worker = opened(&bed.rowlock)
+        .await
+        .worker()
+        .time_limit(Duration::from_millis(300))
+        .atomic(hangs);
+    runs_until(worker, "it to be retired", |c| c.settled(Ended::Retired) == 1).await;
+    let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
+    assert_eq!(said, "handler committed its own transaction; then: it was cut off");
+    assert_eq!(bed.count("select count(*) from sent").await, 1);
+}
+
+async fn a_row_that_was_always_due_is_worked_off_with_the_rest(mut bed: Bed) {
+    fill(&mut bed.eye, 3).await;
+    let mut one = bed.session().await;
+    one.run("update email_snoozes set remind_at = '-infinity' where id = 2")
+        .await;
+    worked_off(opened(&bed.rowlock).await.worker().atomic(remind), 3).await;
+    assert_eq!(bed.count("select count(distinct id) from sent").await, 3);
+}
+
 async fn a_dependency_that_is_down_stops_claims_until_a_probe_succeeds(mut bed: Bed) {
     fill(&mut bed.eye, 12).await;
     let adopted = opened(&bed.rowlock).await;
@@ -436,6 +465,8 @@ on_postgresql!(
     a_late_handler_is_stopped_and_nothing_of_it_counts,
     a_stop_gives_back_what_was_not_begun,
     a_handler_that_takes_too_long_fails_its_attempt,
+    a_handler_that_committed_by_hand_and_hangs_is_not_tried_again,
+    a_row_that_was_always_due_is_worked_off_with_the_rest,
     a_dependency_that_is_down_stops_claims_until_a_probe_succeeds,
     a_pause_of_the_queue_stops_claims,
     events_count_what_the_table_shows,

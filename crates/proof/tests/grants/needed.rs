@@ -200,6 +200,7 @@ begin
   select * into taken from rowlock.once_v1('k', '1');
   perform rowlock.answer_v1('k', taken.slot, '1');
   perform rowlock.wake_v1('q');
+  perform rowlock.complete_v1('name', '1');
 end $body$";
 const SETTLES: &str = "do $body$
 declare

@@ -170,8 +170,38 @@ async fn what_happens_once() {
             assert_eq!(side.text(again).await, "f 7");
             let other = side.refused("select rowlock.once_v1('hook:1', '{}')").await;
             assert_eq!(other, ("RL003".into(), "key \"hook:1\" was taken for another request".into()));
+            let again = "select rowlock.answer_v1('hook:1', o.slot, '8') from rowlock.once_v1('hook:1') o";
+            assert_eq!(side.refused(again).await.0, "RL010", "a repeat has no slot");
             let elsewhere = "select rowlock.answer_v1('hook:2', now(), '1')";
             assert_eq!(side.refused(elsewhere).await.0, "RL010");
+        },
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_name_that_is_completed() {
+    same(
+        "a_name_that_is_completed",
+        async |side| {
+            let wait = |text: &str| side.rowlock.enqueue_now(Note::new(text)).waits_for("approval:1");
+            assert!(wait("x").await.unwrap().is_new());
+            let mut pg = <sqlx::PgConnection as sqlx::Connection>::connect(&side.url())
+                .await
+                .unwrap();
+            let answer = serde_json::json!({"yes": true});
+            let completed = side.rowlock.complete(&mut pg, "approval:1", &answer).await;
+            let _moved = completed.unwrap();
+            assert!(wait("y").await.unwrap().is_new());
+        },
+        async |side| {
+            side.run(r#"select rowlock.enqueue_v1('note', '{"text":"x"}', '{"waits_for": "approval:1"}')"#)
+                .await;
+            let complete = r#"select rowlock.complete_v1('approval:1', '{"yes": true}')::text"#;
+            assert_eq!(side.text(complete).await, "1");
+            assert_eq!(side.text(complete).await, "", "once");
+            side.run(r#"select rowlock.enqueue_v1('note', '{"text":"y"}', '{"waits_for": "approval:1"}')"#)
+                .await;
         },
     )
     .await;

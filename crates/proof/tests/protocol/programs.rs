@@ -171,3 +171,23 @@ async fn a_late_worker_in_python_is_refused() {
 async fn a_late_worker_in_node_is_refused() {
     a_late_worker_is_refused("a_late_worker_in_node_is_refused", Language::Node).await;
 }
+
+/// A driver that knows no microseconds carries the slot through all the same, and only the first has one.
+#[tokio::test]
+async fn an_answer_is_stored_through_a_driver_of_milliseconds() {
+    if Language::Node.command().is_none() {
+        return;
+    }
+    alone("an_answer_is_stored_through_a_driver_of_milliseconds", async |side| {
+        let mut command = Language::Node.command().unwrap();
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("programs/once.js"));
+        command.env("DATABASE_URL", side.url()).kill_on_drop(true);
+        let ended = timeout(PATIENCE, command.output()).await.unwrap().unwrap();
+        let (said, error) = (
+            String::from_utf8_lossy(&ended.stdout),
+            String::from_utf8_lossy(&ended.stderr),
+        );
+        assert_eq!(said, "true null true\nfalse 7 false\n", "{error}");
+    })
+    .await;
+}

@@ -99,7 +99,24 @@ async fn of_two_settles_at_once_one_is_refused() {
 }
 
 /// A call, and what its refusal says.
-const BAD: [(&str, &str); 37] = [
+const BAD: [(&str, &str); 42] = [
+    (
+        "enqueue_v1('n', '{}', '{\"if_retired\": \"refund\"}')",
+        "if_retired: give a job as an object",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"group\": \"g\", \"group_stops\": 1}')",
+        "group_stops: give true or false",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"group_stops\": true}')",
+        "group_stops: give true or false, beside a group",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"at\": \"2030-01-01T00:00:00+99\"}')",
+        "is no time such as",
+    ),
+    ("done_v1('1-1-9999999999999999999')", "is none that a claim gave"),
     (
         "enqueue_v1('a b')",
         "kind: \"a b\" is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/",

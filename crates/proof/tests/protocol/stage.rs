@@ -158,9 +158,9 @@ async fn end(side: Side) {
 const HELD: &str = "
 with rank as (select id, row_number() over (order by id) as no from rowlock.job),
 line (part, no, text) as (
-  select 1, r.no, format('job %s %s@%s %s p%s of %s %s tags %s chain %s.%s expires %s compensates %s waits %s group %s %s %s was %s',
+  select 1, r.no, format('job %s %s@%s %s p%s of %s %s tags %s chain %s.%s expires %s compensates %s waits %s group %s %s %s was %s trace %s',
     r.no, j.kind, j.version, j.queue, j.priority, j.attempts_max, j.payload, j.tags, (select c.no from rank c where c.id = j.chain),
-    j.position, j.expires_at is not null, j.if_retired::jsonb - 'uid', j.waits_for, j.in_group, j.group_no, j.group_stops, j.was_done)
+    j.position, j.expires_at, j.if_retired::jsonb - 'uid', j.waits_for, j.in_group, j.group_no, j.group_stops, j.was_done, j.trace)
   from rowlock.job j join rank r on r.id = j.id
   union all
   select 2, k.no, format('ready %s %s/%s alone %s p%s %s epoch %s attempt %s of %s', k.no, r.queue_no, r.kind_no, r.alone, r.priority,

@@ -1,4 +1,4 @@
-//! `rowlock bridge sqs`: runs a bridge between an SQS queue and the jobs, until ctrl-c.
+//! `rowlock bridge sqs`: runs a bridge between an SQS queue and the jobs, until ctrl-c or SIGTERM.
 
 use std::{sync::Arc, time::Duration};
 
@@ -6,7 +6,7 @@ use anyhow::{Error, Result};
 use rowlock_sqs::{Bridge, Config, Count, Counts, Role};
 use serde::Serialize;
 
-use super::{Place, duration};
+use super::{Place, duration, own::interrupted};
 use crate::output::{self, Advice};
 
 #[derive(clap::Args)]
@@ -80,7 +80,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     let counts = bridge.counts();
     let every = args.every.max(Duration::from_millis(100));
     let telling = tell(counts.clone(), every, args.json);
-    let run = bridge.run_until(async { _ = tokio::signal::ctrl_c().await });
+    let run = bridge.run_until(interrupted());
     tokio::select! {
         ended = run => ended.map_err(explained)?,
         told = telling => told?,

@@ -28,7 +28,14 @@ pub(crate) fn normal(text: &str, known: &[(&str, &str)]) -> String {
 }
 
 /// Checks of the doctor that depend on what else the server does.
-const OF_THE_SERVER: [&str; 5] = ["clock ", "connections ", "oldest transaction", "dead rows", "retention"];
+const OF_THE_SERVER: [&str; 6] = [
+    "clock ",
+    "connections ",
+    "journal ",
+    "oldest transaction",
+    "dead rows",
+    "retention",
+];
 
 /// Without what such a check has seen.
 fn unseen(line: &str, check: &str) -> String {

@@ -1,4 +1,4 @@
--- Renews claims whose tokens still hold, and says which do. A row that its own handler has locked keeps its time: recovery leaves it alone too.
+-- Renews claims whose tokens still hold, and says which do and which it renewed. A row that its own handler has locked keeps its time: recovery leaves it alone too.
 -- Index: the table's primary key.
 -- no twin: tables are adopted on PostgreSQL only.
 with mine as materialized (
@@ -8,5 +8,9 @@ with mine as materialized (
   for no key update of t skip locked
 ), renewed as (
   update {table} t set {claimed_at} = coalesce($3::timestamptz, clock_timestamp()) from free f where t.{id} = f.id
+  returning t.{claim_token} as token
 )
-select m.token from mine m join {table} t on t.{id} = m.id and t.{claim_token} = m.token
+select m.token, r.token is not null as renewed
+from mine m
+join {table} t on t.{id} = m.id and t.{claim_token} = m.token
+left join renewed r on r.token = m.token

@@ -20,4 +20,6 @@ from due d
 where t.{id} = d.id
 returning
   t.*, t.{id}::text as "rowlock id", t.{claim_token} as "rowlock token", t.{attempts}::bigint as "rowlock attempts",
-  t.{max_attempts}::bigint as "rowlock max attempts", t.{due} as "rowlock due", t.{claimed_at} as "rowlock claimed at"
+  t.{max_attempts}::bigint as "rowlock max attempts",
+  -- Before the first year there are times that cannot be read, -infinity among them; one such row must not fail the claim of all.
+  greatest(t.{due}, timestamptz '0001-01-01 00:00:00+00') as "rowlock due", t.{claimed_at} as "rowlock claimed at"

@@ -4,7 +4,8 @@
 with clock as materialized (
   select coalesce($5::timestamptz, clock_timestamp()) as now
 ), stale as materialized (
-  select t.{id} as id, t.{claimed_by} as who, extract(epoch from c.now - t.{claimed_at}) as silent_s
+  -- From -infinity on nothing can be counted, and one such row must not fail the recovery of all.
+  select t.{id} as id, t.{claimed_by} as who, extract(epoch from c.now - greatest(t.{claimed_at}, timestamptz '0001-01-01 00:00:00+00')) as silent_s
   from clock c cross join {table} t
   where not t.{inactive} and t.{claimed_at} < (select k.now - $1::bigint * interval '1 microsecond' from clock k)
   order by t.{claimed_at}

@@ -595,11 +595,11 @@ begin
   insert or ignore into rowlock_setting (name, value, changed_at, changed_by)
   values ('pause:' || new.target, '', coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor);
   insert or ignore into rowlock_job_group (no, head, paused)
-  select coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7))), null, 1
+  select coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id), null, 1
   where new.target glob 'group:*';
   update rowlock_job_group set paused = 1
   where new.target glob 'group:*'
-    and no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)));
+    and no = coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id);
   insert into rowlock_waiting (
     id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
   )
@@ -607,15 +607,15 @@ begin
     r.id, r.queue_no, r.kind_no, r.alone, r.priority, r.due_at, r.epoch, r.attempt, r.attempts_max, 'cancelled', coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), g.no
   from rowlock_job_group g join rowlock_ready r on r.id = g.head
   where new.target glob 'group:*'
-    and g.no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)));
+    and g.no = coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id);
   delete from rowlock_ready where id in (
     select g.head from rowlock_job_group g join rowlock_waiting w on w.id = g.head
     where new.target glob 'group:*'
-      and g.no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)))
+      and g.no = coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id)
   );
   update rowlock_job_group set head = null
   where new.target glob 'group:*'
-    and no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)))
+    and no = coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id)
     and exists (select 1 from rowlock_waiting w where w.id = head);
 end;
 
@@ -639,20 +639,20 @@ begin
     paused = 0,
     head = coalesce(head, (select min(w.id) from rowlock_waiting w where w.group_no = rowlock_job_group.no))
   where new.target glob 'group:*'
-    and no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)));
+    and no = coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id);
   insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
   select w.id, w.queue_no, w.kind_no, w.alone, w.priority, max(w.due_at, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), w.epoch, w.attempt, w.attempts_max
   from rowlock_job_group g join rowlock_waiting w on w.id = g.head
   where new.target glob 'group:*'
-    and g.no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)));
+    and g.no = coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id);
   delete from rowlock_waiting where id = (
     select g.head from rowlock_job_group g
     where new.target glob 'group:*'
-      and g.no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)))
+      and g.no = coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id)
   );
   delete from rowlock_job_group
   where new.target glob 'group:*'
-    and no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)))
+    and no = coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id)
     and head is null;
 end;
 
@@ -664,6 +664,29 @@ begin
     when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
     when not exists (select 1 from rowlock_case_file c where c.id = new.id) then raise(abort, 'RL011: the job is no case')
   end;
+  insert into rowlock_outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
+  select
+    c.id, c.epoch + 1, 0, c.attempt, 'cancelled', coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000),
+    'closed by ' || new.actor || coalesce(': ' || new.reason, '')
+  from rowlock_case_file c where c.id = new.id;
+  insert into rowlock_audit (at, actor, verb, id, detail, before, after)
+  values (coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor, 'close', new.id, new.reason, 'case', 'finished');
+  delete from rowlock_case_file where id = new.id;
+  update rowlock_job_group
+  set head = (select min(w.id) from rowlock_waiting w where w.group_no = rowlock_job_group.no and rowlock_job_group.paused = 0)
+  where no = (select j.group_no from rowlock_job j where j.id = new.id) and head = new.id;
+  insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
+  select w.id, w.queue_no, w.kind_no, w.alone, w.priority, max(w.due_at, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), w.epoch, w.attempt, w.attempts_max
+  from rowlock_job j
+  join rowlock_job_group g on g.no = j.group_no
+  join rowlock_waiting w on w.id = g.head
+  where j.id = new.id;
+  delete from rowlock_waiting where id = (
+    select g.head from rowlock_job j join rowlock_job_group g on g.no = j.group_no where j.id = new.id
+  );
+  delete from rowlock_job_group
+  where no = (select j.group_no from rowlock_job j where j.id = new.id) and head is null and paused = 0;
+end;
 
 -- Puts a case back with all its attempts: to ready, or to wait for its name where that is not completed, or for its turn behind
 -- its group. The epoch goes on rising, so no old token fits again.
@@ -750,29 +773,6 @@ begin
     verb = 'rerun', detail = new.reason,
     before = (select o.outcome from rowlock_outcome o where o.id = new.id order by o.epoch desc limit 1)
   where no = (select max(a.no) from rowlock_audit a where a.id = new.id and a.verb = 'reopen');
-end;
-  insert into rowlock_outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
-  select
-    c.id, c.epoch + 1, 0, c.attempt, 'cancelled', coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000),
-    'closed by ' || new.actor || coalesce(': ' || new.reason, '')
-  from rowlock_case_file c where c.id = new.id;
-  insert into rowlock_audit (at, actor, verb, id, detail, before, after)
-  values (coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor, 'close', new.id, new.reason, 'case', 'finished');
-  delete from rowlock_case_file where id = new.id;
-  update rowlock_job_group
-  set head = (select min(w.id) from rowlock_waiting w where w.group_no = rowlock_job_group.no and rowlock_job_group.paused = 0)
-  where no = (select j.group_no from rowlock_job j where j.id = new.id) and head = new.id;
-  insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
-  select w.id, w.queue_no, w.kind_no, w.alone, w.priority, max(w.due_at, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), w.epoch, w.attempt, w.attempts_max
-  from rowlock_job j
-  join rowlock_job_group g on g.no = j.group_no
-  join rowlock_waiting w on w.id = g.head
-  where j.id = new.id;
-  delete from rowlock_waiting where id = (
-    select g.head from rowlock_job j join rowlock_job_group g on g.no = j.group_no where j.id = new.id
-  );
-  delete from rowlock_job_group
-  where no = (select j.group_no from rowlock_job j where j.id = new.id) and head is null and paused = 0;
 end;
 
 -- How much waits per queue and kind, and since when its oldest is due, in microseconds since the epoch like every time. What is

@@ -288,12 +288,21 @@ async fn begin(shared: &Shared, row: &RowInHand) -> Result<HeldTx, Box<Finished>
 /// The handler was stopped from outside.
 async fn cut(shared: &Shared, row: &RowInHand, slot: Slot) -> Finished {
     let holder = row.holder.load(Ordering::Relaxed);
-    if holder != 0
-        && let Err(error) = shared.store.cut(holder).await
-    {
-        tracing::debug!(%error, "the connection of a handler could not be ended; the server ends it with its idle limit");
+    let mut committed = false;
+    if holder != 0 {
+        match shared.store.cut(holder).await {
+            Ok(ended) => committed = ended,
+            Err(error) => {
+                tracing::debug!(%error, "the connection of a handler could not be ended; the server ends it with its idle limit")
+            }
+        }
     }
     drop(slot.take());
+    if committed && row.why() != Some(Why::Lost) {
+        // What it wrote may stand, so it is not tried again.
+        let verdict = Verdict::retired(format!("{COMMITTED}; then: it was cut off"));
+        return settle_alone(shared, row, verdict).await;
+    }
     let fail = match row.why() {
         Some(Why::Lost) => return Finished::Lost,
         Some(Why::TimeLimit) => Fail::retry(format!("handler ran longer than {:?}", shared.settings.time_limit)),

@@ -116,7 +116,11 @@ impl<T: Serialize + DeserializeOwned + Send> RowEffect<'_, T> {
             Err(fail) => {
                 // That this call did not happen says nothing of an earlier one.
                 if fail.not_done && first {
-                    shared.store.unintend(&entry).await?;
+                    let undone = shared.store.unintend(&shared.table, &row.token, (&entry, made_at));
+                    if let Err(error) = undone.await {
+                        // Why the call failed is what the row is told; the intent stays open.
+                        tracing::warn!(id = row.token.id, %error, "how an outside call failed could not be recorded");
+                    }
                 }
                 return Err(fail);
             }

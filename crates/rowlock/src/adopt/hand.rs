@@ -45,6 +45,8 @@ pub(crate) struct RowInHand {
     why: OnceLock<Why>,
     /// When the last answered claim or beat was sent.
     renewed: Mutex<Instant>,
+    /// The same, of those alone that wrote the row: one that somebody has locked is not written.
+    written: Mutex<Instant>,
     pub(super) began: OnceLock<Instant>,
     /// Each dependency, with the version it stood at when the row was claimed.
     pub(super) bond: Vec<(String, i64)>,
@@ -85,6 +87,7 @@ impl RowInHand {
             cut: CancellationToken::new(),
             why: OnceLock::new(),
             renewed: Mutex::new(sent),
+            written: Mutex::new(sent),
             began: OnceLock::new(),
             bond,
             probe,
@@ -108,8 +111,15 @@ impl RowInHand {
         *lock(&self.renewed)
     }
 
-    pub(super) fn renew(&self, sent: Instant) {
+    pub(super) fn written(&self) -> Instant {
+        *lock(&self.written)
+    }
+
+    pub(super) fn renew(&self, sent: Instant, written: bool) {
         *lock(&self.renewed) = sent;
+        if written {
+            *lock(&self.written) = sent;
+        }
     }
 
     /// `false` when an effect of this name was used before in this attempt.

@@ -1,6 +1,6 @@
 //! Reopened cases of an adopted table: a job that puts its row back.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use serde_json::json;
 use sqlx::Postgres;
@@ -13,6 +13,9 @@ use crate::{
     worker::Worker,
 };
 
+/// The wait before the database is asked again whether a worker can start on it.
+const WAIT_START: Duration = Duration::from_secs(5);
+
 struct Reopening {
     store: PgStore,
     table: Arc<AdoptedTable>,
@@ -20,25 +23,46 @@ struct Reopening {
 
 /// Serves the queue of the table's cases until the worker is gone.
 pub(super) async fn run(shared: Arc<Shared>) {
-    let reopening = Reopening {
-        store: shared.store.clone(),
-        table: shared.table.clone(),
-    };
-    let worker = Worker::new(&shared.rowlock)
-        .state(reopening)
-        .queue(&*shared.table.queue, 1)
-        .name(format!("{} (cases)", shared.settings.name))
-        .connections(1)
-        .poll_only()
-        .atomic(put_back);
-    if let Err(error) = worker.run_until(shared.gone.cancelled()).await {
+    loop {
+        let reopening = Reopening {
+            store: shared.store.clone(),
+            table: shared.table.clone(),
+        };
+        let worker = Worker::new(&shared.rowlock)
+            .state(reopening)
+            .queue(&*shared.table.queue, 1)
+            .name(format!("{} (cases)", shared.settings.name))
+            .connections(1)
+            .poll_only()
+            .atomic(put_back);
+        let Err(error) = worker.run_until(shared.gone.cancelled()).await else {
+            return;
+        };
+        // It fails before its start alone: the database was away then.
         tracing::error!(table = %shared.table.queue, %error, "reopened cases of this table are not served");
+        if !answers(&shared).await {
+            return;
+        }
+    }
+}
+
+/// Waits until the database answers; `false` when the worker is gone before. A worker that starts waits for it too, and would
+/// hold up the stop.
+async fn answers(shared: &Shared) -> bool {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(WAIT_START) => {}
+            () = shared.gone.cancelled() => return false,
+        }
+        if shared.rowlock.check_schema().await.is_ok() {
+            return true;
+        }
     }
 }
 
 async fn put_back(cx: Ctx<Reopening, Postgres>, job: RetiredRow, mut tx: Tx<Postgres>) -> Outcome<Postgres> {
     let Reopening { store, table } = cx.state();
-    let here = table.adoptee.table.to_string();
+    let here = table.adoptee.table.exact();
     if job.table != here {
         return Err(Fail::retire(format!(
             "the case is of {}, and this worker has {here}",

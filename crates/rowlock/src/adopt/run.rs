@@ -284,8 +284,10 @@ async fn ask(shared: &Shared, asked: usize) -> Result<Found> {
         .cloned()
         .collect();
     let probed = store.probe_rows(table, most, by, (&to_try, &closed)).await?;
-    // It may have become half-open with this.
-    shared.look(store).await?;
+    // It may have become half-open with this. Rows that it claimed are in hand, whether or not that can be read.
+    if let Err(error) = shared.look(store).await {
+        tracing::debug!(%error, "pauses and breakers cannot be read; going on with the last known ones");
+    }
     let Probed::Rows { rows, tried } = probed else {
         return Ok(Vec::new());
     };

@@ -2,7 +2,7 @@
 //! blocks its executor cannot stop them.
 
 use std::{
-    collections::HashSet,
+    collections::HashMap,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -58,7 +58,7 @@ async fn beat(shared: &Shared, store: &PgStore) {
         tokio::time::sleep(pause).await;
         let mut rows = shared.in_hand();
         // One that was cut is not renewed: a handler that does not let go must not hold its row for ever.
-        rows.retain(|row| row.renewed().elapsed() >= every && !row.cut.is_cancelled());
+        rows.retain(|row| row.written().elapsed() >= every && !row.cut.is_cancelled());
         if rows.is_empty() {
             continue;
         }
@@ -66,11 +66,12 @@ async fn beat(shared: &Shared, store: &PgStore) {
         let sent = Instant::now();
         match store.beat_rows(&shared.table, &tokens).await {
             Ok(held) => {
-                let held: HashSet<_> = held.into_iter().collect();
+                let held: HashMap<_, _> = held.into_iter().collect();
                 for row in rows {
-                    match held.contains(&row.token.token) {
-                        true => row.renew(sent),
-                        false => drop(row.end(Why::Lost)),
+                    match held.get(&row.token.token) {
+                        // One that somebody has locked is held, and asked for again after the next pause.
+                        Some(written) => row.renew(sent, *written),
+                        None => drop(row.end(Why::Lost)),
                     }
                 }
             }

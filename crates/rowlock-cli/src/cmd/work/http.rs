@@ -8,8 +8,8 @@
 //! | any other 4xx | retired, with the beginning of the body as the reason | did not happen, says the server |
 //!
 //! 409 is what servers that honour keys answer while the first call with that key is still under way. Redirects are not
-//! followed: a payload goes nowhere but where it was sent. `Retry-After` is respected up to an hour; the attempt is then
-//! given back, a hundred times at most. A call has a connection of its own.
+//! followed: a payload goes nowhere but where it was sent. `Retry-After` is respected from a second to an hour; the attempt is
+//! then given back, a hundred times at most. A call has a connection of its own.
 
 use std::{sync::Arc, time::Duration};
 
@@ -38,6 +38,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::{Bounds, call::Call, pipe::Head};
 use crate::output::{Advice, short};
+
+/// Who asks for less asks for no pause at all, and gets the backoff of any failure.
+const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 
 /// Nobody is obeyed for longer.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
@@ -228,7 +231,7 @@ fn did_not_happen(status: StatusCode) -> bool {
     is_refusal(status) || matches!(status.as_u16(), 425 | 429)
 }
 
-/// Seconds or a date, as the header may hold; bounded.
+/// Seconds or a date, as the header may hold; bounded, and none where that is too short to be a pause.
 fn retry_after(asked: &str, now: Timestamp) -> Option<Duration> {
     let asked = asked.trim();
     let delay = match asked.parse::<u64>() {
@@ -238,7 +241,7 @@ fn retry_after(asked: &str, now: Timestamp) -> Option<Duration> {
             Duration::try_from(at.duration_since(now)).unwrap_or_default()
         }
     };
-    Some(delay.min(RETRY_AFTER_MAX))
+    (delay >= RETRY_AFTER_MIN).then(|| delay.min(RETRY_AFTER_MAX))
 }
 
 /// `JOB_ID` as `rowlock-job-id`.
@@ -316,14 +319,16 @@ mod tests {
     }
 
     #[test]
-    fn retry_after_is_seconds_or_a_date_and_never_more_than_an_hour() {
+    fn retry_after_is_seconds_or_a_date_from_a_second_to_an_hour() {
         let now: Timestamp = "2026-01-01T12:00:00Z".parse().unwrap();
         let delay = |asked| retry_after(asked, now);
         assert_eq!(delay("7"), Some(Duration::from_secs(7)));
         assert_eq!(delay(" 7 "), Some(Duration::from_secs(7)));
         assert_eq!(delay("99999999"), Some(RETRY_AFTER_MAX));
         assert_eq!(delay("Thu, 01 Jan 2026 12:00:30 GMT"), Some(Duration::from_secs(30)));
-        assert_eq!(delay("Thu, 01 Jan 2026 11:00:00 GMT"), Some(Duration::ZERO));
+        assert_eq!(delay("1"), Some(RETRY_AFTER_MIN));
+        assert_eq!(delay("0"), None);
+        assert_eq!(delay("Thu, 01 Jan 2026 11:00:00 GMT"), None, "it is past");
         assert_eq!(delay("Fri, 02 Jan 2026 12:00:00 GMT"), Some(RETRY_AFTER_MAX));
         assert_eq!(delay("soon"), None);
         assert_eq!(delay("-1"), None);

@@ -114,7 +114,8 @@ fn as_string(text: &str) -> Box<RawValue> {
     }
 }
 
-/// Whether JSON could be stored as it is: not too deep, and without the NUL that PostgreSQL refuses.
+/// Whether JSON could be stored as it is: not too deep, without the NUL that PostgreSQL refuses, and such that it can be read
+/// again. A lone surrogate or a number like 1e400 cannot, though it is JSON.
 fn is_storable(json: &str) -> bool {
     let (mut depth, mut deepest) = (0_usize, 0);
     for byte in json.bytes() {
@@ -126,7 +127,7 @@ fn is_storable(json: &str) -> bool {
         deepest = deepest.max(depth);
     }
     // Brackets in strings count here: rather text than a refusal.
-    deepest <= DEPTH_MAX && !json.contains("\\u0000")
+    deepest <= DEPTH_MAX && !json.contains("\\u0000") && serde_json::from_str::<serde_json::Value>(json).is_ok()
 }
 
 #[cfg(test)]
@@ -154,6 +155,9 @@ mod tests {
         assert_eq!(result(b"a\0b", 99), "\"a\u{2400}b\"");
         assert_eq!(result(b"a\xffb", 99), "\"a\u{fffd}b\"");
         assert_eq!(result(br#"["\u0000"]"#, 99), r#""[\"\\u0000\"]""#);
+        assert_eq!(result(br#"["\ud800"]"#, 99), r#""[\"\\ud800\"]""#);
+        assert_eq!(result(br#"{"n": 1e400}"#, 99), r#""{\"n\": 1e400}""#);
+        assert_eq!(result(br#"["\ud83d\ude00", 1e300]"#, 99), r#"["\ud83d\ude00", 1e300]"#);
         let deep = "[".repeat(101) + &"]".repeat(101);
         assert!(result(deep.as_bytes(), 999).starts_with("\"[["));
         let fits = "[".repeat(100) + &"]".repeat(100);

@@ -62,7 +62,7 @@ begin
   end if;
   return least(greatest(given::timestamptz, '1970-01-01T00:00:00Z'), '9998-12-31T00:00:00Z');
 exception
-  when invalid_datetime_format or datetime_field_overflow then
+  when invalid_datetime_format or datetime_field_overflow or invalid_time_zone_displacement_value then
     raise exception '%: "%" is no time such as 2030-01-01T12:00:00Z', field, left(given, 40) using errcode = 'RL012';
 end
 $body$;
@@ -324,6 +324,14 @@ begin
   then
     raise exception 'on_trigger: give true or false, and no at or delay_ms beside it' using errcode = 'RL012';
   end if;
+  if json_typeof(given -> 'if_retired') not in ('object', 'null') then
+    raise exception 'if_retired: give a job as an object, such as {"kind": "refund"}' using errcode = 'RL012';
+  end if;
+  if json_typeof(given -> 'group_stops') not in ('boolean', 'null')
+    or (given ->> 'group_stops' = 'true' and given ->> 'group' is null)
+  then
+    raise exception 'group_stops: give true or false, beside a group' using errcode = 'RL012';
+  end if;
   if limit_ms is not null and waits_for is null then
     raise exception 'wait_limit_ms: a limit on no wait; add waits_for' using errcode = 'RL012';
   end if;
@@ -469,6 +477,9 @@ begin
   id := split_part(token, '-', 1)::bigint;
   epoch := split_part(token, '-', 2)::bigint;
   worker := split_part(token, '-', 3)::bigint;
+exception
+  when numeric_value_out_of_range then
+    raise exception 'token: "%" is none that a claim gave', left(token, 80) using errcode = 'RL012';
 end
 $body$;
 
@@ -544,6 +555,8 @@ declare
   places int := least(claim_v1.most, 1000);
   lanes bigint[];
   apart boolean := false;
+  lone timestamptz;
+  hands record;
   taken bigint[];
   late record;
 begin
@@ -574,19 +587,26 @@ begin
   cross join generate_series(1, coalesce(nullif(split_part(k, '@', 2), ''), '1')::int) v
   where not exists (select from rowlock.setting s where s.name = 'pause:kind:' || split_part(k, '@', 1));
   -- What was lost once runs alone: the one job of a worker that holds nothing.
-  if exists (select from rowlock.lease l where l.worker = claim_v1.worker) then
-    if exists (select from rowlock.lease l where l.worker = claim_v1.worker and l.alone) then
+  select min(r.due_at) into lone
+  from unnest(lanes) as k (no) cross join generate_series(1, 5) as p (no)
+  cross join lateral (
+    select r.due_at from rowlock.ready r
+    where r.queue_no = here and r.kind_no = k.no and r.alone and r.priority = p.no and r.due_at <= now
+      and exists (select from rowlock.job j where j.id = r.id)
+    order by r.due_at limit 1
+  ) r;
+  select count(*) as leases, bool_or(l.alone) as alone, min(l.claimed_at) as since into hands
+  from rowlock.lease l where l.worker = claim_v1.worker;
+  if hands.alone then
+    return;
+  end if;
+  if hands.leases > 0 then
+    -- Its hands must get empty for what waits to run alone, unless something long keeps them full.
+    if lone < now - interval '1 second' and hands.since > now - interval '1 minute' then
       return;
     end if;
-  else
-    apart := exists (
-      select from unnest(lanes) as k (no) cross join generate_series(1, 5) as p (no)
-      cross join lateral (
-        select from rowlock.ready r
-        where r.queue_no = here and r.kind_no = k.no and r.alone and r.priority = p.no and r.due_at <= now limit 1
-      ) due);
-  end if;
-  if apart then
+  elsif lone is not null then
+    apart := true;
     places := 1;
   end if;
   with gone as (
@@ -744,6 +764,7 @@ declare
   ended bigint := 0;
   one record;
   token text;
+  groups bigint[];
 begin
   -- Nobody could beat while the server was away.
   update rowlock.worker w set dead = true
@@ -761,7 +782,63 @@ begin
     update rowlock.ready r set alone = true where r.id = one.id and one.again;
     ended := ended + 1;
   end loop;
+  -- A name that was completed while somebody began to wait for it.
+  with taken as materialized (
+    select w.id from rowlock.waiting w join rowlock.completion c on c.name = w.name
+    limit recover_v1.most
+    for update of w skip locked
+  ), moved as (
+    delete from rowlock.waiting w using taken t where w.id = any (array[t.id])
+    returning w.id, w.queue_no, w.kind_no, w.priority, greatest(w.due_at, clock_timestamp()) as due_at, w.epoch, w.attempt, w.attempts_max
+  )
+  insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+  select m.queue_no, m.kind_no, false, m.priority, m.due_at, m.id, m.epoch, m.attempt, m.attempts_max from moved m;
+  -- A turn that was passed on while somebody entered the group had nobody to go to.
+  select array_agg(v.no) into groups
+  from (
+    select g.no from rowlock.job_group g
+    where g.vacant and not g.paused and exists (select from rowlock.waiting w where w.group_no = g.no)
+    limit recover_v1.most
+    for no key update of g skip locked
+  ) v;
+  if groups is not null then
+    perform rowlock.pass_turns(groups, array_fill(null::bigint, array[cardinality(groups)]), null);
+  end if;
   return ended;
+end
+$body$;
+
+-- Completes a name in the caller's transaction, once, with an answer for the jobs that wait for it, now or later. It says how many
+-- went to ready, and nothing where the name was completed before.
+create function rowlock.complete_v1(name text, answer json default null) returns bigint
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $body$
+#variable_conflict use_column
+declare
+  wanted constant text := rowlock.key_option(json_build_object('name', complete_v1.name), 'name');
+  jobs bigint;
+begin
+  if wanted is null then
+    raise exception 'name: give one' using errcode = 'RL012';
+  end if;
+  if complete_v1.answer is not null then
+    perform rowlock.check_json('answer', complete_v1.answer);
+  end if;
+  insert into rowlock.completion (name, answer, completed_at) values (wanted, complete_v1.answer, clock_timestamp())
+  on conflict do nothing;
+  if not found then
+    return null;
+  end if;
+  with moved as (
+    delete from rowlock.waiting w where w.name = wanted
+    returning w.id, w.queue_no, w.kind_no, w.priority, greatest(w.due_at, clock_timestamp()) as due_at, w.epoch, w.attempt, w.attempts_max
+  ), place as (
+    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+    select queue_no, kind_no, false, priority, due_at, id, epoch, attempt, attempts_max from moved
+  )
+  select count(*) into jobs from moved;
+  return jobs;
 end
 $body$;
 
@@ -775,15 +852,20 @@ language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $body$
 declare
-  now constant timestamptz := clock_timestamp();
+  -- In milliseconds: some drivers carry a time through no finer, and the slot must come back as it was.
+  now constant timestamptz := date_trunc('milliseconds', clock_timestamp());
   wanted constant text := rowlock.key_option(json_build_object('key', once_v1.key), 'key');
   given constant json := coalesce(options, '{}');
   hold_ms constant bigint := rowlock.number_option(given, 'hold_ms', null, 1, 3162240000000);
   hold_for constant text := coalesce(given ->> 'hold', case when hold_ms is null then 'policy' else 'period' end);
-  print constant bytea := case when request is not null then rowlock.fingerprint('once', request) end;
+  print bytea;
   held record;
 begin
   perform rowlock.check_options(given, array['hold', 'hold_ms']);
+  if request is not null then
+    perform rowlock.check_json('request', request);
+    print := rowlock.fingerprint('once', request);
+  end if;
   if wanted is null then
     raise exception 'key: give one' using errcode = 'RL012';
   end if;
@@ -814,9 +896,9 @@ begin
     if print is not null and held.fingerprint is not null and held.fingerprint <> print then
       raise exception 'key "%" was taken for another request', wanted using errcode = 'RL003';
     end if;
+    -- Only the first has a slot.
     is_first := false;
     answer := held.answer;
-    slot := held.made_at;
     return;
   end loop;
   raise exception 'key "%" does not stand still; try again', wanted using errcode = '40001';
@@ -892,6 +974,7 @@ revoke all on function rowlock.retire_v1(bigint, text, text) from public;
 revoke all on function rowlock.cancel_v1(text, text) from public;
 revoke all on function rowlock.cancel_v1(bigint, text, text) from public;
 revoke all on function rowlock.recover_v1 from public;
+revoke all on function rowlock.complete_v1 from public;
 revoke all on function rowlock.once_v1 from public;
 revoke all on function rowlock.answer_v1 from public;
 revoke all on function rowlock.pause_v1 from public;

@@ -211,11 +211,11 @@ begin
   insert or ignore into rowlock_setting (name, value, changed_at, changed_by)
   values ('pause:' || new.target, '', coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor);
   insert or ignore into rowlock_job_group (no, head, paused)
-  select coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7))), null, 1
+  select coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id), null, 1
   where new.target glob 'group:*';
   update rowlock_job_group set paused = 1
   where new.target glob 'group:*'
-    and no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)));
+    and no = coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id);
   insert into rowlock_waiting (
     id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
   )
@@ -223,15 +223,15 @@ begin
     r.id, r.queue_no, r.kind_no, r.alone, r.priority, r.due_at, r.epoch, r.attempt, r.attempts_max, 'cancelled', coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), g.no
   from rowlock_job_group g join rowlock_ready r on r.id = g.head
   where new.target glob 'group:*'
-    and g.no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)));
+    and g.no = coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id);
   delete from rowlock_ready where id in (
     select g.head from rowlock_job_group g join rowlock_waiting w on w.id = g.head
     where new.target glob 'group:*'
-      and g.no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)))
+      and g.no = coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id)
   );
   update rowlock_job_group set head = null
   where new.target glob 'group:*'
-    and no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)))
+    and no = coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id)
     and exists (select 1 from rowlock_waiting w where w.id = head);
 end;
 
@@ -255,19 +255,19 @@ begin
     paused = 0,
     head = coalesce(head, (select min(w.id) from rowlock_waiting w where w.group_no = rowlock_job_group.no))
   where new.target glob 'group:*'
-    and no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)));
+    and no = coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id);
   insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
   select w.id, w.queue_no, w.kind_no, w.alone, w.priority, max(w.due_at, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), w.epoch, w.attempt, w.attempts_max
   from rowlock_job_group g join rowlock_waiting w on w.id = g.head
   where new.target glob 'group:*'
-    and g.no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)));
+    and g.no = coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id);
   delete from rowlock_waiting where id = (
     select g.head from rowlock_job_group g
     where new.target glob 'group:*'
-      and g.no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)))
+      and g.no = coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id)
   );
   delete from rowlock_job_group
   where new.target glob 'group:*'
-    and no = coalesce(new.id, (select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)))
+    and no = coalesce((select max(j.group_no) from rowlock_job j where j.in_group = substr(new.target, 7)), new.id)
     and head is null;
 end;

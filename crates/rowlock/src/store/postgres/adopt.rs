@@ -107,7 +107,7 @@ impl PgStore {
                 }
                 _ => return Err(needs_migration(&seen)),
             };
-            let key = format!("adopted table {}", adoptee.table);
+            let key = format!("adopted table {}", adoptee.table.exact());
             sqlx::query(self.0.sql.adopt_identity.clone())
                 .persistent(false)
                 .bind(&key)
@@ -139,12 +139,12 @@ impl PgStore {
         })
     }
 
-    /// Renews these claims; the tokens that still hold come back.
-    pub fn beat_rows<'a>(&'a self, table: &'a AdoptedTable, rows: &'a [RowToken]) -> Fut<'a, Vec<Uuid>> {
+    /// Renews these claims; the tokens that still hold come back, each with whether its row was free to be written.
+    pub fn beat_rows<'a>(&'a self, table: &'a AdoptedTable, rows: &'a [RowToken]) -> Fut<'a, Vec<(Uuid, bool)>> {
         const DOING: &str = "renew claims";
         self.within(self.0.timing.lock, DOING, async move {
             let mut lent = self.0.engine.acquire().await.doing(DOING)?;
-            let held = sqlx::query_scalar(table.sql.adopt_beat.clone())
+            let held: Vec<(Uuid, bool)> = sqlx::query_as(table.sql.adopt_beat.clone())
                 .persistent(self.0.named())
                 .bind(rows.iter().map(|row| row.id.as_str()).collect::<Vec<_>>())
                 .bind(rows.iter().map(|row| row.token).collect::<Vec<_>>())

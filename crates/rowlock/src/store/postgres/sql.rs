@@ -62,6 +62,7 @@ templates!(
     adopt_effect_begin,
     adopt_effect_end,
     adopt_effect_known,
+    adopt_effect_take_back,
     adopt_finish,
     adopt_look,
     adopt_probing,

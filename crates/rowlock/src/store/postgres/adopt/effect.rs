@@ -89,14 +89,22 @@ impl PgStore {
         })
     }
 
-    /// Takes the intent of a call back that did not happen.
-    pub fn unintend<'a>(&'a self, key: &'a str) -> Fut<'a, ()> {
+    /// Takes the intent of a call back that did not happen; nothing where the claim is lost, or where the intent is another.
+    pub fn unintend<'a>(
+        &'a self,
+        table: &'a AdoptedTable,
+        row: &'a RowToken,
+        (key, made_at): (&'a str, Timestamp),
+    ) -> Fut<'a, ()> {
         const DOING: &str = "take intent back";
         self.bounded(DOING, async move {
             let mut lent = self.0.engine.acquire().await.doing(DOING)?;
-            sqlx::query(self.0.sql.adopt_effect_undo.clone())
+            sqlx::query(table.sql.adopt_effect_take_back.clone())
                 .persistent(self.0.named())
-                .bind([key].as_slice())
+                .bind(&row.id)
+                .bind(row.token)
+                .bind(key)
+                .bind(made_at.to_sqlx())
                 .execute(lent.pg())
                 .await
                 .doing(DOING)?;

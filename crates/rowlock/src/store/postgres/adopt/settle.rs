@@ -232,7 +232,7 @@ pub(super) async fn file(inner: &Inner, pg: &mut PgConnection, table: &AdoptedTa
     }
     let payload = |row: &Filed| {
         let retired = RetiredRow {
-            table: table.adoptee.table.to_string(),
+            table: table.adoptee.table.exact(),
             id: row.id.clone(),
             retired_at: row.retired_at,
             doubts: row.doubts.clone(),
