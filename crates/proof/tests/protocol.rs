@@ -9,6 +9,8 @@ mod claiming;
 mod ending;
 #[path = "protocol/entering.rs"]
 mod entering;
+#[path = "protocol/meeting.rs"]
+mod meeting;
 #[path = "protocol/programs.rs"]
 mod programs;
 #[path = "protocol/refusing.rs"]

@@ -1,7 +1,5 @@
 //! What the functions refuse, each with a code of its own and a text that says what to do.
 
-use sqlx::{Connection, PgConnection};
-
 use crate::stage::{Side, alone};
 
 async fn put(side: &mut Side) {
@@ -73,23 +71,9 @@ async fn of_two_settles_at_once_one_is_refused() {
         put(side).await;
         let worker = side.join().await;
         let token = side.claim(&worker).await;
-        let mut other = PgConnection::connect(&side.url()).await.unwrap();
         let done = format!("select rowlock.done_v1('{token}')");
         side.run(&format!("begin; {done}")).await;
-        let pid: i32 = sqlx::query_scalar("select pg_backend_pid()")
-            .fetch_one(&mut other)
-            .await
-            .unwrap();
-        let waits = tokio::spawn(async move {
-            sqlx::raw_sql(sqlx::AssertSqlSafe(done))
-                .execute(&mut other)
-                .await
-                .map(drop)
-        });
-        let blocked = format!("select cardinality(pg_blocking_pids({pid}))::text");
-        while side.text(&blocked).await != "1" {
-            tokio::task::yield_now().await;
-        }
+        let waits = side.held_up(&format!("{done}::text")).await;
         side.run("commit").await;
         let refused = waits.await.unwrap().unwrap_err().into_database_error().unwrap();
         assert_eq!(refused.code().as_deref(), Some("RL001"));

@@ -1,6 +1,6 @@
 //! Two fresh databases, and what their tables hold in a form that can be compared.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use proof::bed::{Database, Server, postgres_servers, until};
 use rowlock::{
@@ -9,6 +9,7 @@ use rowlock::{
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, PgPool, Row};
+use tokio::task::JoinHandle;
 
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
 
@@ -33,7 +34,7 @@ pub(crate) struct Side {
 }
 
 impl Side {
-    async fn new(server: &Server, case: &str) -> Side {
+    pub(crate) async fn new(server: &Server, case: &str) -> Side {
         let database = Database::fresh(server, &format!("protocol::{case}")).await.unwrap();
         let rowlock = Rowlock::open(&database.url).unwrap();
         rowlock.migrate().await.unwrap();
@@ -69,6 +70,24 @@ impl Side {
             error.code().unwrap_or_default().into_owned(),
             error.message().to_owned(),
         )
+    }
+
+    /// Runs a query on a connection of its own, and returns when it waits for what this side holds.
+    pub(crate) async fn held_up(&mut self, sql: &str) -> JoinHandle<sqlx::Result<String>> {
+        let mut other = PgConnection::connect(&self.url()).await.unwrap();
+        let pid: i32 = sqlx::query_scalar("select pg_backend_pid()")
+            .fetch_one(&mut other)
+            .await
+            .unwrap();
+        let query = sqlx::query_scalar(AssertSqlSafe(sql.to_owned()));
+        let waits = tokio::spawn(async move { query.fetch_one(&mut other).await });
+        let blocked = format!("select (pg_backend_pid() = any(pg_blocking_pids({pid})))::text");
+        let start = Instant::now();
+        while self.text(&blocked).await != "true" {
+            assert!(start.elapsed() < Duration::from_secs(30), "nothing waits: {sql}");
+            tokio::task::yield_now().await;
+        }
+        waits
     }
 
     /// A worker of the library that does what each note says, until that many attempts have ended.
@@ -148,7 +167,7 @@ pub(crate) async fn alone(case: &str, functions: impl AsyncFn(&mut Side)) {
     }
 }
 
-async fn end(side: Side) {
+pub(crate) async fn end(side: Side) {
     side.pg.close().await.unwrap();
     drop(side.rowlock);
     side.database.remove().await.unwrap();
