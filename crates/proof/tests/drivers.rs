@@ -197,3 +197,69 @@ async fn with_sea_orm() -> Result<()> {
     })
     .await
 }
+
+/// Options are the same for every driver, so one is enough to see each of them arrive.
+#[tokio::test]
+async fn every_option_arrives() -> Result<()> {
+    const TRACE: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    const HOUR: Duration = Duration::from_secs(3600);
+    let far = "2100-01-01T00:00:00Z".parse()?;
+    let new = |order| Enqueue::new(&Charge { order });
+    for server in postgres_servers() {
+        let database = Database::fresh(&server, "drivers::every_option_arrives").await?;
+        Rowlock::open(&database.url)?.migrate().await?;
+        let (client, connection) = tokio_postgres::connect(&database.url, tokio_postgres::NoTls).await?;
+        let driver = tokio::spawn(connection);
+        let all = [
+            new(1)
+                .queue("mail")
+                .attempts(7)
+                .tag("a")
+                .tag("b")
+                .after(HOUR)
+                .expires(far)
+                .trace(TRACE),
+            new(2)
+                .at(far)
+                .key("k")
+                .hold(Hold::For(HOUR))
+                .if_retired(&Charge { order: 20 }),
+            new(3)
+                .waits_for("approval")
+                .wait_limit(HOUR)
+                .key("open")
+                .hold(Hold::WhileOpen),
+            new(4).group("account").stop_group_when_retired(),
+            new(5).on_trigger(),
+        ];
+        for enqueue in all {
+            ensure!(enqueue.on_tokio_postgres(&client).await?.is_new);
+        }
+        let seen = "select string_agg(concat_ws(' ', j.payload ->> 'order', j.kind, j.version, j.queue, j.priority, j.attempts_max, j.tags,
+                case when r.due_at > '9998-12-31' then 'untriggered'
+                  when r.due_at > clock_timestamp() + interval '1 day' then 'far'
+                  when r.due_at > clock_timestamp() + interval '1 minute' then 'later' when r.due_at is not null then 'soon' end,
+                to_char(j.expires_at at time zone 'utc', 'YYYY'), j.trace, j.if_retired::jsonb ->> 'kind', j.if_retired::jsonb #>> '{payload,order}',
+                k.hold, j.waits_for, w.limit_at is not null, j.in_group, j.group_stops), e'\\n' order by j.id)
+            from rowlock.job j left join rowlock.ready r on r.id = j.id left join rowlock.waiting w on w.id = j.id
+            left join rowlock.job_key k on k.id = j.id";
+        let seen: String = client.query_one(seen, &[]).await?.get(0);
+        let expected = [
+            format!("1 charge 1 mail 3 7 [\"a\", \"b\"] later 2100 {TRACE} f"),
+            "2 charge 1 billing 3 3 far charge 20 period f".into(),
+            "3 charge 1 billing 3 3 open approval t".into(),
+            "4 charge 1 billing 3 3 soon f account t".into(),
+            "5 charge 1 billing 3 3 untriggered f".into(),
+        ];
+        ensure!(seen == expected.join("\n"), "{seen}");
+        let elsewhere = new(6).schema("no\"where").on_tokio_postgres(&client).await;
+        let Err(Error::Driver(error)) = elsewhere else {
+            anyhow::bail!("{elsewhere:?}");
+        };
+        ensure!(error.code().is_some_and(|code| code.code() == "3F000"), "{error}");
+        drop(client);
+        driver.await??;
+        database.remove().await?;
+    }
+    Ok(())
+}

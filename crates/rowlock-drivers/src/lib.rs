@@ -2,7 +2,8 @@
 //! diesel-async or SeaORM, each behind a feature of its name. The job exists if and only if that transaction commits.
 //!
 //! It goes through `rowlock.enqueue_v1`, the function for every language, so the library's workers run it like any other. Only
-//! enqueueing is here; handlers are written for [`rowlock`]'s workers.
+//! enqueueing is here; handlers are written for [`rowlock`]'s workers. An idle worker finds the job with its next poll; where that
+//! is too late, run `select rowlock.wake_v1('billing')` with the name of the queue after the commit.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio-postgres")]
@@ -184,9 +185,46 @@ impl Enqueue {
         self.set("group", group.into())
     }
 
+    /// When it becomes a case, its group stops behind it; otherwise the group goes on.
+    pub fn stop_group_when_retired(self) -> Enqueue {
+        self.set("group_stops", true)
+    }
+
     /// Waits until somebody completes this name.
     pub fn waits_for(self, name: impl Into<String>) -> Enqueue {
         self.set("waits_for", name.into())
+    }
+
+    /// Retired when nobody has completed the name it waits for after this long.
+    pub fn wait_limit(self, limit: Duration) -> Enqueue {
+        self.set("wait_limit_ms", millis(limit))
+    }
+
+    /// Enqueued when this one becomes a case, in the same commit.
+    pub fn if_retired<J: Job>(mut self, job: &J) -> Enqueue {
+        match serde_json::to_value(job) {
+            Ok(payload) => {
+                let undo = serde_json::json!({
+                    "kind": J::KIND, "payload": payload, "version": J::VERSION, "queue": J::QUEUE,
+                    "priority": J::PRIORITY, "attempts": J::ATTEMPTS_MAX,
+                });
+                self.set("if_retired", undo)
+            }
+            Err(error) => {
+                self.payload = Err(error.to_string());
+                self
+            }
+        }
+    }
+
+    /// Not before somebody triggers it, such as [the SQS bridge](https://docs.rs/rowlock-sqs).
+    pub fn on_trigger(self) -> Enqueue {
+        self.set("on_trigger", true)
+    }
+
+    /// The W3C `traceparent` that its attempts are linked to.
+    pub fn trace(self, traceparent: impl Into<String>) -> Enqueue {
+        self.set("trace", traceparent.into())
     }
 
     fn set(mut self, option: &str, value: impl Into<Value>) -> Enqueue {
