@@ -1,6 +1,7 @@
 //! The commands.
 
 pub(crate) mod adopt;
+pub(crate) mod audit;
 pub(crate) mod breaker;
 #[cfg(feature = "sqs")]
 pub(crate) mod bridge;
@@ -108,6 +109,8 @@ pub(crate) enum Command {
     /// Runs a bridge between a queue outside and the jobs, until ctrl-c
     #[cfg(feature = "sqs")]
     Bridge(bridge::Args),
+    /// Lists what people did, newest first: who, when, to what, before and after
+    Audit(audit::Args),
     /// Removes finished jobs of a certain age now, as the workers do every ten minutes or so
     Prune(prune::Args),
     /// Looks for what is or will be in the way of jobs, and says what mends it; exits with 3 when something fails

@@ -76,6 +76,7 @@ async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
         Command::Cases(args) => cmd::cases::run(&place, args).await?,
         Command::Case(args) => return cmd::case::run(&place, args).await,
         Command::Reopen(args) => cmd::reopen::run(&place, args).await?,
+        Command::Audit(args) => cmd::audit::run(&place, args).await?,
         Command::Effects(args) => cmd::effects::run(&place, args).await?,
         Command::Effect(args) => cmd::effect::run(&place, args).await?,
         Command::Rollout(args) => cmd::rollout::run(&place, args).await?,

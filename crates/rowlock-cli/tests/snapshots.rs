@@ -92,6 +92,7 @@ fn before_there_is_anything(book: &mut Book) {
         &["rollout"],
         &["pause"],
         &["breaker"],
+        &["audit"],
     ] {
         book.run(args);
     }
@@ -274,6 +275,15 @@ fn what_goes(book: &mut Book) {
     book.run(&["prune", "--finished", "7d", "--yes", "--json"]);
     book.run(&["jobs", "--state", "finished"]);
     book.run(&["verify"]);
+    for args in [
+        &["audit"][..],
+        &["audit", "14"],
+        &["audit", "14", "--json"],
+        &["audit", "--by", "nobody"],
+        &["audit", "--max", "2", "--below", "5"],
+    ] {
+        assert_eq!(book.run(args).code, Some(0), "{args:?}");
+    }
 }
 
 /// A table of the application's own, which a SQLite file may have too.

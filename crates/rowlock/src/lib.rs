@@ -86,8 +86,9 @@ pub use crate::{
     key::{Enqueued, Existing, Hold},
     lease::{Token, WorkerId},
     observe::{
-        AttemptView, Awaited, Breach, CheckState, CheckView, Finding, Health, Invariant, JobFilter, JobView,
-        LaneStatus, Observe, RolloutView, Standing, Status, Untaken, Verification, VerifyLimits, Wait, WorkerStatus,
+        AttemptView, AuditFilter, AuditView, Awaited, Breach, CheckState, CheckView, Finding, Health, Invariant,
+        JobFilter, JobView, LaneStatus, Observe, RolloutView, Standing, Status, Untaken, Verification, VerifyLimits,
+        Wait, WorkerStatus,
     },
     operate::{Operate, Pruned, Reopened},
     pause::{PauseView, Target},

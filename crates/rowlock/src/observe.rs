@@ -1,5 +1,6 @@
 //! Reads only: what is where, who has it, how often it failed and why. No verb here changes anything.
 
+mod audit;
 mod doctor;
 mod standing;
 mod verify;
@@ -13,6 +14,7 @@ use uuid::Uuid;
 
 pub(crate) use self::verify::Seen;
 pub use self::{
+    audit::{AuditFilter, AuditView},
     doctor::{Finding, Health},
     standing::{Standing, Untaken},
     verify::{Breach, CheckState, CheckView, Invariant, Verification, VerifyLimits},

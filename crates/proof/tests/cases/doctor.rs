@@ -81,6 +81,37 @@ async fn due_jobs_and_nobody_at_work_is_a_failure(bed: &Bed) {
     );
 }
 
+async fn what_is_due_and_nobody_takes_is_named(bed: &Bed) {
+    let running = Running::start(bed.worker().atomic(async |_: Ctx, _: Note, tx: Tx| tx.done().ok()));
+    until("the worker to be known", async || {
+        !bed.rowlock.observe().status().await.unwrap().workers.is_empty()
+    })
+    .await;
+    let put = bed.rowlock.enqueue_now(Note::new("x")).queue("night");
+    assert!(put.await.unwrap().is_new());
+    let claims = async || {
+        let findings = bed.rowlock.observe().doctor().await.unwrap();
+        findings.into_iter().find(|finding| finding.check == "claims")
+    };
+    assert_eq!(claims().await, None, "just now it may wait");
+    bed.run(match bed.database.is_sqlite() {
+        true => "update rowlock.ready set due_at = due_at - 60000000",
+        false => "update rowlock.ready set due_at = due_at - interval '1 minute'",
+    })
+    .await;
+    let found = claims().await.unwrap();
+    is(
+        &found,
+        Health::Warn,
+        "nobody takes it: note in night",
+        "start a worker that serves",
+    );
+    let night = Target::queue("night");
+    assert!(bed.rowlock.operate().pause(&night, "tess").await.unwrap());
+    assert_eq!(claims().await, None, "a pause is why");
+    running.stop().await;
+}
+
 async fn doubt(cx: Staged, _: Note) -> Outcome {
     let call = cx.effect("charge", |_| async {
         Err::<i32, _>(Fail::retire("the line went dead"))
@@ -150,6 +181,7 @@ mod tests {
         who_is_well_is_told_so,
         a_history_that_nobody_removes_is_told,
         due_jobs_and_nobody_at_work_is_a_failure,
+        what_is_due_and_nobody_takes_is_named,
         what_waits_for_a_person_is_named_with_the_command_for_it,
         an_index_that_is_gone_is_a_drift_of_the_schema,
     );

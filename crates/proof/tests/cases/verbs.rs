@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use rowlock::{Ended, Error, Fail, State};
+use rowlock::{AuditFilter, AuditView, Ended, Error, Fail, State, Target};
 use tokio::sync::Notify;
 
 use super::{Bed, LEASE, Note, Running, fail, note, sql, until};
@@ -39,6 +39,64 @@ async fn a_scheduled_job_runs_now_and_a_due_one_later(bed: &Bed) {
     operate.delay(due, Timestamp::UNIX_EPOCH, "tess").await.unwrap();
     bed.work(bed.worker().atomic(note), &[due]).await;
     assert_eq!(bed.ledger().await, 2, "a time in the past means now");
+}
+
+async fn what_people_did_is_read_newest_first(bed: &Bed) {
+    let (operate, observe) = (bed.rowlock.operate(), bed.rowlock.observe());
+    let (first, second) = (bed.note("1").await, bed.note("2").await);
+    let until = "2100-01-01T00:00:00Z".parse().unwrap();
+    operate.delay(first, until, "tess").await.unwrap();
+    operate.cancel(second, Some("a mistake"), "ann").await.unwrap();
+    operate.pause(&Target::queue("mail"), "tess").await.unwrap();
+    let read = async |filter: AuditFilter| {
+        let all = observe.audit(&filter).await.unwrap();
+        let line = |one: AuditView| format!("{} {} {:?} {}", one.actor, one.verb, one.job, one.jobs);
+        all.into_iter().map(line).collect::<Vec<_>>()
+    };
+    let (delay, cancel, pause) = (
+        format!("tess delay Some({first}) 1"),
+        format!("ann cancel Some({second}) 1"),
+        "tess pause None 1".to_owned(),
+    );
+    assert_eq!(
+        read(AuditFilter::default()).await,
+        [pause.clone(), cancel.clone(), delay.clone()]
+    );
+    let job = Some(second);
+    assert_eq!(
+        read(AuditFilter {
+            job,
+            ..Default::default()
+        })
+        .await,
+        [cancel]
+    );
+    let actor = Some("tess".to_owned());
+    let by_tess = AuditFilter {
+        actor,
+        ..Default::default()
+    };
+    assert_eq!(read(by_tess.clone()).await, [pause, delay.clone()]);
+    let all = observe
+        .audit(&AuditFilter {
+            max: 1,
+            ..by_tess.clone()
+        })
+        .await
+        .unwrap();
+    assert_eq!(all.len(), 1);
+    let below = Some(all[0].no);
+    assert_eq!(read(AuditFilter { below, ..by_tess }).await, [delay]);
+    let delayed = &observe
+        .audit(&AuditFilter {
+            job: Some(first),
+            ..Default::default()
+        })
+        .await
+        .unwrap()[0];
+    let [before, after] =
+        [&delayed.before, &delayed.after].map(|at| at.as_deref().unwrap().parse::<Timestamp>().unwrap());
+    assert!(before <= delayed.at && after == until, "{delayed:?}");
 }
 
 async fn a_job_that_waits_for_its_turn_may_be_delayed_too(bed: &Bed) {
@@ -212,6 +270,7 @@ mod tests {
     crate::cases::cases!(
         a_scheduled_job_runs_now_and_a_due_one_later,
         a_job_that_waits_for_its_turn_may_be_delayed_too,
+        what_people_did_is_read_newest_first,
         one_that_has_not_started_is_cancelled_at_once,
         one_that_runs_is_stopped,
         a_staged_job_that_was_cancelled_cannot_settle,

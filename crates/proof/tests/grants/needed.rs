@@ -180,6 +180,7 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("breaker_set"),
             sql!("breaker_logged"),
             sql!("breaker_audit"),
+            sql!("audit_read"),
             "select at, actor, verb, id from rowlock.audit",
             "select no, head, paused from rowlock.job_group",
             "select * from rowlock.held, rowlock.stuck, rowlock.doubts, rowlock.case_errors, rowlock.dead_rows,

@@ -31,8 +31,10 @@ const COMPOSERS: [&str; 6] = ["root", "worker", "adopt", "rig", "admin", "lib"];
 /// Short names for one database each, what stands before other people's programs, and the verbs laid open to be counted.
 const DOORS: [&str; 6] = ["axum", "counts", "otel", "postgres", "redis", "sqlite"];
 /// The reading verb's plain data, which the store returns.
-const VIEWS: [&str; 15] = [
+const VIEWS: [&str; 17] = [
     "AttemptView",
+    "AuditFilter",
+    "AuditView",
     "Breach",
     "CheckView",
     "Finding",

@@ -9,7 +9,7 @@ use super::{
 };
 
 /// What these say differs between the databases, because it is about the database.
-const OF_ONE_DATABASE: [&str; 5] = ["adopt", "migrate", "doctor", "verify", "demo"];
+const OF_ONE_DATABASE: [&str; 6] = ["adopt", "audit", "migrate", "doctor", "verify", "demo"];
 
 pub(crate) struct Book {
     label: &'static str,

@@ -5,11 +5,15 @@
 
 use serde::{Serialize, Serializer};
 
-use super::{CheckState, Invariant, Observe, VerifyLimits, WorkerStatus};
-use crate::{breaker::BreakerState, effect::EffectFilter, error::Result};
+use super::{CheckState, Invariant, LaneStatus, Observe, Status, VerifyLimits, WorkerStatus};
+use crate::{breaker::BreakerState, effect::EffectFilter, error::Result, pause::Target};
 
 /// Rows that the quick look at the invariants takes of each table.
 const ROWS: i64 = 1000;
+/// A queue and kind from which nobody takes anything for so long is one that nobody serves.
+const UNSERVED_MS: i64 = 30_000;
+/// So many of them are named.
+const NAMED: usize = 5;
 /// Effects in doubt are counted up to here.
 const DOUBTS_MAX: i64 = 100;
 
@@ -94,6 +98,7 @@ impl Observe {
         let mut findings = self.store.vitals(lease_ms).await?;
         let due: i64 = status.lanes.iter().map(|lane| lane.due).sum();
         findings.push(workers(&status.workers, due));
+        findings.extend(self.unserved(&status).await?);
         findings.push(self.rules().await?);
         findings.push(self.stopped().await?);
         findings.push(self.breakers_open().await?);
@@ -105,6 +110,46 @@ impl Observe {
         });
         findings.push(self.doubts().await?);
         Ok(findings)
+    }
+
+    /// What is due and stays so while workers are at work, with no pause to explain it. Says nothing where all is well, and where
+    /// nobody works at all.
+    async fn unserved(&self, status: &Status) -> Result<Option<Finding>> {
+        if !status.workers.iter().any(is_live) {
+            return Ok(None);
+        }
+        let paused: Vec<Target> = self.pauses().await?.into_iter().map(|pause| pause.target).collect();
+        let is_paused = |lane: &LaneStatus| {
+            paused.iter().any(|target| match target {
+                Target::Queue(name) => *name == lane.queue,
+                Target::Kind(name) => *name == lane.kind,
+                Target::Group(_) => false,
+            })
+        };
+        let idle = status.lanes.iter().filter(|lane| is_idle(lane) && !is_paused(lane));
+        let names: Vec<String> = idle.map(|lane| format!("{} in {}", lane.kind, lane.queue)).collect();
+        let more = names.len().saturating_sub(NAMED);
+        let rest = if more > 0 {
+            format!(" and {more} more")
+        } else {
+            String::new()
+        };
+        let first = names
+            .iter()
+            .take(NAMED)
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(", ");
+        Ok((!names.is_empty()).then(|| {
+            Finding::warn(
+                "claims",
+                format!(
+                    "due for more than {} s, and nobody takes it: {first}{rest}",
+                    UNSERVED_MS / 1000
+                ),
+                "start a worker that serves that queue and knows that kind and version, unless a breaker holds it",
+            )
+        }))
     }
 
     async fn rules(&self) -> Result<Finding> {
@@ -179,6 +224,10 @@ impl Observe {
         let said = format!("{calls} may or may not have happened");
         Ok(Finding::warn("effects", said, "rowlock effects"))
     }
+}
+
+fn is_idle(lane: &LaneStatus) -> bool {
+    lane.due > 0 && lane.leased == 0 && lane.oldest_due_ms.is_some_and(|ms| ms > UNSERVED_MS)
 }
 
 fn is_live(worker: &WorkerStatus) -> bool {

@@ -1,8 +1,9 @@
-//! The storage contract for what people do to single jobs. Each is one commit with its note in the audit.
+//! The storage contract for what people do to single jobs, and did. Each is one commit with its note in the audit.
 
 use jiff::Timestamp;
 
 use super::Fut;
+use crate::observe::{AuditFilter, AuditView};
 
 /// The code of a refusal because there is no such job.
 pub const NO_JOB: &str = "RL010";
@@ -32,6 +33,8 @@ pub trait Verbs: Send + Sync {
     /// Notes the numbers of the names that a worker serves, where the database cannot work them out: verbs of plain SQL use
     /// them.
     fn note_names<'a>(&'a self, names: &'a [(i64, String)]) -> Fut<'a, ()>;
+    /// What people did, newest first.
+    fn audit<'a>(&'a self, filter: &'a AuditFilter) -> Fut<'a, Vec<AuditView>>;
     /// Closes a case for good.
     fn close_case<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict>;
 }

@@ -82,6 +82,7 @@ statements!(
     alone_due,
     answer,
     attempts,
+    audit_read,
     beat,
     body_lock_release,
     body_lock_take,

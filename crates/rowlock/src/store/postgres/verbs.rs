@@ -2,11 +2,16 @@
 
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx;
-use sqlx::{Postgres, postgres::PgArguments, query::Query};
+use sqlx::{
+    Postgres, Row,
+    postgres::{PgArguments, PgRow},
+    query::Query,
+};
 
 use super::PgStore;
 use crate::{
     error::{Doing, Error, Result, sqlstate},
+    observe::{AuditFilter, AuditView},
     store::{
         Fut,
         verbs::{ELSEWHERE, NO_JOB, Verbs, Verdict},
@@ -60,6 +65,21 @@ impl Verbs for PgStore {
         Box::pin(std::future::ready(Ok(())))
     }
 
+    fn audit<'a>(&'a self, filter: &'a AuditFilter) -> Fut<'a, Vec<AuditView>> {
+        self.bounded("read the audit", async move {
+            let mut lent = self.0.engine.acquire().await.doing("read the audit")?;
+            let read = sqlx::query(self.0.sql.audit_read.clone())
+                .bind(filter.job)
+                .bind(filter.actor.as_deref())
+                .bind(filter.below)
+                .bind(filter.limit());
+            let found = read.fetch_all(lent.pg()).await.doing("read the audit")?;
+            lent.end("read the audit").await?;
+            let all: sqlx::Result<_> = found.iter().map(audited).collect();
+            all.doing("read the audit")
+        })
+    }
+
     fn close_case<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict> {
         let close = sqlx::query(self.0.sql.case_close.clone())
             .bind(id)
@@ -67,4 +87,26 @@ impl Verbs for PgStore {
             .bind(actor);
         self.bounded("close a case", self.verb(close, "close a case"))
     }
+}
+
+fn audited(row: &PgRow) -> sqlx::Result<AuditView> {
+    let verb: String = row.try_get("verb")?;
+    let stood = |column| -> sqlx::Result<Option<String>> {
+        let text: Option<String> = row.try_get(column)?;
+        Ok(match text.as_deref().map(str::parse::<Timestamp>) {
+            Some(Ok(due)) if AuditView::has_times(&verb) => Some(due.to_string()),
+            _ => text,
+        })
+    };
+    Ok(AuditView {
+        no: row.try_get("no")?,
+        at: row.try_get::<jiff_sqlx::Timestamp, _>("at")?.to_jiff(),
+        actor: row.try_get("actor")?,
+        job: Some(row.try_get("id")?).filter(|id| *id != 0),
+        detail: row.try_get("detail")?,
+        jobs: row.try_get("jobs")?,
+        before: stood("before")?,
+        after: stood("after")?,
+        verb,
+    })
 }

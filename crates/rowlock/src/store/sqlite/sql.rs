@@ -25,6 +25,7 @@ statements!(
     ANY_DEAD = "any_dead",
     ATTEMPTS = "attempts",
     AUDIT = "audit",
+    AUDIT_READ = "audit_read",
     BEAT = "beat",
     BODY_LOCK_RELEASE = "body_lock_release",
     BODY_LOCK_TAKE = "body_lock_take",

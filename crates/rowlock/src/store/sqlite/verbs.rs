@@ -1,12 +1,13 @@
 //! What people do to single jobs, by the triggers that plain SQL has too.
 
 use jiff::Timestamp;
-use sqlx::SqliteConnection;
+use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
 
 use super::{SqliteStore, rows, sql, views};
 use crate::{
     error::Doing,
     job::{kind_no, queue_no},
+    observe::{AuditFilter, AuditView},
     store::{
         Fut,
         verbs::{ELSEWHERE, NO_JOB, Verbs, Verdict},
@@ -56,6 +57,16 @@ impl Verbs for SqliteStore {
         })
     }
 
+    fn audit<'a>(&'a self, filter: &'a AuditFilter) -> Fut<'a, Vec<AuditView>> {
+        Box::pin(self.read("read the audit", filter.clone(), |db, _, filter| {
+            Box::pin(async move {
+                let read = sqlx::query(sql::AUDIT_READ).bind(filter.job).bind(&filter.actor);
+                let read = read.bind(filter.below).bind(filter.limit());
+                read.fetch_all(db).await?.iter().map(audited).collect()
+            })
+        }))
+    }
+
     fn close_case<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict> {
         let input = (id, reason.map(str::to_owned), actor.to_owned());
         Box::pin(self.write("close a case", input, |db, now, (id, reason, actor)| {
@@ -90,6 +101,28 @@ pub async fn reopen(db: &mut SqliteConnection, now: i64, id: i64, actor: &str) -
         }
         Verdict::NoJob | Verdict::Elsewhere => Ok(None),
     }
+}
+
+fn audited(row: &SqliteRow) -> sqlx::Result<AuditView> {
+    let verb: String = row.try_get("verb")?;
+    let stood = |column| -> sqlx::Result<Option<String>> {
+        let text: Option<String> = row.try_get(column)?;
+        match text.as_deref().map(str::parse).transpose() {
+            Ok(Some(due)) if AuditView::has_times(&verb) => rows::time(due).map(|due| Some(due.to_string())),
+            _ => Ok(text),
+        }
+    };
+    Ok(AuditView {
+        no: row.try_get("no")?,
+        at: rows::time(row.try_get("at")?)?,
+        actor: row.try_get("actor")?,
+        job: Some(row.try_get("id")?).filter(|id| *id != 0),
+        detail: row.try_get("detail")?,
+        jobs: row.try_get("jobs")?,
+        before: stood("before")?,
+        after: stood("after")?,
+        verb,
+    })
 }
 
 /// A refusal takes back what its own statement did, and nothing else of the transaction.

@@ -1,0 +1,71 @@
+//! `rowlock audit`: what people did, newest first.
+
+use anyhow::Result;
+use comfy_table::Cell;
+use rowlock::{AuditFilter, AuditView};
+
+use super::Place;
+use crate::output::{self, right, short, table, text, when};
+
+/// Longer texts are for `--json`.
+const CELL: usize = 40;
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only what was done to this job
+    #[arg(value_name = "ID")]
+    job: Option<i64>,
+    /// Only what this actor did
+    #[arg(long, value_name = "NAME")]
+    by: Option<String>,
+    /// Only entries before this one
+    #[arg(long, value_name = "NO")]
+    below: Option<i64>,
+    /// At most so many
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    max: i64,
+    /// Print a JSON array, with every text in full
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
+    let filter = AuditFilter {
+        job: args.job,
+        actor: args.by,
+        below: args.below,
+        max: args.max,
+    };
+    let all = place.checked().await?.observe().audit(&filter).await?;
+    if args.json {
+        return output::print_json(&all);
+    }
+    if all.is_empty() {
+        return output::print("nothing in the audit\n");
+    }
+    output::print(&shown(&all))?;
+    let full = i64::try_from(all.len()).is_ok_and(|len| len == args.max);
+    if let Some(last) = all.last().filter(|_| full) {
+        output::note(&format!("there may be more: --below {}", last.no));
+    }
+    Ok(())
+}
+
+fn shown(all: &[AuditView]) -> String {
+    let mut rows = table(["no", "when", "who", "what", "job", "jobs", "detail", "before", "after"]);
+    let cell = |value: &Option<String>| Cell::new(short(value.as_deref().unwrap_or_default(), CELL));
+    for one in all {
+        rows.add_row([
+            right(one.no),
+            Cell::new(when(one.at)),
+            Cell::new(short(&one.actor, CELL)),
+            Cell::new(&one.verb),
+            right(one.job.map(|id| id.to_string()).unwrap_or_default()),
+            right(one.jobs),
+            cell(&one.detail),
+            cell(&one.before),
+            cell(&one.after),
+        ]);
+    }
+    text(&rows)
+}

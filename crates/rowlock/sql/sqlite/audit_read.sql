@@ -1,0 +1,7 @@
+-- What people did, newest first: of one job, by one actor, before one number, as far as these are given.
+-- Index: the primary key from its end.
+select no, at, actor, verb, id, detail, jobs, before, after
+from rowlock_audit
+where (?1 is null or id = ?1) and (?2 is null or actor = ?2) and (?3 is null or no < ?3)
+order by no desc
+limit ?4
