@@ -181,6 +181,7 @@ fn what_is_refused(book: &mut Book) {
         &["work", "--http", "resize=ftp://127.0.0.1/"],
         &["work", "--exec", "re size=true", "--until-empty"],
         &["work", "--exec", "resize=true", "--output-max", "1m"],
+        &["work", "--exec", "resize=true", "--history", "1m"],
         &["nonsense"],
     ] {
         let said = book.run(args);

@@ -30,6 +30,7 @@ use crate::{
     error::{Error, Result},
     event::{Counters, Event, Listener},
     handle::clean,
+    retention::Retention,
     root::Rowlock,
     store::{Timing, postgres::adopt::AdoptedTable},
     table::{Columns, Inspection, TableName},
@@ -134,6 +135,7 @@ pub(crate) struct Settings {
     poll: Duration,
     time_limit: Duration,
     backoff: Backoff,
+    retention: Retention,
     counters: Arc<Counters>,
     listeners: Vec<Listener>,
     breakers: Vec<(String, Breaker)>,
@@ -149,6 +151,7 @@ impl Default for Settings {
             poll: Duration::from_secs(1),
             time_limit: Duration::from_secs(600),
             backoff: Backoff::DEFAULT,
+            retention: Retention::default(),
             counters: Arc::default(),
             listeners: Vec::new(),
             breakers: Vec::new(),
@@ -245,6 +248,13 @@ impl<A: Send + Sync + 'static> RowWorker<A> {
         self
     }
 
+    /// How long history, cases and keys are kept in the whole database, as [`Worker::keep`](crate::Worker::keep) says it: a row
+    /// worker does the upkeep like any other, so give it what the others have.
+    pub fn keep(mut self, retention: Retention) -> Self {
+        self.settings.retention = retention;
+        self
+    }
+
     /// Binds the table to a dependency by name, as [`Worker::breaker`](crate::Worker::breaker) binds a kind: while it is not
     /// closed, no row is claimed, but for the probes. Those are counted for each table on its own.
     pub fn breaker(mut self, name: impl Into<String>, breaker: Breaker) -> Self {
@@ -290,6 +300,7 @@ impl<A: Send + Sync + 'static> RowWorker<A> {
                 settings.poll
             )));
         }
+        settings.retention.check(std::iter::empty())?;
         let breakers = declared(&settings.breakers)?;
         let Some(handler) = self.handler else {
             return Err(Error::Config(

@@ -10,8 +10,8 @@ use std::{
 
 use proof::bed::until;
 use rowlock::{
-    Backoff, Breaker, BreakerState, Counters, Ended, Event, Fail, RowCtx, RowOutcome, RowStaged, RowTx, RowWorker,
-    Target,
+    Backoff, Breaker, BreakerState, Counters, Ended, Event, Fail, Retention, RowCtx, RowOutcome, RowStaged, RowTx,
+    RowWorker, Target,
 };
 use sqlx::{FromRow, Row, postgres::PgRow};
 
@@ -63,6 +63,20 @@ pub(crate) async fn remind(_cx: RowCtx, row: Snooze, mut tx: RowTx) -> RowOutcom
     let insert = sqlx::query("insert into sent values ($1, $2)");
     insert.bind(row.id).bind(row.user_email).execute(&mut *tx).await?;
     tx.done().ok()
+}
+
+async fn a_retention_that_makes_no_sense_is_refused(mut bed: Bed) {
+    fill(&mut bed.eye, 0).await;
+    let keep = Retention {
+        history: Duration::from_secs(60),
+        ..Retention::default()
+    };
+    let worker = opened(&bed.rowlock).await.worker().keep(keep).atomic(remind);
+    let refused = worker.run_until(std::future::pending()).await.unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "retention: history must be kept for an hour at least"
+    );
 }
 
 async fn a_row_and_what_its_handler_wrote_are_one_commit(mut bed: Bed) {
@@ -455,6 +469,7 @@ async fn events_count_what_the_table_shows(mut bed: Bed) {
 }
 
 on_postgresql!(
+    a_retention_that_makes_no_sense_is_refused,
     a_row_and_what_its_handler_wrote_are_one_commit,
     every_outcome_leads_where_it_should,
     a_staged_handler_ends_with_or_without_writes_of_its_own,

@@ -68,6 +68,9 @@ pub(crate) struct Args {
     /// How long running calls may go on after ctrl-c or SIGTERM
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
     grace: Duration,
+    /// How long finished jobs are kept, in the whole database; give every worker the same
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "14d")]
+    history: Duration,
     /// Stops when no job of these kinds is left in these queues that is due, scheduled or running
     #[arg(long)]
     until_empty: bool,
@@ -179,7 +182,8 @@ async fn work<DB: Backend>(
     let mut worker = Worker::new(rowlock)
         .name(format!("rowlock work, pid {}", std::process::id()))
         .lease(args.lease)
-        .grace(args.grace);
+        .grace(args.grace)
+        .retention(args.history);
     for Slots { queue, slots } in &args.queues {
         worker = worker.queue(queue, *slots);
     }

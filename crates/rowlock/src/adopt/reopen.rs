@@ -33,6 +33,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             .queue(&*shared.table.queue, 1)
             .name(format!("{} (cases)", shared.settings.name))
             .connections(1)
+            .keep(shared.settings.retention)
             .poll_only()
             .atomic(put_back);
         let Err(error) = worker.run_until(shared.gone.cancelled()).await else {
