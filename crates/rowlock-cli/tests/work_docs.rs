@@ -13,7 +13,7 @@ fn block<'a>(page: &'a str, mark: &str) -> &'a str {
 /// Whether a line is what the page shows, `…` standing for anything.
 fn is_shown(line: &str, shown: &str) -> bool {
     let (begin, end) = shown.split_once('…').unwrap_or((shown, ""));
-    let whole = !shown.contains('…') && line.trim_end().trim_end_matches(',') == shown;
+    let whole = !shown.contains('…') && line.trim_end() == shown;
     whole || shown.contains('…') && line.starts_with(begin) && line.ends_with(end)
 }
 

@@ -217,7 +217,7 @@ impl Enqueue {
         }
     }
 
-    /// Not before somebody triggers it, such as [the SQS bridge](https://docs.rs/rowlock-sqs).
+    /// Not before somebody triggers it, such as the SQS bridge.
     pub fn on_trigger(self) -> Enqueue {
         self.set("on_trigger", true)
     }

@@ -49,10 +49,9 @@ usage: cargo xtask <command>
       workers, producers and a provider under every fault there is, then a checker over what happened
       --smoke     two minutes, as a part of `test`; otherwise --minutes on each database (10)
       --seed      which fault comes when; every run prints its own
-      --workload  only this one: transfers, tallies, chains, charges, guards, keys, poison, unknown;
+      --workload  only this one: transfers, tallies, chains, charges, dials, errands, groups, guards, keys, poison, unknown;
                   or sqs: ten thousand jobs that two emulators of SQS trigger at their worst (--jobs N for fewer,
-                  --emulator moto|ministack for one of them), compared
-                  with a run without SQS
+                  --emulator moto|ministack for one of them), compared with a run without SQS
       --json      print one object on standard output beside the table
       --keep      keep the logs also of a run in which nothing was broken
       --out       where logs go (target/proof)
@@ -63,7 +62,7 @@ usage: cargo xtask <command>
 
   bench [--lane S1,S5,…] [--quick] [--peers river,awa,…|none] [--json] [--rounds N] [--out DIR]
       our lanes, the raw-SQL ceilings and the peers in one interleaved run
-      --lane     only these lanes: S1 to S13, growth
+      --lane     only these lanes: S1 to S13, growth, C1, G1, Q1
       --quick    every lane in reduced size, about ten minutes after the builds
       --peers    only these peers; `none` for a run without them
       --json     print one object on standard output instead of the table
