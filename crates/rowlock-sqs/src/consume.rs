@@ -9,6 +9,7 @@ use std::{
 };
 
 use rowlock::{Admin, Enqueued, NamedJob, Standing, Triggered};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
@@ -49,7 +50,7 @@ impl Consumer {
     /// Receives until told to stop. What is in hand then is handed back by the hold.
     pub(crate) async fn run_until(self, stop: CancellationToken) {
         let mut pause = Pause::up_to(PAUSE_MAX);
-        while let Some(room) = stop.run_until_cancelled(self.hold.room()).await {
+        while let Some(room) = stop.run_until_cancelled(self.room()).await {
             let asked = Instant::now();
             let poll = self.outside.receive(self.config.visibility, self.config.wait);
             let received = match stop.run_until_cancelled(poll).await {
@@ -79,6 +80,12 @@ impl Consumer {
             drop(room);
             self.read(received, &stop).await;
         }
+    }
+
+    /// Room for a batch, when what was received before can be deleted.
+    async fn room(&self) -> OwnedSemaphorePermit {
+        self.hold.calm().await;
+        self.hold.room().await
     }
 
     /// Finds out what each message means, and lets the hold know.

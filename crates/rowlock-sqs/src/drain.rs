@@ -5,10 +5,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::Admin;
+use rowlock::{Admin, JobFilter};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    body::{self, Body},
     config::Config,
     counts::{Counts, add},
     error::{Error, Result, is_final},
@@ -56,13 +57,24 @@ impl Drain {
         }
     }
 
-    /// Keeps each, then deletes those that were kept, and tells of the last that was not. What is cut off in between comes
-    /// again, and makes no second case.
+    /// Keeps each whose job is not here, then deletes those that were kept, and tells of the last that was not. What is cut
+    /// off in between comes again, and makes no second case.
     async fn keep(&self, received: Vec<Incoming>) -> Result<()> {
-        let (mut receipts, mut refused) = (Vec::new(), None);
+        let (mut receipts, mut known, mut refused) = (Vec::new(), 0, None);
         for message in &received {
-            match keep::keep(&self.admin, &self.outside.url, message, REASON).await {
-                Ok(_) => receipts.push(message.receipt.clone()),
+            let kept = match self.is_known(message).await {
+                Ok(true) => {
+                    add(&self.counts.duplicates, 1);
+                    known += 1;
+                    Ok(())
+                }
+                Ok(false) => keep::keep(&self.admin, &self.outside.url, message, REASON)
+                    .await
+                    .map(drop),
+                Err(error) => Err(error),
+            };
+            match kept {
+                Ok(()) => receipts.push(message.receipt.clone()),
                 Err(error) => {
                     let goes_on = is_final(&error);
                     refused = Some(Error::from(error));
@@ -76,8 +88,35 @@ impl Drain {
         if !receipts.is_empty() {
             let failed = self.outside.delete(&receipts).await?;
             add(&self.counts.delete_failures, failed.len());
-            add(&self.counts.drained, receipts.len() - failed.len());
+            add(
+                &self.counts.drained,
+                receipts.len().saturating_sub(failed.len() + known),
+            );
         }
         refused.map_or(Ok(()), Err)
+    }
+
+    /// Whether it has done what it can: the job that it points to was triggered, or it became a job. Several clean restarts in
+    /// a row, or deletes that fail, carry such a message here too.
+    async fn is_known(&self, message: &Incoming) -> rowlock::Result<bool> {
+        let observe = self.admin.observe();
+        match body::read(message, &self.config) {
+            Body::Pointer(pointer) => {
+                let found = observe.standing(&[pointer.job]).await?;
+                Ok(found.iter().any(|s| s.uid == pointer.uid && !s.untriggered()))
+            }
+            Body::Foreign(job) => {
+                let filter = JobFilter {
+                    key: job.key.clone(),
+                    max: 1,
+                    ..JobFilter::default()
+                };
+                let found = observe.jobs(&filter).await?;
+                Ok(found
+                    .iter()
+                    .any(|held| held.kind == job.kind && held.queue == job.queue))
+            }
+            Body::Malformed(_) => Ok(false),
+        }
     }
 }

@@ -20,7 +20,7 @@ use crate::{
     config::Config,
     counts::{Counts, add},
     error::{Error, Result},
-    outside::{BATCH, Incoming, Outside},
+    outside::{BATCH, Incoming, Outside, Pause},
 };
 
 /// How many rows are looked at in one read.
@@ -29,6 +29,10 @@ const LOOK_MAX: usize = 1000;
 const CALLS_MAX: usize = 8;
 /// How often a delete is tried before the message is left to come again.
 const DELETES_MAX: u32 = 4;
+/// The longest pause of the receivers while no delete succeeds.
+const CALM_MAX: Duration = Duration::from_secs(30);
+/// How long the last deletes of a stop may take. What is missed comes again by itself.
+const STOP_MAX: Duration = Duration::from_secs(5);
 
 /// What a held message waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +61,8 @@ struct Held {
 #[derive(Debug)]
 pub(crate) struct Hold {
     held: Mutex<HashMap<String, Held>>,
+    /// Until when nothing more is received, because nothing that was received can be deleted.
+    calm: Mutex<(Instant, Pause)>,
     room: Arc<Semaphore>,
     outside: Outside,
     counts: Arc<Counts>,
@@ -88,6 +94,7 @@ impl Hold {
     pub(crate) fn new(outside: Outside, counts: Arc<Counts>, config: &Config) -> Hold {
         Hold {
             held: Mutex::default(),
+            calm: Mutex::new((Instant::now(), Pause::up_to(CALM_MAX))),
             room: Arc::new(Semaphore::new(config.held_max)),
             outside,
             counts,
@@ -107,6 +114,21 @@ impl Hold {
             Ok(permits) => permits,
             // Never closed.
             Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Waits while deletes fail, or everything would be received over and over.
+    pub(crate) async fn calm(&self) {
+        let until = self.calm.lock().unwrap_or_else(PoisonError::into_inner).0;
+        tokio::time::sleep_until(until.into()).await;
+    }
+
+    /// Notes whether any of the deletes was heard.
+    fn heard(&self, heard: bool) {
+        let mut calm = self.calm.lock().unwrap_or_else(PoisonError::into_inner);
+        match heard {
+            true => calm.1.reset(),
+            false => calm.0 = Instant::now() + calm.1.next(),
         }
     }
 
@@ -159,7 +181,10 @@ impl Hold {
     /// Extends until told to stop.
     pub(crate) async fn extend_until(self: Arc<Self>, stop: CancellationToken) {
         let third = self.visibility / 3;
+        // Rounds of their own: a call that hangs keeps nobody else from being extended.
+        let mut rounds = JoinSet::new();
         while stop.run_until_cancelled(tokio::time::sleep(third / 4)).await.is_some() {
+            while rounds.try_join_next().is_some() {}
             let due: Vec<(String, String)> = {
                 let mut held = self.held();
                 let due = held.iter_mut().filter(|(_, h)| h.extended.elapsed() >= third);
@@ -169,14 +194,18 @@ impl Hold {
                 })
                 .collect()
             };
-            self.extend(due, self.visibility).await;
+            if !due.is_empty() {
+                let hold = self.clone();
+                rounds.spawn(async move { hold.extend(due, hold.visibility).await });
+            }
         }
     }
 
     async fn extend(&self, messages: Vec<(String, String)>, visibility: Duration) {
+        let limit = self.visibility / 3;
         let told = in_batches(&messages, |batch| {
             let outside = self.outside.clone();
-            async move { outside.extend(&batch, visibility).await }
+            async move { outside.extend(&batch, visibility, limit).await }
         });
         for (batch, told) in told.await {
             let failed = told.map_or_else(
@@ -191,21 +220,31 @@ impl Hold {
         }
     }
 
-    /// Looks and deletes until told to stop; then once more, and hands back what is still under way, so that another bridge
-    /// sees it at once.
+    /// Looks and deletes until told to stop. Then what has become a job is deleted too: its row has all it needs, and one that
+    /// came again with every restart would end in the dead-letter queue. What nobody has read yet is handed back at once.
     pub(crate) async fn look_until(self: Arc<Self>, admin: Admin, stop: CancellationToken) {
         while stop.run_until_cancelled(tokio::time::sleep(self.look)).await.is_some() {
             self.look(&admin).await;
             self.delete().await;
         }
-        self.look(&admin).await;
-        self.delete().await;
-        let rest = self.held().drain().map(|(id, held)| (id, held.receipt)).collect();
-        self.extend(rest, Duration::ZERO).await;
+        for held in self.held().values_mut() {
+            if matches!(held.stage, Stage::Awaits { .. }) {
+                held.stage = Stage::Leaving { tries: 0 };
+            }
+        }
+        let last = async {
+            self.delete().await;
+            let rest = self.held().drain().map(|(id, held)| (id, held.receipt)).collect();
+            self.extend(rest, Duration::ZERO).await;
+        };
+        // A silent SQS must not hold up a stop.
+        if tokio::time::timeout(STOP_MAX, last).await.is_err() {
+            tracing::warn!("sqs did not answer in time at the stop; what was in hand comes again");
+        }
     }
 
     async fn look(&self, admin: &Admin) {
-        let awaited: Vec<(String, i64, i64)> = {
+        let messages: Vec<(String, i64, i64)> = {
             let held = self.held();
             let awaits = held.iter().filter_map(|(id, held)| match held.stage {
                 Stage::Awaits { job, epoch } => Some((id.clone(), job, epoch)),
@@ -213,7 +252,7 @@ impl Hold {
             });
             awaits.collect()
         };
-        for part in awaited.chunks(LOOK_MAX) {
+        for part in messages.chunks(LOOK_MAX) {
             let ids: Vec<i64> = part.iter().map(|(_, job, _)| *job).collect();
             let found = match admin.observe().standing(&ids).await {
                 Ok(found) => found,
@@ -230,7 +269,8 @@ impl Hold {
                     continue;
                 };
                 held.leased = standing.is_some_and(|s| s.state == State::Leased);
-                if over(*epoch, standing.map(|s| (s.state, s.epoch))) {
+                let waits = standing.and_then(|s| awaited(s.state, s.epoch, s.due));
+                if waits.is_none() || over(*epoch, standing.map(|s| (s.state, s.epoch))) {
                     held.stage = Stage::Leaving { tries: 0 };
                 }
             }
@@ -277,7 +317,14 @@ impl Hold {
             let outside = self.outside.clone();
             async move { outside.delete(&batch).await }
         });
-        for (batch, told) in told.await {
+        let told = told.await;
+        if !told.is_empty() {
+            self.heard(
+                told.iter()
+                    .any(|(batch, told)| told.as_ref().is_ok_and(|failed| failed.len() < batch.len())),
+            );
+        }
+        for (batch, told) in told {
             let failed = told.unwrap_or_else(|error| {
                 tracing::warn!("{}", error.whole());
                 (0..batch.len()).collect()

@@ -51,12 +51,12 @@ pub(crate) struct Incoming {
     pub(crate) body: String,
     /// The caller's attributes that are text or numbers.
     pub(crate) attributes: BTreeMap<String, String>,
-    /// Of a FIFO queue.
+    /// Of a FIFO queue. On any other a message group only shares the queue out fairly, and keeps nothing in order.
     pub(crate) group: Option<String>,
 }
 
 impl Incoming {
-    fn of(message: Message) -> Option<Incoming> {
+    fn of(message: Message, fifo: bool) -> Option<Incoming> {
         let caller = message.message_attributes.unwrap_or_default();
         let attributes = caller
             .into_iter()
@@ -68,7 +68,10 @@ impl Incoming {
             receipt: message.receipt_handle?,
             body: message.body.unwrap_or_default(),
             attributes,
-            group: system.get(&MessageSystemAttributeName::MessageGroupId).cloned(),
+            group: system
+                .get(&MessageSystemAttributeName::MessageGroupId)
+                .filter(|_| fifo)
+                .cloned(),
         })
     }
 }
@@ -133,11 +136,19 @@ impl Outside {
             .await
             .map_err(|error| Error::sqs("receive", error))?;
         let messages = received.messages.unwrap_or_default();
-        Ok(messages.into_iter().filter_map(Incoming::of).collect())
+        let incoming = messages
+            .into_iter()
+            .filter_map(|message| Incoming::of(message, self.fifo));
+        Ok(incoming.collect())
     }
 
-    /// Hides these for so long from now; which of them it could not.
-    pub(crate) async fn extend(&self, receipts: &[String], visibility: Duration) -> Result<Vec<usize>> {
+    /// Hides these for so long from now; which of them it could not. An answer that takes longer than `limit` is none.
+    pub(crate) async fn extend(
+        &self,
+        receipts: &[String],
+        visibility: Duration,
+        limit: Duration,
+    ) -> Result<Vec<usize>> {
         let seconds = i32::try_from(visibility.as_secs()).unwrap_or(i32::MAX);
         let mut call = self.client.change_message_visibility_batch().queue_url(&self.url);
         for (no, receipt) in receipts.iter().enumerate() {
@@ -147,7 +158,10 @@ impl Outside {
                 .visibility_timeout(seconds);
             call = call.entries(entry.build().map_err(|error| Error::sqs("extend", error))?);
         }
-        let told = call.send().await.map_err(|error| Error::sqs("extend", error))?;
+        let told = tokio::time::timeout(limit, call.send())
+            .await
+            .map_err(|error| Error::sqs("extend", error))?
+            .map_err(|error| Error::sqs("extend", error))?;
         Ok(told.failed.iter().filter_map(|entry| entry.id.parse().ok()).collect())
     }
 
@@ -211,6 +225,17 @@ impl Pause {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_group_is_an_order_on_a_fifo_queue_alone() {
+        let message = Message::builder()
+            .message_id("m")
+            .receipt_handle("r")
+            .attributes(MessageSystemAttributeName::MessageGroupId, "tenant 42")
+            .build();
+        let group = |fifo| Incoming::of(message.clone(), fifo).and_then(|incoming| incoming.group);
+        assert_eq!((group(true).as_deref(), group(false)), (Some("tenant 42"), None));
+    }
 
     #[test]
     fn a_pause_grows_to_its_limit_and_starts_anew() {

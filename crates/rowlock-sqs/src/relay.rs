@@ -84,8 +84,8 @@ impl Courier {
         }
     }
 
-    /// Sends a pointer to each for which it is time; how many went out.
-    pub(crate) async fn send(&self, jobs: Vec<Standing>) -> usize {
+    /// Sends a pointer to each for which it is time; `false` when none of them went out.
+    pub(crate) async fn send(&self, jobs: Vec<Standing>) -> bool {
         let timely = |job: Standing| self.sent.is_time(job.id).map(|times| (job, times));
         let jobs: Vec<(Standing, u32)> = jobs.into_iter().filter_map(timely).collect();
         let (mut calls, mut out) = (JoinSet::new(), 0);
@@ -99,7 +99,7 @@ impl Courier {
         while let Some(sent) = calls.join_next().await {
             out += sent.unwrap_or(0);
         }
-        out
+        out > 0 || jobs.is_empty()
     }
 
     /// Ten at most; what could not be sent is tried again a few times, and then left to the sweep.

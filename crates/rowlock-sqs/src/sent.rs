@@ -2,7 +2,10 @@
 
 use std::{
     collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    sync::{
+        Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -12,7 +15,7 @@ use sha2::{Digest, Sha256};
 use crate::{body::Pointer, outside::Outgoing};
 
 /// Between two pointers to one job there are at most so many times the grace.
-const GRACES_MAX: u32 = 64;
+pub(crate) const GRACES_MAX: u32 = 64;
 
 #[derive(Clone, Copy, Debug)]
 struct Last {
@@ -25,6 +28,7 @@ struct Last {
 #[derive(Debug)]
 pub(crate) struct Sent {
     last: Mutex<HashMap<i64, Last>>,
+    forgotten: AtomicU64,
     grace: Duration,
     max: usize,
 }
@@ -33,6 +37,7 @@ impl Sent {
     pub(crate) fn new(grace: Duration, max: usize) -> Sent {
         Sent {
             last: Mutex::default(),
+            forgotten: AtomicU64::new(0),
             grace,
             max,
         }
@@ -40,6 +45,11 @@ impl Sent {
 
     fn last(&self) -> MutexGuard<'_, HashMap<i64, Last>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How often sends were forgotten for want of room.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.forgotten.load(Ordering::Relaxed)
     }
 
     /// How often a pointer to it was sent, if it is time for another.
@@ -63,6 +73,7 @@ impl Sent {
         last.times += 1;
         if sent.len() > self.max {
             // The older half; forgetting costs one pointer too many.
+            self.forgotten.fetch_add(1, Ordering::Relaxed);
             let mut times: Vec<Instant> = sent.values().map(|last| last.at).collect();
             let middle = times.len() / 2;
             let (_, middle, _) = times.select_nth_unstable(middle);

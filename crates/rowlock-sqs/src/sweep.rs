@@ -1,14 +1,22 @@
 //! Finds jobs that no pointer has reached: sends that were lost, and rows that are due and that nobody takes.
 //!
 //! Every pass looks at what is new, and at one page of all that waits; where the page ends, the next pass goes on. So a pass
-//! is bounded however deep the backlog is.
+//! is bounded however deep the backlog is. A backlog of more jobs than there are sends remembered would be sent anew with each
+//! walk; then the walks come further and further apart, as pointers to one job do.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rowlock::{Admin, Standing, Untaken};
 use tokio_util::sync::CancellationToken;
 
-use crate::{config::Config, counts::add, error::Error, outside::Pause, relay::Courier};
+use crate::{
+    config::Config,
+    counts::add,
+    error::Error,
+    outside::Pause,
+    relay::Courier,
+    sent::{GRACES_MAX, Sent},
+};
 
 /// How many pages of new jobs one pass sends.
 const PAGES_MAX: usize = 10;
@@ -20,8 +28,56 @@ pub(crate) struct Sweep {
     config: Config,
     /// Behind the newest untriggered job that was seen.
     newest: Untaken,
-    untriggered: Untaken,
-    due: Untaken,
+    untriggered: Walk,
+    due: Walk,
+}
+
+/// From the oldest of all that waits to the newest, a page at a time.
+struct Walk {
+    which: Untaken,
+    grace: Duration,
+    begun: Instant,
+    /// How often sends had been forgotten when it began.
+    forgotten: u64,
+    /// No sooner after its beginning does the next one begin.
+    apart: Duration,
+}
+
+impl Walk {
+    fn new(which: Untaken, grace: Duration) -> Walk {
+        Walk {
+            which,
+            grace,
+            begun: Instant::now(),
+            forgotten: 0,
+            apart: Duration::ZERO,
+        }
+    }
+
+    /// Whether a page is to be looked at now.
+    fn goes_on(&mut self, sent: &Sent) -> bool {
+        if self.which.after.is_some() {
+            return true;
+        }
+        if self.begun.elapsed() < self.apart {
+            return false;
+        }
+        (self.begun, self.forgotten) = (Instant::now(), sent.forgotten());
+        true
+    }
+
+    /// A page was looked at; with none behind it the next walk starts from the beginning: what was behind may have been
+    /// committed late, or sent long ago.
+    fn step(&mut self, found: &[Standing], more: bool, sent: &Sent) {
+        let last = found.last().filter(|_| more);
+        self.which.after = last.and_then(|last| Some((last.due_at?, last.id)));
+        if self.which.after.is_none() {
+            self.apart = match sent.forgotten() > self.forgotten {
+                true => (self.apart * 2).clamp(self.grace, self.grace * GRACES_MAX),
+                false => Duration::ZERO,
+            };
+        }
+    }
 }
 
 impl Sweep {
@@ -30,13 +86,11 @@ impl Sweep {
             which.max = config.sweep_max;
             which
         };
+        let untriggered = Untaken::untriggered(&config.queue, config.grace.max(config.first_after));
         Sweep {
             newest: paged(Untaken::untriggered(&config.queue, config.first_after)),
-            untriggered: paged(Untaken::untriggered(
-                &config.queue,
-                config.grace.max(config.first_after),
-            )),
-            due: paged(Untaken::due(&config.queue, config.grace)),
+            untriggered: Walk::new(paged(untriggered), config.grace),
+            due: Walk::new(paged(Untaken::due(&config.queue, config.grace)), config.grace),
             courier,
             config: config.clone(),
         }
@@ -52,10 +106,12 @@ impl Sweep {
                 return;
             };
             wait = match passed {
-                Ok(()) => {
+                Ok(true) => {
                     pause.reset();
                     self.config.sweep.mul_f64(0.9 + 0.2 * fastrand::f64())
                 }
+                // SQS takes nothing.
+                Ok(false) => self.config.sweep.max(pause.next()),
                 Err(error) => {
                     add(&self.courier.counts.database_failures, 1);
                     tracing::warn!("{}", Error::from(error).whole());
@@ -65,7 +121,8 @@ impl Sweep {
         }
     }
 
-    async fn pass(&mut self) -> rowlock::Result<()> {
+    /// `false` when there was something to send and SQS took none of it: the next pass begins with the same.
+    async fn pass(&mut self) -> rowlock::Result<bool> {
         let Sweep {
             courier,
             newest,
@@ -75,24 +132,28 @@ impl Sweep {
         } = self;
         for _ in 0..PAGES_MAX {
             let (found, more) = page(&courier.admin, newest).await?;
-            if let Some(last) = found.last() {
-                newest.after = last.due_at.map(|at| (at, last.id));
+            let behind = found.last().map(|last| last.due_at.map(|at| (at, last.id)));
+            if !courier.send(found).await {
+                return Ok(false);
             }
-            courier.send(found).await;
+            if let Some(behind) = behind {
+                newest.after = behind;
+            }
             if !more {
                 break;
             }
         }
-        for which in [untriggered, due] {
-            let (found, more) = page(&courier.admin, which).await?;
-            // From the beginning again: what was behind may have been committed late, or sent long ago.
-            which.after = found
-                .last()
-                .filter(|_| more)
-                .and_then(|last| Some((last.due_at?, last.id)));
-            courier.send(found).await;
+        for walk in [untriggered, due] {
+            if !walk.goes_on(&courier.sent) {
+                continue;
+            }
+            let (found, more) = page(&courier.admin, &walk.which).await?;
+            if !courier.send(found.clone()).await {
+                return Ok(false);
+            }
+            walk.step(&found, more, &courier.sent);
         }
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -101,4 +162,32 @@ async fn page(admin: &Admin, which: &Untaken) -> rowlock::Result<(Vec<Standing>,
     let found = admin.observe().untaken(which).await?;
     let more = found.len() >= which.max as usize;
     Ok((found, more))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_beyond_what_is_remembered_is_walked_further_and_further_apart() {
+        let grace = Duration::from_secs(3600);
+        let sent = Sent::new(grace, 10);
+        let mut walk = Walk::new(Untaken::due("jobs", grace), grace);
+        assert!(walk.goes_on(&sent), "the first begins at once");
+        for job in 0..11 {
+            sent.note(job);
+        }
+        walk.step(&[], false, &sent);
+        assert_eq!(walk.apart, grace, "it was forgotten what was sent");
+        assert!(!walk.goes_on(&sent));
+        for apart in [2, 4, 8, 16, 32, 64, 64] {
+            walk.forgotten = 0;
+            walk.step(&[], false, &sent);
+            assert_eq!(walk.apart, apart * grace);
+        }
+        walk.forgotten = sent.forgotten();
+        walk.step(&[], false, &sent);
+        assert_eq!(walk.apart, Duration::ZERO, "all of it is remembered");
+        assert!(walk.goes_on(&sent));
+    }
 }
