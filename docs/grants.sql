@@ -50,7 +50,7 @@ grant select, insert, delete, update (error_no) on rowlock.case_file to rowlock_
 -- Names the errors of cases, which an operator does too who reopens those of one.
 grant select, insert, update (first_seen, last_seen, seen) on rowlock.case_error to rowlock_worker, rowlock_operator;
 grant select, insert, update, delete on rowlock.job_key to rowlock_worker;
-grant select, insert, delete, update (beat, dead) on rowlock.worker to rowlock_worker;
+grant select, insert, delete, update (beat, dead, alone) on rowlock.worker to rowlock_worker;
 -- What an effect is called is fixed when its intent is first stored.
 grant select, insert, update (state, policy, fingerprint, tries, doubt, epoch, worker, begun_at, deadline_at, ended_at, reply, error,
   resolved_by) on rowlock.effect to rowlock_worker;
@@ -101,9 +101,9 @@ grant insert, update (value, changed_at, changed_by) on rowlock.setting to rowlo
 
 -- The functions for any language, with what they are made of: they run with their caller's rights.
 grant execute on function rowlock.enqueue_v1, rowlock.enqueue_many_v1, rowlock.once_v1, rowlock.answer_v1, rowlock.wake_v1,
-  rowlock.complete_v1, rowlock.number_option, rowlock.name_option, rowlock.key_option, rowlock.time_option, rowlock.tags_option, rowlock.check_options,
-  rowlock.check_json, rowlock.canonical, rowlock.fingerprint, rowlock.compensation, rowlock.take_key, rowlock.enter_group,
-  rowlock.number_of to rowlock_producer, rowlock_worker;
+  rowlock.complete_v1, rowlock.number_option, rowlock.name_option, rowlock.key_option, rowlock.time_option, rowlock.tags_option,
+  rowlock.check_options, rowlock.check_strings, rowlock.check_json, rowlock.canonical, rowlock.fingerprint, rowlock.compensation,
+  rowlock.take_key, rowlock.enter_group, rowlock.number_of to rowlock_producer, rowlock_worker;
 grant execute on function rowlock.join_v1, rowlock.beat_v1, rowlock.leave_v1, rowlock.claim_v1, rowlock.done_v1, rowlock.fail_v1,
   rowlock.defer_v1, rowlock.release_v1, rowlock.retire_v1(text, text), rowlock.cancel_v1(text, text), rowlock.recover_v1,
   rowlock.lease_of, rowlock.settle_lease to rowlock_worker;

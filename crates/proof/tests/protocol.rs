@@ -13,6 +13,8 @@ mod entering;
 mod meeting;
 #[path = "protocol/programs.rs"]
 mod programs;
+#[path = "protocol/recovering.rs"]
+mod recovering;
 #[path = "protocol/refusing.rs"]
 mod refusing;
 #[path = "protocol/stage.rs"]

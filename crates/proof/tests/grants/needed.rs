@@ -210,6 +210,8 @@ declare
   token text;
 begin
   perform rowlock.beat_v1(me);
+  insert into rowlock.breaker (name, threshold, cooldown_us, cooldown_max_us, probes, changed_at, changed_by)
+  values ('stripe', 1, 1, 1, 1, now(), 'w') on conflict do nothing;
   foreach settle in array array[
     'done_v1(%L)', 'fail_v1(%L, null)', 'defer_v1(%L, 1)', 'release_v1(%L)', 'retire_v1(%L, null)', 'cancel_v1(%L, null)'
   ] loop
@@ -217,8 +219,12 @@ begin
     select c.token into token from rowlock.claim_v1(me, 'default', '{n}', 1, '{stripe}') c;
     execute format('select rowlock.' || settle, token);
   end loop;
+  perform rowlock.enqueue_v1('m');
+  perform rowlock.claim_v1(me, 'default', '{m}');
   perform rowlock.leave_v1(me);
   perform rowlock.recover_v1();
+  -- What was lost is claimed alone.
+  perform rowlock.claim_v1(rowlock.join_v1('w'), 'default', '{m}');
 end $body$";
 const VERBS: &str = "do $body$
 begin

@@ -4,6 +4,9 @@ use sqlx::{Connection, Executor, PgConnection};
 
 use crate::stage::{Side, alone};
 
+/// Ends whatever is in hand.
+const DONE: &str = "select rowlock.done_v1(l.id || '-' || l.epoch || '-' || l.worker) from rowlock.lease l";
+
 async fn put(side: &mut Side, options: &str) {
     let put = format!("select rowlock.enqueue_v1('note', '{{}}', '{options}')");
     side.run(&put).await;
@@ -25,6 +28,7 @@ async fn the_urgent_come_first_and_newer_versions_and_other_queues_stay() {
             "{\"version\": 2}",
             "{\"queue\": \"mail\"}",
             "{\"delay_ms\": 3600000}",
+            "{\"version\": 1000}",
         ] {
             put(side, options).await;
         }
@@ -33,6 +37,7 @@ async fn the_urgent_come_first_and_newer_versions_and_other_queues_stay() {
         assert_eq!(taken(side, &worker, "'{note}', 9").await, "1");
         assert_eq!(taken(side, &worker, "'{note@2}', 9").await, "3");
         assert_eq!(taken(side, &worker, "'{note@2}', 9").await, "");
+        assert_eq!(taken(side, &worker, "'{note@1000}', 9").await, "6");
     })
     .await;
 }
@@ -96,10 +101,143 @@ async fn what_runs_alone_gets_its_turn_among_busy_workers() {
         side.run("update rowlock.ready set due_at = due_at - interval '2 seconds' where alone")
             .await;
         assert_eq!(taken(side, &worker, "'{note}', 1").await, "", "the hands get empty");
-        side.run("select rowlock.done_v1(l.id || '-' || l.epoch || '-' || l.worker) from rowlock.lease l")
-            .await;
-        assert_eq!(taken(side, &worker, "'{note}', 9").await, "2");
+        side.run(DONE).await;
+        // It or what waits beside it, by chance; then it.
+        if taken(side, &worker, "'{note}', 9").await == "4" {
+            side.run(DONE).await;
+            assert_eq!(taken(side, &worker, "'{note}', 9").await, "2");
+        }
+        put(side, "{}").await;
         assert_eq!(taken(side, &worker, "'{note}', 9").await, "", "nothing beside it");
+        // Unless it takes so long that nobody knows whether it ends.
+        side.run("update rowlock.lease set claimed_at = claimed_at - interval '1 hour'")
+            .await;
+        assert_ne!(taken(side, &worker, "'{note}', 9").await, "", "a lease is long enough");
+    })
+    .await;
+}
+
+/// Somebody is claiming the lost one, or froze while he did: the others go on.
+#[tokio::test]
+async fn a_lost_job_that_somebody_holds_keeps_nobody_from_the_others() {
+    let case = "a_lost_job_that_somebody_holds_keeps_nobody_from_the_others";
+    alone(case, async |side| {
+        for _ in 0..6 {
+            put(side, "{}").await;
+        }
+        side.run("update rowlock.ready set alone = true where id = 1").await;
+        let mut other = PgConnection::connect(&side.url()).await.unwrap();
+        let hold = "begin; select from rowlock.ready where id = 1 for update";
+        other.execute(sqlx::raw_sql(hold)).await.unwrap();
+        for id in 2..=6 {
+            let worker = side.join().await;
+            assert_eq!(taken(side, &worker, "'{note}', 1").await, id.to_string());
+        }
+    })
+    .await;
+}
+
+/// Neither waits for ever for the other, whatever the priority. One in 2^39 runs fails by chance.
+#[tokio::test]
+async fn lost_jobs_and_others_take_turns() {
+    alone("lost_jobs_and_others_take_turns", async |side| {
+        for _ in 0..40 {
+            put(side, "{}").await;
+            put(side, "{\"priority\": 1}").await;
+        }
+        side.run("update rowlock.ready set alone = true where priority = 3")
+            .await;
+        let worker = side.join().await;
+        for _ in 0..40 {
+            assert_ne!(taken(side, &worker, "'{note}', 1").await, "");
+            side.run(DONE).await;
+        }
+        let left = "select count(distinct alone)::text from rowlock.ready";
+        assert_eq!(side.text(left).await, "2");
+        let ended = "select count(distinct j.priority)::text from rowlock.outcome o join rowlock.job j on j.id = o.id";
+        assert_eq!(side.text(ended).await, "2");
+    })
+    .await;
+}
+
+/// Of two kinds that are equally urgent neither waits until there are no more of the other.
+#[tokio::test]
+async fn kinds_of_one_priority_take_turns() {
+    alone("kinds_of_one_priority_take_turns", async |side| {
+        side.run("select rowlock.enqueue_v1(k) from unnest('{note,mail}'::text[]) k, generate_series(1, 40)")
+            .await;
+        let worker = side.join().await;
+        for _ in 0..40 {
+            assert_ne!(taken(side, &worker, "'{note,mail}', 1").await, "");
+        }
+        let kinds = "select count(distinct kind_no)::text from rowlock.lease";
+        assert_eq!(side.text(kinds).await, "2");
+    })
+    .await;
+}
+
+/// Two threads under one number: the second sees what the first took alone.
+#[tokio::test]
+async fn two_claims_of_one_worker_take_nothing_beside_what_runs_alone() {
+    let case = "two_claims_of_one_worker_take_nothing_beside_what_runs_alone";
+    alone(case, async |side| {
+        put(side, "{}").await;
+        side.run("update rowlock.ready set alone = true").await;
+        let worker = side.join().await;
+        side.run("begin").await;
+        assert_eq!(taken(side, &worker, "'{note}', 9").await, "1");
+        let mut other = PgConnection::connect(&side.url()).await.unwrap();
+        let put = "select rowlock.enqueue_v1('note')";
+        other.execute(sqlx::raw_sql(put)).await.unwrap();
+        let claim = format!("select count(*)::text from rowlock.claim_v1({worker}, 'default', '{{note}}', 9)");
+        let waits = side.held_up(&claim).await;
+        side.run("commit").await;
+        assert_eq!(waits.await.unwrap().unwrap(), "0");
+    })
+    .await;
+}
+
+/// There may be many, and many more that are over and not yet removed.
+#[tokio::test]
+async fn a_claim_does_not_read_all_leases() {
+    alone("a_claim_does_not_read_all_leases", async |side| {
+        side.run(
+            "insert into rowlock.lease (id, epoch, worker, attempt, attempts_max, queue_no, kind_no, alone, priority, claimed_at)
+             select 1000000 + i, 1, 7, 1, 1, 1, 1, false, 3, now() from generate_series(1, 1000) i",
+        )
+        .await;
+        put(side, "{}").await;
+        let worker = side.join().await;
+        side.run("begin").await;
+        assert_eq!(taken(side, &worker, "'{note}', 9").await, "1");
+        let read = "select (pg_stat_get_xact_tuples_returned(l) + pg_stat_get_xact_tuples_fetched(l) < 500)::text
+            from (select 'rowlock.lease'::regclass::oid) as x (l)";
+        assert_eq!(side.text(read).await, "true");
+        side.run("commit").await;
+    })
+    .await;
+}
+
+/// Its head ran when it was paused, and came back.
+#[tokio::test]
+async fn the_head_of_a_paused_group_is_not_claimed_when_it_comes_back() {
+    let case = "the_head_of_a_paused_group_is_not_claimed_when_it_comes_back";
+    alone(case, async |side| {
+        put(side, "{\"group\": \"g\"}").await;
+        let worker = side.join().await;
+        let token = side.claim(&worker).await;
+        side.run("select rowlock.pause_v1('group:g', 'ann')").await;
+        side.run(&format!("select rowlock.release_v1('{token}')")).await;
+        assert_eq!(taken(side, &worker, "'{note}'").await, "", "paused");
+        assert_eq!(side.text("select rowlock.recover_v1()::text").await, "0");
+        let place = "select concat((select count(*) from rowlock.ready), (select count(*) from rowlock.waiting))";
+        assert_eq!(
+            side.text(place).await,
+            "01",
+            "a worker of the library would take it out of ready"
+        );
+        side.run("select rowlock.resume_v1('group:g', 'ann')").await;
+        assert_eq!(taken(side, &worker, "'{note}'").await, "1");
     })
     .await;
 }

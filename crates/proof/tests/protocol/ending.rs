@@ -162,10 +162,10 @@ async fn what_a_dead_worker_held() {
             hold(side).await;
             assert_eq!(side.text("select rowlock.recover_v1()::text").await, "2");
             // It comes alone, to a worker that holds nothing.
-            side.run(r#"select rowlock.enqueue_v1('note', '{"text":"z"}')"#).await;
             let worker = side.join().await;
             let claim = format!("select token from rowlock.claim_v1({worker}, 'default', '{{note}}', 9)");
             let token = side.text(&claim).await;
+            side.run(r#"select rowlock.enqueue_v1('note', '{"text":"z"}')"#).await;
             let more = format!("select count(*)::text from rowlock.claim_v1({worker}, 'default', '{{note}}', 9)");
             assert_eq!(side.text(&more).await, "0", "nothing beside what runs alone");
             side.run(&format!(

@@ -83,7 +83,7 @@ async fn of_two_settles_at_once_one_is_refused() {
 }
 
 /// A call, and what its refusal says.
-const BAD: [(&str, &str); 42] = [
+const BAD: [(&str, &str); 54] = [
     (
         "enqueue_v1('n', '{}', '{\"if_retired\": \"refund\"}')",
         "if_retired: give a job as an object",
@@ -198,6 +198,45 @@ const BAD: [(&str, &str); 42] = [
         "enqueue_v1('n', to_json(repeat('x', 1048576)))",
         "payload: 1048578 bytes, at most 1048576",
     ),
+    (
+        "enqueue_v1('n', '{\"a\": [\"\\ud800\"]}')",
+        "payload: a string holds half of a surrogate pair",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"key\": \"\\udc00\"}')",
+        "options: a string holds half of a surrogate pair",
+    ),
+    (
+        "enqueue_v1('n', '{}', '{\"queue\": \"\\u0000\"}')",
+        "options: a string holds a NUL character",
+    ),
+    (
+        "enqueue_many_v1('[{\"kind\": \"\\u0000\"}]')",
+        "jobs: a string holds a NUL character",
+    ),
+    (
+        "done_v1('1-1-1', null, '{\"kind\": \"\\u0000\"}')",
+        "next: a string holds a NUL character",
+    ),
+    (
+        "once_v1('k', null, '{\"hold\": \"\\u0000\"}')",
+        "options: a string holds a NUL character",
+    ),
+    (
+        "complete_v1('k', '\"\\ud800\"')",
+        "answer: a string holds half of a surrogate pair",
+    ),
+    ("recover_v1(-1)", "most: -1 is not a whole number from 1"),
+    ("recover_v1(null)", "most: <NULL> is not a whole number from 1"),
+    ("claim_v1(WORKER, 'default', '{note@0}')", "kinds: give names such as"),
+    (
+        "claim_v1(WORKER, 'default', '{note@1000001}')",
+        "kinds: give names such as",
+    ),
+    (
+        "claim_v1(WORKER, 'default', '{note}', 1, '{strpe}')",
+        "breakers: no breaker \"strpe\"; there is one once",
+    ),
     ("enqueue_many_v1('{}')", "jobs: give an array of objects"),
     ("enqueue_many_v1('[1]')", "jobs[0]: give an object with a kind"),
     ("join_v1('')", "name: give the worker a name"),
@@ -235,6 +274,63 @@ async fn bad_input_is_named() {
             assert!(said.contains(expected), "{call}: {said}");
         }
         assert_eq!(side.text("select count(*)::text from rowlock.job").await, "0");
+    })
+    .await;
+}
+
+/// A pair is a character, and a backslash is one too.
+#[tokio::test]
+async fn whole_pairs_are_stored_as_they_are() {
+    alone("whole_pairs_are_stored_as_they_are", async |side| {
+        let given = r#"{"a":"\ud83d\ude00 \\ud800"}"#;
+        side.run(&format!("select rowlock.enqueue_v1('note', '{given}')")).await;
+        assert_eq!(side.text("select payload::text from rowlock.job").await, given);
+    })
+    .await;
+}
+
+/// One row that Rust cannot read as JSON does not spoil the list.
+#[tokio::test]
+async fn a_number_that_is_too_large_is_listed_as_text() {
+    alone("a_number_that_is_too_large_is_listed_as_text", async |side| {
+        side.run("select rowlock.enqueue_v1('note', '1e999')").await;
+        put(side).await;
+        let jobs = side.rowlock.observe().jobs(&Default::default()).await.unwrap();
+        let mut payloads: Vec<String> = jobs.iter().map(|job| job.payload.to_string()).collect();
+        payloads.sort();
+        assert_eq!(payloads, ["\"1e999\"", "{\"text\":\"x\"}"]);
+    })
+    .await;
+}
+
+/// Later nobody could tell whether the work was kept: with autocommit there is no such transaction.
+#[tokio::test]
+async fn an_answer_belongs_to_the_transaction_that_took_the_key() {
+    let case = "an_answer_belongs_to_the_transaction_that_took_the_key";
+    alone(case, async |side| {
+        let take = async |side: &mut Side, key: &str| {
+            let once = format!("select slot::text from rowlock.once_v1('{key}')");
+            side.text(&once).await
+        };
+        let answer = |key: &str, slot: &str| format!("select rowlock.answer_v1('{key}', '{slot}', '7')");
+        let slot = take(side, "late").await;
+        assert_eq!(side.refused(&answer("late", &slot)).await.0, "RL010");
+        // Several in one transaction, one of them in a savepoint, and one that was taken back.
+        side.run("begin").await;
+        let first = take(side, "first").await;
+        side.run("savepoint a").await;
+        let second = take(side, "second").await;
+        side.run("release a; savepoint b").await;
+        let third = take(side, "third").await;
+        side.run("rollback to b").await;
+        side.run(&answer("first", &first)).await;
+        side.run(&answer("second", &second)).await;
+        side.run("savepoint c").await;
+        assert_eq!(side.refused(&answer("third", &third)).await.0, "RL010");
+        side.run("rollback to c; commit").await;
+        assert_eq!(side.refused(&answer("first", &first)).await.0, "RL010", "once more");
+        let held = "select string_agg(concat(key, ' ', answer), ', ' order by key) from rowlock.ledger";
+        assert_eq!(side.text(held).await, "first 7, late , second 7");
     })
     .await;
 }

@@ -2,6 +2,9 @@
 -- rights, in the caller's transaction, whatever the search path. RL001: the token holds no more. RL003: the key is held for
 -- another request. RL010: no such job. RL011: it stands elsewhere. RL012: bad input, with the field.
 
+-- The job that a worker of these functions runs alone, or ran last: a claim looks it up and does not read all leases for it.
+alter table rowlock.worker add column alone bigint;
+
 -- Takes a whole number out of options, or what it is without one.
 create function rowlock.number_option(options json, field text, otherwise bigint, low bigint, high bigint) returns bigint
 language plpgsql immutable parallel safe security invoker set search_path = pg_catalog, pg_temp
@@ -103,9 +106,30 @@ as $body$
   select sha256(convert_to(what, 'UTF8') || '\x00'::bytea || convert_to(rowlock.canonical(request), 'UTF8'))
 $body$;
 
--- Refuses JSON that the product does not store: too large, too deep, or with a NUL character.
+-- Refuses JSON with strings that are none: a NUL character, or half of a surrogate pair. To be called before any field is read,
+-- which would fail without a code of ours. It says what it was given.
+create function rowlock.check_strings(field text, value json) returns json
+language plpgsql immutable security invoker set search_path = pg_catalog, pg_temp
+as $body$
+begin
+  if value::text ~ '(^|[^\\])(\\\\)*\\u0000' then
+    raise exception '%: a string holds a NUL character; postgresql cannot store it', field using errcode = 'RL012';
+  end if;
+  if value::text ~ '\\u[dD][89a-fA-F]' then
+    begin
+      perform value::jsonb;
+    exception
+      when data_exception then
+        raise exception '%: a string holds half of a surrogate pair', field using errcode = 'RL012';
+    end;
+  end if;
+  return value;
+end
+$body$;
+
+-- Refuses JSON that the product does not store: too large, too deep, or with strings that are none.
 create function rowlock.check_json(field text, value json) returns void
-language plpgsql immutable parallel safe security invoker set search_path = pg_catalog, pg_temp
+language plpgsql immutable security invoker set search_path = pg_catalog, pg_temp
 as $body$
 declare
   -- Brackets alone, without those inside of strings.
@@ -116,9 +140,7 @@ begin
     raise exception '%: % bytes, at most 1048576; store large data elsewhere and enqueue its name', field, octet_length(value::text)
       using errcode = 'RL012';
   end if;
-  if value::text ~ '(^|[^\\])(\\\\)*\\u0000' then
-    raise exception '%: a string holds a NUL character; postgresql cannot store it', field using errcode = 'RL012';
-  end if;
+  perform rowlock.check_strings(field, value);
   -- Each round takes the innermost level away.
   for level in 1..100 loop
     exit when shut = '';
@@ -289,7 +311,7 @@ declare
   now constant timestamptz := clock_timestamp();
   named constant text := rowlock.name_option(json_build_object('kind', enqueue_v1.kind), 'kind', '');
   body constant json := coalesce(enqueue_v1.payload, '{}');
-  given constant json := coalesce(options, '{}');
+  given constant json := rowlock.check_strings('options', coalesce(options, '{}'));
   queue text := rowlock.name_option(given, 'queue', 'default');
   version constant int := rowlock.number_option(given, 'version', 1, 1, 1000000);
   priority constant int := rowlock.number_option(given, 'priority', 3, 1, 5);
@@ -405,6 +427,7 @@ begin
   if jobs is null or json_typeof(jobs) <> 'array' then
     raise exception 'jobs: give an array of objects' using errcode = 'RL012';
   end if;
+  perform rowlock.check_strings('jobs', jobs);
   ord := 0;
   for job in select j from json_array_elements(jobs) as j loop
     ord := ord + 1;
@@ -540,28 +563,31 @@ $body$;
 -- Takes up to so many due jobs of a queue and of these kinds under the worker's lease, most urgent first. A kind is a name, or a
 -- name with the highest payload version that is understood, such as charge@2. Nothing comes of what is paused, nor while one of
 -- the named breakers is not closed. Each job with its token; RL001 where the worker was declared dead. Commit it before the work.
+-- A job that was lost comes alone, to empty hands; where others wait too, one or the other, by chance.
 create function rowlock.claim_v1(worker bigint, queue text, kinds text[], most int default 1, breakers text[] default null)
 returns table (
   token text, id bigint, uid uuid, kind text, version int, payload json, attempt int, attempts_max int, priority int, in_group text,
   chain bigint, "position" int, claimed_at timestamptz, created_at timestamptz, trace text
 )
 language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
 as $body$
 #variable_conflict use_column
 declare
   now constant timestamptz := clock_timestamp();
   here constant bigint := rowlock.number_of(rowlock.name_option(json_build_object('queue', claim_v1.queue), 'queue', ''));
-  places int := least(claim_v1.most, 1000);
+  places constant int := least(claim_v1.most, 1000);
   lanes bigint[];
-  apart boolean := false;
+  tries boolean[] := '{f}';
+  apart boolean;
   lone timestamptz;
+  odd text;
   hands record;
   taken bigint[];
   late record;
 begin
   if claim_v1.kinds is null or claim_v1.kinds = '{}' or exists (
-    select from unnest(claim_v1.kinds) k where coalesce(k !~ '^[A-Za-z0-9_.:/-]{1,100}(@[0-9]{1,3})?$', true)
+    select from unnest(claim_v1.kinds) k where coalesce(k !~ '^[A-Za-z0-9_.:/-]{1,100}(@([1-9][0-9]{0,5}|1000000))?$', true)
   ) then
     raise exception 'kinds: give names such as charge, or charge@2' using errcode = 'RL012';
   end if;
@@ -578,6 +604,12 @@ begin
   if claim_v1.breakers is not null then
     -- Whoever opens one waits for this; what is read next is newer than whoever was waited for.
     perform from rowlock.breaker b where b.name = any (claim_v1.breakers) order by b.name for share;
+    select coalesce(n.name, 'null') into odd from unnest(claim_v1.breakers) as n (name)
+    where not exists (select from rowlock.breaker b where b.name = n.name) limit 1;
+    if found then
+      raise exception 'breakers: no breaker "%"; there is one once a worker of the library had a kind bound to it', left(odd, 40)
+        using errcode = 'RL012';
+    end if;
     if exists (select from rowlock.breaker b where b.name = any (claim_v1.breakers) and b.state <> 'closed') then
       return;
     end if;
@@ -592,45 +624,67 @@ begin
   cross join lateral (
     select r.due_at from rowlock.ready r
     where r.queue_no = here and r.kind_no = k.no and r.alone and r.priority = p.no and r.due_at <= now
-      and exists (select from rowlock.job j where j.id = r.id)
+      and (
+        select not exists (select from rowlock.job_group g where g.no = j.group_no and g.paused) from rowlock.job j where j.id = r.id
+      )
     order by r.due_at limit 1
   ) r;
-  select count(*) as leases, bool_or(l.alone) as alone, min(l.claimed_at) as since into hands
-  from rowlock.lease l where l.worker = claim_v1.worker;
-  if hands.alone then
+  if lone is not null then
+    -- Another claim of the same worker may be taking it: what is read next is newer.
+    perform from rowlock.worker w where w.id = claim_v1.worker for no key update;
+  end if;
+  -- Nothing beside what runs alone, until that has taken a whole lease.
+  perform from rowlock.worker w join rowlock.lease l on l.id = w.alone
+  where w.id = claim_v1.worker and l.worker = w.id and l.alone and l.claimed_at > now - w.lease_ms * interval '1 millisecond';
+  if found then
     return;
   end if;
-  if hands.leases > 0 then
-    -- Its hands must get empty for what waits to run alone, unless something long keeps them full.
-    if lone < now - interval '1 second' and hands.since > now - interval '1 minute' then
+  if lone is not null then
+    select count(*) as leases, min(l.claimed_at) as since into hands from rowlock.lease l where l.worker = claim_v1.worker;
+    if hands.leases = 0 then
+      tries := case when random() < 0.5 then '{t,f}' else '{f,t}' end;
+    elsif lone < now - interval '1 second' and hands.since > now - interval '1 minute' then
+      -- Its hands must get empty for what waits to run alone, unless something long keeps them full.
       return;
     end if;
-  elsif lone is not null then
-    apart := true;
-    places := 1;
   end if;
-  with gone as (
-    delete from rowlock.ready where ctid = any (array(
-      select spot.ctid from (
-        select due.ctid
-        from (select p.no as priority, k.no as kind_no from generate_series(1, 5) as p (no) cross join unnest(lanes) as k (no) order by 1) lane
-        cross join lateral (
-          select r.ctid from rowlock.ready r
-          where r.queue_no = here and r.kind_no = lane.kind_no and r.alone = apart and r.priority = lane.priority and r.due_at <= now
-            and exists (select from rowlock.job j where j.id = r.id)
-          order by r.due_at, r.id
-          limit places
-          for update of r skip locked
-        ) due
-        limit places
-      ) spot
-    ))
-    returning id, epoch, attempt, attempts_max, queue_no, kind_no, alone, priority
-  ), held as (
-    insert into rowlock.lease (id, epoch, worker, attempt, attempts_max, queue_no, kind_no, alone, priority, claimed_at)
-    select g.id, g.epoch + 1, claim_v1.worker, g.attempt + 1, g.attempts_max, g.queue_no, g.kind_no, g.alone, g.priority, now from gone g
-  )
-  select array_agg(g.id) into taken from gone g;
+  foreach apart in array tries loop
+    with gone as (
+      delete from rowlock.ready where ctid = any (array(
+        select spot.ctid from (
+          select due.ctid
+          from (
+            -- None of these kinds comes before the others each time.
+            select p.no as priority, k.no as kind_no from generate_series(1, 5) as p (no) cross join unnest(lanes) as k (no)
+            order by 1, random()
+          ) lane
+          cross join lateral (
+            select r.ctid from rowlock.ready r
+            where r.queue_no = here and r.kind_no = lane.kind_no and r.alone = apart and r.priority = lane.priority and r.due_at <= now
+              -- The head of a group that is paused may be back from an attempt.
+              and (
+                select not exists (select from rowlock.job_group g where g.no = j.group_no and g.paused)
+                from rowlock.job j where j.id = r.id
+              )
+            order by r.due_at, r.id
+            limit case when apart then 1 else places end
+            for update of r skip locked
+          ) due
+          limit case when apart then 1 else places end
+        ) spot
+      ))
+      returning id, epoch, attempt, attempts_max, queue_no, kind_no, alone, priority
+    ), held as (
+      insert into rowlock.lease (id, epoch, worker, attempt, attempts_max, queue_no, kind_no, alone, priority, claimed_at)
+      select g.id, g.epoch + 1, claim_v1.worker, g.attempt + 1, g.attempts_max, g.queue_no, g.kind_no, g.alone, g.priority, now
+      from gone g
+    )
+    select array_agg(g.id) into taken from gone g;
+    exit when taken is not null;
+  end loop;
+  if apart and taken is not null then
+    update rowlock.worker w set alone = taken[1] where w.id = claim_v1.worker;
+  end if;
   for late in
     select l.id, l.epoch from rowlock.lease l join rowlock.job j on j.id = l.id
     where l.id = any (taken) and j.expires_at <= now
@@ -664,6 +718,7 @@ begin
   select t.* into lease from rowlock.lease_of(token) t;
   select j.chain, j.position, j.group_no, j.trace into body from rowlock.job j where j.id = lease.id;
   if next is not null then
+    perform rowlock.check_strings('next', next);
     perform rowlock.check_options(
       next, array['kind', 'payload', 'at', 'attempts', 'delay_ms', 'expires', 'priority', 'queue', 'tags', 'version']);
     named := rowlock.name_option(next, 'kind', '');
@@ -757,18 +812,28 @@ $body$;
 -- says how many leases it ended.
 create function rowlock.recover_v1(most int default 1000) returns bigint
 language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
 as $body$
 declare
   lost constant text := 'worker lost: it stopped renewing its lease';
   ended bigint := 0;
   one record;
   token text;
+  turn bigint;
   groups bigint[];
+  empty bigint[];
+  gone bigint[];
 begin
-  -- Nobody could beat while the server was away.
+  if recover_v1.most is null or recover_v1.most < 1 then
+    raise exception 'most: % is not a whole number from 1', recover_v1.most using errcode = 'RL012';
+  end if;
+  -- Nobody could beat while the server was away. One whose beat is not committed falls to the next round.
   update rowlock.worker w set dead = true
-  where not w.dead and greatest(w.beat, pg_postmaster_start_time()) < clock_timestamp() - w.lease_ms * interval '1 millisecond';
+  where w.id in (
+    select s.id from rowlock.worker s
+    where not s.dead and greatest(s.beat, pg_postmaster_start_time()) < clock_timestamp() - s.lease_ms * interval '1 millisecond'
+    for no key update skip locked
+  );
   for one in
     select l.id, l.epoch, l.worker, l.attempt < l.attempts_max as again
     from rowlock.lease l join rowlock.worker w on w.id = l.worker
@@ -776,6 +841,12 @@ begin
     limit recover_v1.most
     for update of l skip locked
   loop
+    if not one.again then
+      -- Its turn is passed on: whoever has the group is not waited for.
+      select j.group_no into turn from rowlock.job j where j.id = one.id and not coalesce(j.group_stops, false);
+      perform from rowlock.job_group g where g.no = turn for no key update skip locked;
+      continue when not found and exists (select from rowlock.job_group g where g.no = turn);
+    end if;
     token := one.id || '-' || one.epoch || '-' || one.worker;
     perform rowlock.settle_lease(token, 'lost', case when one.again then 'ready' else 'case' end, interval '0', lost);
     -- What was lost runs alone next time.
@@ -785,6 +856,7 @@ begin
   -- A name that was completed while somebody began to wait for it.
   with taken as materialized (
     select w.id from rowlock.waiting w join rowlock.completion c on c.name = w.name
+    where w.name is not null
     limit recover_v1.most
     for update of w skip locked
   ), moved as (
@@ -793,6 +865,26 @@ begin
   )
   insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
   select m.queue_no, m.kind_no, false, m.priority, m.due_at, m.id, m.epoch, m.attempt, m.attempts_max from moved m;
+  -- The head of a paused group that came back from an attempt stands behind nobody, as group_withdraw.sql does it.
+  with due as materialized (
+    select g.no, r.id
+    from rowlock.job_group g join rowlock.ready r on r.id = g.head
+    where g.paused
+    limit recover_v1.most
+    for no key update of g skip locked
+    for update of r skip locked
+  ), gone as (
+    delete from rowlock.ready r using due d where r.id = any (array[d.id])
+    returning d.no, r.id, r.queue_no, r.kind_no, r.alone, r.priority, r.due_at, r.epoch, r.attempt, r.attempts_max
+  ), behind as (
+    insert into rowlock.waiting (
+      id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
+    )
+    select
+      id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, 'cancelled', clock_timestamp(), no
+    from gone
+  )
+  update rowlock.job_group g set head = null from gone d where g.no = any (array[d.no]);
   -- A turn that was passed on while somebody entered the group had nobody to go to.
   select array_agg(v.no) into groups
   from (
@@ -803,6 +895,28 @@ begin
   ) v;
   if groups is not null then
     perform rowlock.pass_turns(groups, array_fill(null::bigint, array[cardinality(groups)]), null);
+  end if;
+  -- What follows asks again after it locked, and needs to see what was committed meanwhile.
+  if current_setting('transaction_isolation') <> 'read committed' then
+    return ended;
+  end if;
+  -- Groups that nobody is in, nor about to be.
+  select array_agg(v.no) into empty
+  from (
+    select g.no from rowlock.job_group g
+    where g.vacant and not g.paused and not exists (select from rowlock.waiting w where w.group_no = g.no)
+    limit recover_v1.most
+    for update of g skip locked
+  ) v;
+  if empty is not null then
+    delete from rowlock.job_group g
+    where g.no = any (empty) and g.vacant and not g.paused and not exists (select from rowlock.waiting w where w.group_no = g.no);
+  end if;
+  -- Dead workers that hold nothing, and are not about to.
+  select array_agg(v.id) into gone from (select w.id from rowlock.worker w where w.dead for update skip locked) v;
+  if gone is not null then
+    with holding as materialized (select distinct l.worker from rowlock.lease l where l.worker = any (gone))
+    delete from rowlock.worker w where w.id = any (gone) and not exists (select from holding h where h.worker = w.id);
   end if;
   return ended;
 end
@@ -855,7 +969,7 @@ declare
   -- In milliseconds: some drivers carry a time through no finer, and the slot must come back as it was.
   now constant timestamptz := date_trunc('milliseconds', clock_timestamp());
   wanted constant text := rowlock.key_option(json_build_object('key', once_v1.key), 'key');
-  given constant json := coalesce(options, '{}');
+  given constant json := rowlock.check_strings('options', coalesce(options, '{}'));
   hold_ms constant bigint := rowlock.number_option(given, 'hold_ms', null, 1, 3162240000000);
   hold_for constant text := coalesce(given ->> 'hold', case when hold_ms is null then 'policy' else 'period' end);
   print bytea;
@@ -878,9 +992,7 @@ begin
     values (wanted, print, hold_for, now + hold_ms * interval '1 millisecond', now)
     on conflict on constraint ledger_pkey do nothing
     returning made_at into slot;
-    if found then
-      return;
-    end if;
+    exit when found;
     select l.fingerprint, l.answer, l.made_at, coalesce(l.expires_at <= now, false) as over into held
     from rowlock.ledger l where l.key = wanted;
     -- Removed meanwhile.
@@ -890,8 +1002,8 @@ begin
       set fingerprint = print, answer = null, hold = hold_for, expires_at = now + hold_ms * interval '1 millisecond', made_at = now
       where l.key = wanted and l.made_at = held.made_at and l.expires_at <= now
       returning l.made_at into slot;
-      continue when not found;
-      return;
+      exit when found;
+      continue;
     end if;
     if print is not null and held.fingerprint is not null and held.fingerprint <> print then
       raise exception 'key "%" was taken for another request', wanted using errcode = 'RL003';
@@ -901,7 +1013,12 @@ begin
     answer := held.answer;
     return;
   end loop;
-  raise exception 'key "%" does not stand still; try again', wanted using errcode = '40001';
+  if slot is null then
+    raise exception 'key "%" does not stand still; try again', wanted using errcode = '40001';
+  end if;
+  -- What this transaction took, for answer_v1. It goes with the transaction, or with the savepoint that is rolled back.
+  perform set_config(
+    'rowlock_tx.once', coalesce(nullif(current_setting('rowlock_tx.once', true), ''), ',') || rowlock.number_of(wanted) || ',', true);
 end
 $body$;
 
@@ -912,7 +1029,9 @@ set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $body$
 begin
   perform rowlock.check_json('answer', answer_v1.answer);
-  update rowlock.ledger l set answer = answer_v1.answer where l.key = answer_v1.key and l.made_at = answer_v1.slot;
+  update rowlock.ledger l set answer = answer_v1.answer
+  where l.key = answer_v1.key and l.made_at = answer_v1.slot
+    and position(',' || rowlock.number_of(answer_v1.key) || ',' in current_setting('rowlock_tx.once', true)) > 0;
   if not found then
     raise exception 'the ledger has no entry "%" of this transaction; store the answer in the transaction that took the key', key
       using errcode = 'RL010';
@@ -950,6 +1069,7 @@ revoke all on function rowlock.key_option from public;
 revoke all on function rowlock.time_option from public;
 revoke all on function rowlock.canonical from public;
 revoke all on function rowlock.fingerprint from public;
+revoke all on function rowlock.check_strings from public;
 revoke all on function rowlock.check_json from public;
 revoke all on function rowlock.enter_group from public;
 revoke all on function rowlock.take_key from public;

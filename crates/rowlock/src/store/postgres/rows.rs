@@ -23,9 +23,9 @@ pub fn maybe_at(row: &PgRow, column: &str) -> sqlx::Result<Option<Timestamp>> {
     Ok(time.map(|t| t.to_jiff()))
 }
 
+/// PostgreSQL holds JSON that cannot be read here, such as 1e999: that is a string of its text, and the other rows are as ever.
 pub fn json(text: Option<String>) -> sqlx::Result<Option<serde_json::Value>> {
-    let parsed = text.map(|t| serde_json::from_str(&t)).transpose();
-    parsed.map_err(|e| sqlx::Error::Decode(e.into()))
+    Ok(text.map(|text| serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text))))
 }
 
 pub fn word<T>(text: &str, parsed: Option<T>) -> sqlx::Result<T> {
