@@ -37,6 +37,8 @@ pub struct Cluster {
     major: u32,
     owner: Option<(u32, u32)>,
     port: u16,
+    /// Keeps the port from others until the first start: making the files takes a while.
+    reserved: Option<TcpListener>,
     keeper: Option<Child>,
     settings: Vec<String>,
     folder: tempfile::TempDir,
@@ -73,11 +75,13 @@ impl Cluster {
         let folder = tempfile::Builder::new()
             .permissions(Permissions::from_mode(0o755))
             .tempdir_in(parent)?;
+        let reserved = TcpListener::bind(("127.0.0.1", 0))?;
         Ok(Cluster {
             bin_dir,
             major,
             owner: owner()?,
-            port: TcpListener::bind(("127.0.0.1", 0))?.local_addr()?.port(),
+            port: reserved.local_addr()?.port(),
+            reserved: Some(reserved),
             keeper: None,
             settings: settings.iter().map(|setting| (*setting).to_owned()).collect(),
             folder,
@@ -206,6 +210,7 @@ impl Cluster {
         }
         command.args(["-c", &format!("port={}", self.port)]);
         command.stdin(Stdio::piped()).stdout(log.try_clone()?).stderr(log);
+        drop(self.reserved.take());
         self.keeper = Some(command.spawn().context("could not start postgres")?);
         Ok(())
     }

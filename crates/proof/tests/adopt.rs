@@ -26,7 +26,9 @@ mod adopt {
     mod effects;
     mod inspect;
     mod kill;
+    mod locked;
     mod plans;
     mod races;
+    mod refused;
     mod worker;
 }

@@ -11,6 +11,7 @@ mod breaker;
 mod effect;
 mod hand;
 mod handle;
+mod refused;
 mod reopen;
 mod run;
 mod watch;
@@ -300,7 +301,7 @@ impl<A: Send + Sync + 'static> RowWorker<A> {
                 settings.poll
             )));
         }
-        settings.retention.check(std::iter::empty())?;
+        settings.retention.check(std::iter::once(reopen::horizon()))?;
         let breakers = declared(&settings.breakers)?;
         let Some(handler) = self.handler else {
             return Err(Error::Config(

@@ -88,6 +88,11 @@ impl Part {
         }
     }
 
+    /// Whether it is null while nobody has the row, or nothing went wrong.
+    pub(crate) fn is_cleared(self) -> bool {
+        self != Part::Due && self.default().is_none()
+    }
+
     /// What a column that is added has beside its type: a constant, so that no row is written for it.
     pub(crate) fn default(self) -> Option<&'static str> {
         match self {

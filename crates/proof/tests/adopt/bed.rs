@@ -68,6 +68,8 @@ pub(crate) async fn claim(pg: &mut PgConnection, most: i64, breakers: &[&str]) -
         .bind("somebody")
         .bind(breakers)
         .bind(None::<jiff_sqlx::Timestamp>)
+        .bind(Vec::<String>::new())
+        .bind(None::<&str>)
         .fetch_all(pg)
         .await
         .unwrap();
@@ -90,6 +92,18 @@ pub(crate) async fn finish(pg: &mut PgConnection, claim: Claim) -> bool {
         .bind(claim.id.to_string())
         .bind(claim.token)
         .bind(false)
+        .bind(None::<&str>)
+        .fetch_one(pg)
+        .await
+        .unwrap();
+    row.get("applied")
+}
+
+/// Whether it was applied.
+pub(crate) async fn delete(pg: &mut PgConnection, claim: Claim) -> bool {
+    let row = sqlx::query(sql!("adopt_delete"))
+        .bind(claim.id.to_string())
+        .bind(claim.token)
         .bind(None::<&str>)
         .fetch_one(pg)
         .await
@@ -125,6 +139,18 @@ pub(crate) async fn beat(pg: &mut PgConnection, claims: &[Claim]) -> Vec<(Uuid, 
         .unwrap()
 }
 
+/// Renews one claim behind whoever has the row locked; whether it held.
+pub(crate) async fn beat_in_turn(pg: &mut PgConnection, claim: Claim) -> bool {
+    sqlx::query(sql!("adopt_beat_wait"))
+        .bind(claim.id.to_string())
+        .bind(claim.token)
+        .bind(None::<jiff_sqlx::Timestamp>)
+        .fetch_optional(pg)
+        .await
+        .unwrap()
+        .is_some()
+}
+
 /// Commits the intent of a call under this key, and says when; `None` when it was refused.
 pub(crate) async fn intend(pg: &mut PgConnection, claim: Claim, key: &str) -> Option<jiff_sqlx::Timestamp> {
     sqlx::query_scalar(sql!("adopt_effect_begin"))
@@ -158,6 +184,8 @@ pub(crate) async fn recover(pg: &mut PgConnection, lease_s: i64) -> Vec<(i64, bo
         .bind(1_000_000_f64)
         .bind(3_600_000_000_f64)
         .bind(None::<jiff_sqlx::Timestamp>)
+        .bind(Vec::<String>::new())
+        .bind(None::<&str>)
         .fetch_all(pg)
         .await
         .unwrap();

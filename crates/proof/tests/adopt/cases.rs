@@ -1,6 +1,6 @@
 //! Retired rows are cases, and a reopened case puts its row back.
 
-use rowlock::{Ended, Fail, RowCtx, RowOutcome, RowTx, VerifyLimits};
+use rowlock::{Ended, Fail, Retention, RowCtx, RowOutcome, RowTx, VerifyLimits};
 
 use super::{
     bed::{age, claim, fill, opened, stand},
@@ -97,7 +97,24 @@ async fn what_recovery_retires_is_a_case_in_the_same_commit(mut bed: Bed) {
     );
 }
 
+async fn a_retention_that_the_worker_for_cases_would_refuse_is_refused_at_start(mut bed: Bed) {
+    fill(&mut bed.eye, 0).await;
+    let day = std::time::Duration::from_secs(24 * 3600);
+    let keep = Retention {
+        keys: Some(90 * day),
+        ..Retention::default()
+    };
+    let worker = opened(&bed.rowlock).await.worker().keep(keep).atomic(remind);
+    let refused = worker.run_until(std::future::pending()).await.unwrap_err().to_string();
+    assert!(
+        refused
+            .starts_with("retention: keys are kept for 90 d, but a job of kind rowlock.adopted-row may be tried for "),
+        "{refused}"
+    );
+}
+
 on_postgresql!(
+    a_retention_that_the_worker_for_cases_would_refuse_is_refused_at_start,
     a_retired_row_is_a_case_and_comes_back_when_that_is_reopened,
     a_case_does_not_bring_back_what_was_put_back_by_hand,
     what_recovery_retires_is_a_case_in_the_same_commit,

@@ -1,14 +1,17 @@
 //! Outside calls of rows: the same key on every attempt, an intent before and a reply after.
 
-use std::sync::{Arc, Mutex};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
-use rowlock::{Ended, Fail, NotDone, RowOutcome, RowStaged};
+use rowlock::{Adopted, Ended, Fail, NotDone, Retention, RowOutcome, RowStaged};
 
 use super::{
-    bed::{fill, opened, stand},
+    bed::{columns, fill, opened, stand},
     worker::{Snooze, runs_until, worked_off},
 };
-use crate::steps::session::Bed;
+use crate::steps::{catalog::script, session::Bed};
 
 /// Every call, with its key, and what to answer by its number.
 #[derive(Clone)]
@@ -127,6 +130,90 @@ async fn a_parked_doubt_is_a_case_and_reopening_it_says_that_it_did_not_happen(m
     assert_eq!(calls[0], calls[1]);
 }
 
+async fn a_parked_doubt_outlives_every_retention(mut bed: Bed) {
+    fill(&mut bed.eye, 2).await;
+    let world = World::new(|n| match n {
+        1 => Err(Fail::retry("no answer")),
+        _ => Ok("receipt".into()),
+    });
+    let handler = |cx: RowStaged<World>, row: Snooze| async move {
+        match row.id {
+            1 => mail_once(cx, row).await,
+            _ => Err(Fail::retire("nothing to ask about")),
+        }
+    };
+    let adopted = opened(&bed.rowlock).await;
+    let worker = adopted.worker().state(world.clone()).staged(handler);
+    runs_until(worker, "both to be retired", |c| c.settled(Ended::Retired) == 2).await;
+    let years = "update rowlock.case_file set retired_at = retired_at - interval '4 years';
+        update rowlock.ledger set made_at = made_at - interval '4 years'";
+    script(&mut bed.eye, years).await.unwrap();
+    let operate = bed.rowlock.operate();
+    let removed = operate.prune(&Retention::default(), "me", |_| {}).await.unwrap();
+    assert_eq!(removed.cases, 1, "the one without a doubt");
+    let cases = bed.rowlock.observe().cases(10).await.unwrap();
+    assert!(
+        cases[0]
+            .reason
+            .starts_with("nobody knows whether effect \"mail\" happened")
+    );
+    let intents = "select count(*) from rowlock.ledger where key like 'row effect %'";
+    assert_eq!((cases.len(), bed.count(intents).await), (1, 1));
+
+    operate.reopen(cases[0].id, "me").await.unwrap();
+    worked_off(adopted.worker().state(world.clone()).staged(mail_once), 1).await;
+    let calls = world.calls();
+    assert_eq!((calls.len(), calls[0] == calls[1]), (2, true));
+    // With its reply it is kept as long as keys are, from then on.
+    operate.prune(&Retention::default(), "me", |_| {}).await.unwrap();
+    assert_eq!(bed.count(intents).await, 1);
+    script(&mut bed.eye, years).await.unwrap();
+    operate.prune(&Retention::default(), "me", |_| {}).await.unwrap();
+    assert_eq!(bed.count(intents).await, 0);
+}
+
+async fn an_answer_that_comes_late_is_kept_from_then_on(mut bed: Bed) {
+    fill(&mut bed.eye, 1).await;
+    let world = World::new(|n| match n {
+        1 => Err(Fail::defer(Duration::from_secs(600))),
+        _ => Ok("receipt".into()),
+    });
+    let adopted = opened(&bed.rowlock).await;
+    let worker = adopted.worker().state(world.clone()).staged(mail);
+    runs_until(worker, "the first call", |c| c.settled(Ended::Deferred) == 1).await;
+    let later = "update email_snoozes set remind_at = now();
+        update rowlock.ledger set made_at = made_at - interval '4 years' where key like 'row effect %'";
+    script(&mut bed.eye, later).await.unwrap();
+    let operate = bed.rowlock.operate();
+    operate.prune(&Retention::default(), "me", |_| {}).await.unwrap();
+    let counters = worked_off(adopted.worker().state(world.clone()).staged(mail), 1).await;
+    assert_eq!(counters.effects_uncertain(), 1, "the intent is still known");
+    operate.prune(&Retention::default(), "me", |_| {}).await.unwrap();
+    let replies = "select count(*) from rowlock.ledger where key like 'row effect %' and answer is not null";
+    assert_eq!(bed.count(replies).await, 1);
+}
+
+async fn a_table_that_is_renamed_with_its_entry_keeps_its_keys(mut bed: Bed) {
+    fill(&mut bed.eye, 1).await;
+    let world = World::new(|n| match n {
+        1 => Err(Fail::defer(Duration::from_secs(600))),
+        _ => Ok("receipt".into()),
+    });
+    let worker = opened(&bed.rowlock).await.worker().state(world.clone()).staged(mail);
+    runs_until(worker, "the first call", |c| c.settled(Ended::Deferred) == 1).await;
+    let rename = "begin;
+        alter table email_snoozes rename to snoozes;
+        update rowlock.ledger set key = 'adopted table public.snoozes' where key = 'adopted table public.email_snoozes';
+        commit;
+        update snoozes set remind_at = now()";
+    script(&mut bed.eye, rename).await.unwrap();
+    let renamed = Adopted::open(&bed.rowlock, "snoozes", columns()).await.unwrap();
+    let counters = worked_off(renamed.worker().state(world.clone()).staged(mail), 1).await;
+    let calls = world.calls();
+    assert_eq!((calls.len(), counters.effects_uncertain()), (2, 1));
+    assert_eq!(calls[0], calls[1]);
+}
+
 async fn an_effect_needs_a_name_of_its_own(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
     let twice = |cx: RowStaged, _row: Snooze| async move {
@@ -149,5 +236,8 @@ on_postgresql!(
     a_call_that_did_not_happen_leaves_no_doubt,
     a_reply_that_is_stored_is_not_asked_for_again,
     a_parked_doubt_is_a_case_and_reopening_it_says_that_it_did_not_happen,
+    a_parked_doubt_outlives_every_retention,
+    an_answer_that_comes_late_is_kept_from_then_on,
+    a_table_that_is_renamed_with_its_entry_keeps_its_keys,
     an_effect_needs_a_name_of_its_own,
 );

@@ -211,6 +211,24 @@ async fn what_cannot_be_adopted_is_refused_with_a_sentence(mut bed: Bed) {
     assert_eq!(seen.problems[0], "public.t is a view; adopt the table behind it");
 }
 
+async fn a_column_that_is_cleared_must_allow_null(mut bed: Bed) {
+    let cleared = [
+        ("claimed_at", "timestamptz"),
+        ("claimed_by", "text"),
+        ("claim_token", "uuid"),
+        ("last_error", "text"),
+        ("last_error_at", "timestamptz"),
+    ];
+    for (column, kind) in cleared {
+        let table =
+            format!("create table t (id int primary key, due_at timestamptz not null, {column} {kind} not null)");
+        let said = format!(
+            r#"column "{column}" must allow null: alter table "public"."t" alter column "{column}" drop not null"#
+        );
+        assert_eq!(problem(&mut bed, &table).await, said);
+    }
+}
+
 async fn look_for_none(bed: &Bed) -> String {
     let found = Adopted::inspect(&bed.rowlock, "nowhere", &Columns::due("due_at")).await;
     found.unwrap_err().to_string()
@@ -275,6 +293,7 @@ on_postgresql!(
     a_bare_table_becomes_a_queue,
     an_invalid_index_of_ours_is_built_anew,
     what_cannot_be_adopted_is_refused_with_a_sentence,
+    a_column_that_is_cleared_must_allow_null,
     names_are_quoted_whatever_is_in_them,
     every_type_of_key_can_be_used,
 );

@@ -1,6 +1,8 @@
 //! The protocol on rows, forced step by step with two or three sessions.
 
-use super::bed::{Claim, Stand, age, beat, claim, fill, finish, ids, intend, recover, stand, take_back, unclaim};
+use super::bed::{
+    Claim, Stand, age, beat, claim, delete, fill, finish, ids, intend, recover, stand, take_back, unclaim,
+};
 use crate::steps::session::Bed;
 
 const NOBODY: [(i64, bool); 0] = [];
@@ -115,6 +117,24 @@ async fn a_claim_older_than_all_time_is_recovered_with_the_rest(mut bed: Bed) {
     one.run("update email_snoozes set claimed_at = '-infinity' where id = 1")
         .await;
     assert_eq!(recover(&mut bed.eye, 60).await, [(1, false), (2, false)]);
+}
+
+async fn a_stale_workers_delete_is_refused(mut bed: Bed) {
+    let late = stale(&mut bed).await;
+    let mut recovery = bed.session().await;
+    recovery.begin().await;
+    assert_eq!(recover(&mut recovery.pg, 60).await, [(1, false)]);
+    let handler = bed.session().await;
+    let pid = handler.pid;
+    let deleting = handler.start(async move |pg| delete(pg, late).await);
+    bed.blocked(pid).await;
+    recovery.commit().await;
+    assert!(!deleting.await.unwrap().1);
+    recovery.run("update email_snoozes set remind_at = now()").await;
+    let owner = claim(&mut bed.eye, 1, &[]).await[0];
+    assert!(!delete(&mut bed.eye, late).await);
+    assert!(delete(&mut bed.eye, owner).await);
+    assert_eq!(bed.count("select count(*) from email_snoozes").await, 0);
 }
 
 async fn recovery_leaves_a_row_alone_that_is_being_finished(mut bed: Bed) {
@@ -293,6 +313,7 @@ on_postgresql!(
     what_is_not_due_inactive_or_claimed_is_left_alone,
     a_stale_workers_finish_is_refused,
     a_stale_workers_unclaim_is_refused,
+    a_stale_workers_delete_is_refused,
     a_stale_worker_takes_no_intent_back,
     an_intent_is_not_taken_back_behind_a_recovery_that_commits,
     a_claim_older_than_all_time_is_recovered_with_the_rest,

@@ -10,6 +10,8 @@ with clock as materialized (
   from {table} t
   where not t.{inactive} and t.{claimed_at} is null and t.{due} <= (select c.now from clock c)
     and (select count(*) from closed) = cardinality($3::text[])
+    -- Without those that the table refused, and where rows are taken one by one, this one alone.
+    and not t.{id}::text = any ($5::text[]) and ($6::text is null or t.{id}::text = $6)
   order by {order}
   limit $1
   for update of t skip locked

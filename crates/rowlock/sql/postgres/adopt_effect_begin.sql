@@ -1,8 +1,8 @@
--- Commits the intent of a row's outside call, only while the claim holds; no row when it does not, or when there was an intent before.
+-- Commits the intent of a row's outside call, only while the claim holds; no row when it does not, or when there was an intent before. Without a reply it is never swept: it is a doubt.
 -- Index: the table's primary key; ledger_pkey.
 -- no twin: tables are adopted on PostgreSQL only.
 insert into rowlock.ledger (key, hold, made_at)
-select $3, 'policy', coalesce($4::timestamptz, clock_timestamp())
+select $3, 'ever', coalesce($4::timestamptz, clock_timestamp())
 from (select 1 from {table} t where t.{id} = ($1::text)::{id_type} and t.{claim_token} = $2 for share of t) held
 on conflict (key) do nothing
 returning made_at

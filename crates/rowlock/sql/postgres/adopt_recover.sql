@@ -8,6 +8,8 @@ with clock as materialized (
   select t.{id} as id, t.{claimed_by} as who, extract(epoch from c.now - greatest(t.{claimed_at}, timestamptz '0001-01-01 00:00:00+00')) as silent_s
   from clock c cross join {table} t
   where not t.{inactive} and t.{claimed_at} < (select k.now - $1::bigint * interval '1 microsecond' from clock k)
+    -- Without those that the table refused, and where rows are taken one by one, this one alone.
+    and not t.{id}::text = any ($6::text[]) and ($7::text is null or t.{id}::text = $7)
   order by t.{claimed_at}
   limit $2
   for update of t skip locked

@@ -1,9 +1,13 @@
--- Removes cases that were retired before the given time, with their bodies and effects, a bounded number at a time; never one with an effect in doubt.
+-- Removes cases that were retired before the given time, with their bodies and effects, a bounded number at a time; never one with an effect in doubt, of an adopted row neither.
 -- Index: case_file_pkey, all of it (cases are few); effect_id_name_key, job_pkey, job_group_pkey.
 with old as materialized (
   select c.id from rowlock.case_file c
   where c.retired_at < $1
     and not exists (select from rowlock.effect e where e.id = c.id and e.state in ('open', 'uncertain'))
+    -- Doubts of an adopted row are in the ledger, and named in its case.
+    and not exists (
+      select from rowlock.job j where j.id = c.id and j.kind = 'rowlock.adopted-row' and j.payload -> 'doubts' is not null
+    )
   limit $2
 ), gone as (
   delete from rowlock.case_file c using old o where c.id = o.id

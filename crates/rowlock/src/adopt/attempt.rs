@@ -27,7 +27,7 @@ use crate::{
     state::Ended,
     store::{
         Room, Store,
-        postgres::adopt::{ClaimedRow, Ending, RowEnd, Settled},
+        postgres::adopt::{ClaimedRow, Ending, RowEnd, Settled, refused},
     },
     table::RetiredRow,
     trace,
@@ -123,7 +123,7 @@ impl Verdict {
 
     fn error(&self) -> Option<&str> {
         match &self.end {
-            RowEnd::Done | RowEnd::Kept => None,
+            RowEnd::Done | RowEnd::Kept | RowEnd::Deleted => None,
             RowEnd::Back { error, .. } => error.as_deref(),
             RowEnd::Retired { error, .. } | RowEnd::Cancelled { error } => Some(error),
         }
@@ -448,6 +448,11 @@ async fn settle_alone(shared: &Shared, row: &RowInHand, verdict: Verdict) -> Fin
                 };
             }
             Ok(_) => return Finished::Lost,
+            // It would be refused again, by recovery too perhaps; until somebody mends it the claim stands.
+            Err(error) if refused(&error) => {
+                shared.refused.tell(&shared.table.queue, &row.token.id, &error);
+                return Finished::Dropped;
+            }
             Err(error) => {
                 unsure = true;
                 if row.renewed().elapsed() >= shared.timing.lease {

@@ -116,9 +116,13 @@ impl RowInHand {
     }
 
     pub(super) fn renew(&self, sent: Instant, written: bool) {
-        *lock(&self.renewed) = sent;
+        let newer = |at: &Mutex<Instant>| {
+            let mut at = lock(at);
+            *at = sent.max(*at);
+        };
+        newer(&self.renewed);
         if written {
-            *lock(&self.written) = sent;
+            newer(&self.written);
         }
     }
 

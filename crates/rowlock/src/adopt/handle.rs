@@ -225,6 +225,12 @@ impl RowTx {
         self.ended(RowEnd::Kept)
     }
 
+    /// The row is done and goes: it is deleted in the same commit as what the handler wrote, only while the claim holds. Do
+    /// not delete it by a statement of your own: its end then finds nothing, and all is rolled back.
+    pub fn delete(self) -> RowDone {
+        self.ended(RowEnd::Deleted)
+    }
+
     fn ended(mut self, end: RowEnd) -> RowDone {
         RowDone {
             end,

@@ -7,7 +7,10 @@ use sqlx::Postgres;
 
 use super::run::Shared;
 use crate::{
+    backoff::Backoff,
     handle::{Ctx, Fail, Outcome, Tx},
+    job::Job,
+    retention::Horizon,
     store::postgres::{PgStore, adopt::AdoptedTable},
     table::RetiredRow,
     worker::Worker,
@@ -15,6 +18,12 @@ use crate::{
 
 /// The wait before the database is asked again whether a worker can start on it.
 const WAIT_START: Duration = Duration::from_secs(5);
+
+/// How long a reopened case may be tried for; the worker below checks the same, but nobody hears it then.
+pub(super) fn horizon() -> Horizon<'static> {
+    let (attempts, limit) = (RetiredRow::ATTEMPTS_MAX, RetiredRow::TIME_LIMIT);
+    Horizon::of(RetiredRow::KIND, attempts, Backoff::DEFAULT, limit)
+}
 
 struct Reopening {
     store: PgStore,

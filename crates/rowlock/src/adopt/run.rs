@@ -16,6 +16,7 @@ use super::{
     Settings, attempt,
     hand::{RowInHand, Why, lock},
     handle::Handler,
+    refused::RefusedRows,
     reopen, watch,
 };
 use crate::{
@@ -30,7 +31,7 @@ use crate::{
         breaker::Breakers,
         postgres::{
             PgStore,
-            adopt::{AdoptedTable, ClaimedRow, Probed},
+            adopt::{AdoptedTable, Asked, ClaimedRow, Probed},
         },
         setting::Settings as _,
     },
@@ -56,6 +57,7 @@ pub(crate) struct Shared {
     pub(super) bound: Vec<String>,
     pub(super) known: Known,
     pub(super) pauses: pause::Known,
+    pub(super) refused: RefusedRows,
     in_hand: Mutex<HashMap<Uuid, Arc<RowInHand>>>,
     pub(super) slots: Arc<Semaphore>,
     /// Somebody should look whether there is something to claim.
@@ -145,6 +147,7 @@ impl Running {
             settings,
             known: Known::default(),
             pauses: pause::Known::default(),
+            refused: RefusedRows::default(),
             in_hand: Mutex::default(),
             woken: Notify::new(),
             freed: Notify::new(),
@@ -264,12 +267,18 @@ async fn ask(shared: &Shared, asked: usize) -> Result<Found> {
     if shared.is_paused() {
         return Ok(Vec::new());
     }
-    let (store, table, by) = (&shared.store, &*shared.table, &shared.settings.name);
-    let most = i32::try_from(asked).unwrap_or(i32::MAX);
+    let (store, table) = (&shared.store, &*shared.table);
+    let without = shared.refused.left_out();
+    let asked = Asked {
+        most: i32::try_from(asked).unwrap_or(i32::MAX),
+        by: &shared.settings.name,
+        without: &without,
+    };
     let sent = Instant::now();
     let version = |name: &String| shared.known.of(name).map_or(0, |standing| standing.version);
     if shared.known.admit(&shared.bound) {
-        let rows = store.claim_rows(table, most, by, &shared.bound).await?;
+        let (rows, refused) = store.claim_rows(table, asked, &shared.bound).await?;
+        shared.refused.leave_out(&table.queue, refused);
         let bond: Vec<(String, i64)> = shared.bound.iter().map(|name| (name.clone(), version(name))).collect();
         let in_hand = |row| in_hand(table, row, sent, bond.clone(), false);
         return Ok(rows.into_iter().map(in_hand).collect());
@@ -283,14 +292,15 @@ async fn ask(shared: &Shared, asked: usize) -> Result<Found> {
         .filter(|name| !to_try.contains(name))
         .cloned()
         .collect();
-    let probed = store.probe_rows(table, most, by, (&to_try, &closed)).await?;
+    let probed = store.probe_rows(table, asked, (&to_try, &closed)).await?;
     // It may have become half-open with this. Rows that it claimed are in hand, whether or not that can be read.
     if let Err(error) = shared.look(store).await {
         tracing::debug!(%error, "pauses and breakers cannot be read; going on with the last known ones");
     }
-    let Probed::Rows { rows, tried } = probed else {
+    let Probed::Rows { rows, tried, refused } = probed else {
         return Ok(Vec::new());
     };
+    shared.refused.leave_out(&table.queue, refused);
     let of = |name: &String| {
         tried
             .iter()

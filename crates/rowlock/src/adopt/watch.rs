@@ -7,14 +7,18 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{hand::Why, run::Shared};
+use super::{
+    hand::{RowInHand, Why},
+    run::Shared,
+};
 use crate::{
+    error::Result,
     event::Event,
     job::{Job, number},
     lease::WorkerId,
     store::postgres::{
         PgStore,
-        adopt::{RECOVER_MAX, RowToken},
+        adopt::{RECOVER_MAX, RowToken, Stale, refused},
     },
     table::RetiredRow,
     worker::cut_off,
@@ -26,6 +30,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const CHANGES_EVERY: Duration = Duration::from_millis(400);
 /// A worker looks for stale claims at least as often as this, and at most.
 const RECOVER_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+/// How long a renewal waits for somebody's lock at most, before it is sent again.
+const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// Runs the watch until the worker is gone; the thread ends by itself then.
 pub(super) fn start(shared: Arc<Shared>) -> std::io::Result<()> {
@@ -35,6 +41,7 @@ pub(super) fn start(shared: Arc<Shared>) -> std::io::Result<()> {
             let (beats, rest) = (shared.store.twin_here(), shared.store.twin_here());
             tokio::select! {
                 () = beat(&shared, &beats) => {}
+                () = stand_in_line(&shared, &beats) => {}
                 () = look(&shared) => {}
                 () = recover(&shared, &rest) => {}
                 () = heed(&shared, &rest) => {}
@@ -62,21 +69,74 @@ async fn beat(shared: &Shared, store: &PgStore) {
         if rows.is_empty() {
             continue;
         }
-        let tokens: Vec<RowToken> = rows.iter().map(|row| row.token.clone()).collect();
-        let sent = Instant::now();
-        match store.beat_rows(&shared.table, &tokens).await {
-            Ok(held) => {
-                let held: HashMap<_, _> = held.into_iter().collect();
-                for row in rows {
-                    match held.get(&row.token.token) {
-                        // One that somebody has locked is held, and asked for again after the next pause.
-                        Some(written) => row.renew(sent, *written),
-                        None => drop(row.end(Why::Lost)),
+        if let Err(error) = renew(shared, store, &rows).await {
+            tracing::warn!(%error, "claims could not be renewed; trying again");
+        }
+    }
+}
+
+async fn renew(shared: &Shared, store: &PgStore, rows: &[Arc<RowInHand>]) -> Result<()> {
+    let tokens: Vec<RowToken> = rows.iter().map(|row| row.token.clone()).collect();
+    let sent = Instant::now();
+    match store.beat_rows(&shared.table, &tokens).await {
+        Ok(held) => {
+            let held: HashMap<_, _> = held.into_iter().collect();
+            for row in rows {
+                match held.get(&row.token.token) {
+                    // One that somebody has locked is held, and asked for again after the next pause.
+                    Some(written) => row.renew(sent, *written),
+                    None => drop(row.end(Why::Lost)),
+                }
+            }
+            Ok(())
+        }
+        Err(error) if refused(&error) => {
+            // One by one, so that those which the table refuses do not take the others with them.
+            match rows {
+                [row] => shared.refused.tell(&shared.table.queue, &row.token.id, &error),
+                _ => {
+                    for row in rows {
+                        Box::pin(renew(shared, store, std::slice::from_ref(row))).await?;
                     }
                 }
             }
-            Err(error) => tracing::warn!(%error, "claims could not be renewed; trying again"),
+            Ok(())
         }
+        Err(error) => Err(error),
+    }
+}
+
+/// A claim that could not be renewed for half the lease, because somebody has its row locked, waits for that in a statement
+/// of its own: recovery steps over locked rows, so the renewal is there first when the lock ends.
+async fn stand_in_line(shared: &Shared, store: &PgStore) {
+    let lease = shared.timing.lease;
+    let wait = (lease / 6).min(LOCK_WAIT_MAX);
+    let locked = |row: &Arc<RowInHand>| row.written().elapsed() >= lease / 2 && !row.cut.is_cancelled();
+    loop {
+        let mut rows = shared.in_hand();
+        rows.retain(locked);
+        // Hardly ever out of line while there is something to wait for.
+        let pause = if rows.is_empty() { LOOK_EVERY } else { LOOK_EVERY / 10 };
+        tokio::time::sleep(pause).await;
+        // Two at a time, so that they take few connections; none holds one lock while it waits for another.
+        let line = |first: usize| {
+            let rows = &rows;
+            async move {
+                for row in rows.iter().skip(first).step_by(2).filter(|row| locked(row)) {
+                    let sent = Instant::now();
+                    match store.beat_row_in_turn(&shared.table, &row.token, wait).await {
+                        Ok(true) => row.renew(sent, true),
+                        // Whether it is lost, the next beat says.
+                        Ok(false) => {}
+                        Err(error) => {
+                            tracing::debug!(%error, "a claim whose row is locked could not be renewed; trying again");
+                            tokio::time::sleep(wait).await;
+                        }
+                    }
+                }
+            }
+        };
+        tokio::join!(line(0), line(1));
     }
 }
 
@@ -108,16 +168,22 @@ async fn recover(shared: &Shared, store: &PgStore) {
         if !more {
             tokio::time::sleep(every.mul_f64(0.75 + 0.5 * fastrand::f64())).await;
         }
-        let recovered = store.recover_rows(&shared.table, shared.timing.lease, shared.settings.backoff);
-        let recovered = match recovered.await {
-            Ok(recovered) => recovered,
+        let without = shared.refused.left_out();
+        let stale = Stale {
+            lease: shared.timing.lease,
+            backoff: shared.settings.backoff,
+            without: &without,
+        };
+        let (recovered, refused) = match store.recover_rows(&shared.table, stale).await {
+            Ok(ended) => ended,
             Err(error) => {
                 tracing::warn!(%error, "stale claims could not be looked for; trying again");
                 more = false;
                 continue;
             }
         };
-        more = recovered.len() == RECOVER_MAX as usize;
+        more = recovered.len() + refused.len() == RECOVER_MAX as usize;
+        shared.refused.leave_out(&shared.table.queue, refused);
         if !recovered.is_empty() {
             tracing::info!(table = %shared.table.queue, rows = recovered.len(), "claims of lost workers were ended");
         }

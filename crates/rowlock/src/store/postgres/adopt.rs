@@ -8,27 +8,26 @@ mod claim;
 mod effect;
 mod inspect;
 mod migration;
+mod recover;
 mod settle;
 
 use std::{sync::Arc, time::Duration};
 
-use sqlx::{AssertSqlSafe, Connection, Row};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 use uuid::Uuid;
 
 pub use self::{
-    claim::{ClaimedRow, Probed},
+    claim::{Asked, ClaimedRow, Probed},
     effect::Intent,
+    recover::{RECOVER_MAX, Stale},
     settle::{Ending, RowEnd, Settled},
 };
 use super::{PgStore, sql::Templates};
 use crate::{
-    error::{Doing, Error, Result},
+    error::{Doing, Error, Result, sqlstate},
     store::Fut,
     table::{Adoptee, Columns, Inspection, RetiredRow, TableName},
 };
-
-/// How many stale claims one commit of recovery ends.
-pub const RECOVER_MAX: i32 = 200;
 
 /// A table that can be worked off, with its statements.
 pub struct AdoptedTable {
@@ -40,19 +39,28 @@ pub struct AdoptedTable {
     sql: Templates,
 }
 
-/// A claim that recovery ended.
-pub struct Recovered {
-    pub id: String,
-    pub retired: bool,
-    pub silent: Duration,
-}
-
 /// What one row is claimed under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowToken {
     /// The primary key, as text.
     pub id: String,
     pub token: Uuid,
+}
+
+/// Rows that the table refused to change, each with what it said.
+pub type Refused = Vec<(String, Error)>;
+
+/// Whether a constraint or a trigger of the user's said no: data, integrity, raised in a function. It would say so again.
+pub fn refused(error: &Error) -> bool {
+    error
+        .code()
+        .is_some_and(|code| code.len() == 5 && matches!(code.get(..2), Some("22" | "23" | "P0")))
+}
+
+/// What would be checked at the commit, of all rows together, is checked with each statement.
+async fn at_once(tx: &mut PgConnection) -> sqlx::Result<()> {
+    let at_once = sqlx::raw_sql("set constraints all immediate");
+    at_once.execute(tx).await.map(drop)
 }
 
 impl PgStore {
@@ -157,49 +165,42 @@ impl PgStore {
         })
     }
 
-    /// Ends up to [`RECOVER_MAX`] stale claims, with the cases of those that are out of attempts.
-    pub fn recover_rows<'a>(
-        &'a self,
-        table: &'a AdoptedTable,
-        lease: Duration,
-        backoff: crate::backoff::Backoff,
-    ) -> Fut<'a, Vec<Recovered>> {
-        const DOING: &str = "recover rows";
-        self.bounded(DOING, async move {
-            let mut lent = self.0.rows.acquire().await.doing(DOING)?;
+    /// Renews one claim in its turn behind whoever has the row locked, and waits for that no longer than this. `false` where
+    /// it is still locked then, or where the claim is lost.
+    pub fn beat_row_in_turn<'a>(&'a self, table: &'a AdoptedTable, row: &'a RowToken, wait: Duration) -> Fut<'a, bool> {
+        const DOING: &str = "renew claim";
+        self.within(self.0.timing.lock, DOING, async move {
+            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
             let mut tx = lent.pg().begin().await.doing(DOING)?;
-            let rows = sqlx::query(table.sql.adopt_recover.clone())
+            let limit = format!("set local lock_timeout = {}", wait.as_millis().max(1));
+            let limit = sqlx::raw_sql(AssertSqlSafe(limit));
+            limit.execute(&mut *tx).await.doing(DOING)?;
+            let renewed = sqlx::query(table.sql.adopt_beat_wait.clone())
                 .persistent(self.0.named())
-                .bind(i64::try_from(lease.as_micros()).unwrap_or(i64::MAX))
-                .bind(RECOVER_MAX)
-                .bind(backoff.base.as_micros() as f64)
-                .bind(backoff.max.as_micros() as f64)
+                .bind(&row.id)
+                .bind(row.token)
                 .bind(self.0.now())
-                .fetch_all(&mut *tx)
-                .await
-                .doing(DOING)?;
-            let mut recovered = Vec::with_capacity(rows.len());
-            let mut cases = Vec::new();
-            for row in &rows {
-                let (one, case) = settle::recovered(row).doing(DOING)?;
-                recovered.push(one);
-                cases.extend(case);
-            }
-            settle::file(&self.0, &mut tx, table, &cases).await?;
-            tx.commit().await.doing(DOING)?;
+                .fetch_optional(&mut *tx)
+                .await;
+            let renewed = match renewed {
+                Err(error) if sqlstate(&error).as_deref() == Some("55P03") => {
+                    tx.rollback().await.doing(DOING)?;
+                    false
+                }
+                renewed => {
+                    let renewed = renewed.doing(DOING)?.is_some();
+                    tx.commit().await.doing(DOING)?;
+                    renewed
+                }
+            };
             lent.end(DOING).await?;
-            Ok(recovered)
+            Ok(renewed)
         })
     }
 
     /// Puts a retired row back, in the transaction of the job that stands for it; `false` where it does not stand as it was
     /// retired any more. What nobody knew of its outside calls is then known: they did not happen.
-    pub async fn reopen_row(
-        &self,
-        table: &AdoptedTable,
-        pg: &mut sqlx::PgConnection,
-        retired: &RetiredRow,
-    ) -> Result<bool> {
+    pub async fn reopen_row(&self, table: &AdoptedTable, pg: &mut PgConnection, retired: &RetiredRow) -> Result<bool> {
         const DOING: &str = "reopen row";
         let put_back = sqlx::query(table.sql.adopt_reopen.clone())
             .persistent(self.0.named())

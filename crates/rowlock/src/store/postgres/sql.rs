@@ -58,7 +58,10 @@ macro_rules! templates {
 
 templates!(
     adopt_beat,
+    adopt_beat_wait,
     adopt_claim,
+    adopt_delete,
+    adopt_due,
     adopt_effect_begin,
     adopt_effect_end,
     adopt_effect_known,
@@ -68,6 +71,7 @@ templates!(
     adopt_probing,
     adopt_recover,
     adopt_reopen,
+    adopt_stale,
     adopt_unclaim,
 );
 

@@ -5,7 +5,7 @@ use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
 
 use super::{
     super::{Inner, PgStore, breaker, rows},
-    AdoptedTable, RowToken,
+    AdoptedTable, Refused, RowToken, at_once, refused,
 };
 use crate::{
     breaker::{BreakerState, Trying},
@@ -39,21 +39,41 @@ pub enum Probed {
     Rows {
         rows: Vec<ClaimedRow>,
         tried: Vec<(String, i64)>,
+        refused: Refused,
     },
 }
 
+/// What a claim asks for.
+pub struct Asked<'a> {
+    pub most: i32,
+    pub by: &'a str,
+    /// Rows that the table refused before.
+    pub without: &'a [String],
+}
+
 impl PgStore {
-    /// Takes up to `most` rows, unless one of these breakers is not closed; earliest first.
+    /// Takes up to so many rows, unless one of these breakers is not closed; earliest first. Where the table refuses one of
+    /// them, they are taken one by one, and those that it refuses stay as they are.
     pub fn claim_rows<'a>(
         &'a self,
         table: &'a AdoptedTable,
-        most: i32,
-        by: &'a str,
+        asked: Asked<'a>,
         breakers: &'a [String],
-    ) -> Fut<'a, Vec<ClaimedRow>> {
+    ) -> Fut<'a, (Vec<ClaimedRow>, Refused)> {
         self.bounded(DOING, async move {
             let mut lent = self.0.rows.acquire().await.doing(DOING)?;
-            let claimed = claim(&self.0, lent.pg(), table, most, by, breakers).await?;
+            match claim(&self.0, lent.pg(), table, &asked, breakers, None).await {
+                Err(error) if refused(&error) => drop(lent),
+                claimed => {
+                    let claimed = claimed?;
+                    lent.end(DOING).await?;
+                    return Ok((claimed, Refused::new()));
+                }
+            }
+            let mut lent = self.0.rows.acquire().await.doing(DOING)?;
+            let mut tx = lent.pg().begin().await.doing(DOING)?;
+            let claimed = one_by_one(&self.0, &mut tx, table, &asked, breakers).await?;
+            tx.commit().await.doing(DOING)?;
             lent.end(DOING).await?;
             Ok(claimed)
         })
@@ -64,17 +84,23 @@ impl PgStore {
     pub fn probe_rows<'a>(
         &'a self,
         table: &'a AdoptedTable,
-        most: i32,
-        by: &'a str,
+        asked: Asked<'a>,
         (breakers, closed): (&'a [String], &'a [String]),
     ) -> Fut<'a, Probed> {
         self.bounded(DOING, async move {
-            let mut lent = self.0.rows.acquire().await.doing(DOING)?;
-            let mut tx = lent.pg().begin().await.doing(DOING)?;
-            let probed = probe(&self.0, &mut tx, table, most, by, (breakers, closed)).await?;
-            tx.commit().await.doing(DOING)?;
-            lent.end(DOING).await?;
-            Ok(probed)
+            for singly in [false, true] {
+                let mut lent = self.0.rows.acquire().await.doing(DOING)?;
+                let mut tx = lent.pg().begin().await.doing(DOING)?;
+                let probed = match probe(&self.0, &mut tx, table, &asked, (breakers, closed), singly).await {
+                    // Dropped, the connection is closed.
+                    Err(error) if !singly && refused(&error) => continue,
+                    probed => probed?,
+                };
+                tx.commit().await.doing(DOING)?;
+                lent.end(DOING).await?;
+                return Ok(probed);
+            }
+            Ok(Probed::NotNow)
         })
     }
 }
@@ -83,16 +109,18 @@ async fn claim(
     inner: &Inner,
     pg: &mut PgConnection,
     table: &AdoptedTable,
-    most: i32,
-    by: &str,
+    asked: &Asked<'_>,
     breakers: &[String],
+    only: Option<&str>,
 ) -> Result<Vec<ClaimedRow>> {
     let rows = sqlx::query(table.sql.adopt_claim.clone())
         .persistent(inner.named())
-        .bind(i64::from(most))
-        .bind(by)
+        .bind(i64::from(asked.most))
+        .bind(asked.by)
         .bind(breakers)
         .bind(inner.now())
+        .bind(asked.without)
+        .bind(only)
         .fetch_all(pg)
         .await
         .doing(DOING)?;
@@ -101,13 +129,47 @@ async fn claim(
     Ok(claimed)
 }
 
+async fn one_by_one(
+    inner: &Inner,
+    tx: &mut PgConnection,
+    table: &AdoptedTable,
+    asked: &Asked<'_>,
+    breakers: &[String],
+) -> Result<(Vec<ClaimedRow>, Refused)> {
+    at_once(tx).await.doing(DOING)?;
+    let ids: Vec<String> = sqlx::query_scalar(table.sql.adopt_due.clone())
+        .persistent(inner.named())
+        .bind(i64::from(asked.most))
+        .bind(inner.now())
+        .bind(asked.without)
+        .fetch_all(&mut *tx)
+        .await
+        .doing(DOING)?;
+    let (mut claimed, mut refusals) = (Vec::new(), Refused::new());
+    for id in ids {
+        let mut savepoint = tx.begin().await.doing(DOING)?;
+        match claim(inner, &mut savepoint, table, asked, breakers, Some(&id)).await {
+            Ok(row) => {
+                savepoint.commit().await.doing(DOING)?;
+                claimed.extend(row);
+            }
+            Err(error) if refused(&error) => {
+                savepoint.rollback().await.doing(DOING)?;
+                refusals.push((id, error));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok((claimed, refusals))
+}
+
 async fn probe(
     inner: &Inner,
     tx: &mut PgConnection,
     table: &AdoptedTable,
-    most: i32,
-    by: &str,
+    asked: &Asked<'_>,
     (breakers, closed): (&[String], &[String]),
+    singly: bool,
 ) -> Result<Probed> {
     let mut trying = Trying::new(false);
     for name in breakers {
@@ -115,7 +177,7 @@ async fn probe(
         let Some((mut found, now)) = locked else {
             return Ok(Probed::NotNow);
         };
-        if let Some(half_open) = found.probed(by, now) {
+        if let Some(half_open) = found.probed(asked.by, now) {
             breaker::moved(inner, tx, &found, &half_open, DOING).await?;
             found = half_open;
         }
@@ -129,13 +191,22 @@ async fn probe(
             }
         }
     }
-    let most = most.min(trying.left(0));
+    let most = asked.most.min(trying.left(0));
     if trying.tried.is_empty() || most == 0 {
         return Ok(Probed::NotNow);
     }
-    let rows = claim(inner, tx, table, most, &format!("{by}{PROBE}"), closed).await?;
+    let by = format!("{}{PROBE}", asked.by);
+    let asked = Asked {
+        most,
+        by: &by,
+        without: asked.without,
+    };
+    let (rows, refused) = match singly {
+        false => (claim(inner, tx, table, &asked, closed, None).await?, Refused::new()),
+        true => one_by_one(inner, tx, table, &asked, closed).await?,
+    };
     let tried = trying.tried;
-    Ok(Probed::Rows { rows, tried })
+    Ok(Probed::Rows { rows, tried, refused })
 }
 
 fn read(row: PgRow) -> sqlx::Result<ClaimedRow> {

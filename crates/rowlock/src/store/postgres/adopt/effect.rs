@@ -81,6 +81,7 @@ impl PgStore {
                 .bind(key)
                 .bind(made_at.to_sqlx())
                 .bind(reply)
+                .bind(self.0.now())
                 .fetch_optional(lent.pg())
                 .await
                 .doing(DOING)?;

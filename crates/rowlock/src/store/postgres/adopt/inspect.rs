@@ -5,7 +5,7 @@ use sqlx::{PgConnection, Row, postgres::PgRow};
 use super::{super::Inner, migration};
 use crate::{
     error::{Doing, Error, Result},
-    table::{Adoptee, ColumnFound, Columns, Inspection, Part, TableName},
+    table::{Adoptee, ColumnFound, Columns, Inspection, Part, TableName, quoted},
 };
 
 const DOING: &str = "inspect table";
@@ -56,7 +56,7 @@ pub(super) async fn inspect(
         Err(problem) => problems.push(problem),
     }
     let there: Vec<Column> = rows.iter().map(column).collect::<sqlx::Result<_>>().doing(DOING)?;
-    let found: Vec<ColumnFound> = Part::ALL.map(|part| look_at(part, columns.name(part), &there)).into();
+    let found: Vec<ColumnFound> = Part::ALL.map(|part| look_at(&table, columns, part, &there)).into();
     problems.extend(found.iter().filter_map(|column| column.problem.clone()));
     if let Some((name, _)) = &key
         && let Some(part) = found.iter().find(|column| column.column == *name)
@@ -189,7 +189,8 @@ fn index(row: &PgRow) -> sqlx::Result<Index> {
     })
 }
 
-fn look_at(part: Part, name: &str, there: &[Column]) -> ColumnFound {
+fn look_at(table: &TableName, columns: &Columns, part: Part, there: &[Column]) -> ColumnFound {
+    let name = columns.name(part);
     let found = there.iter().find(|column| column.name == name);
     let problem = match found {
         None if part == Part::Due => Some(format!(
@@ -205,6 +206,11 @@ fn look_at(part: Part, name: &str, there: &[Column]) -> ColumnFound {
         Some(column) if column.generated => Some(format!("column {name:?} is generated and cannot be written")),
         Some(column) if part.default().is_some() && !column.required => Some(format!(
             "column {name:?} may be null, and a row where it is would never be claimed; set it not null"
+        )),
+        Some(column) if part.is_cleared() && column.required => Some(format!(
+            "column {name:?} must allow null: alter table {} alter column {} drop not null",
+            table.quoted(),
+            quoted(name)
         )),
         Some(_) => None,
     };

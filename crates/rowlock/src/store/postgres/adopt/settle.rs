@@ -9,7 +9,8 @@ use uuid::Uuid;
 
 use super::{
     super::{Inner, PgStore, Pm, pooler, rows},
-    AdoptedTable, Recovered, RowToken,
+    AdoptedTable, RowToken,
+    recover::Recovered,
 };
 use crate::{
     error::{Doing, Error, Result},
@@ -27,6 +28,8 @@ pub enum RowEnd {
     Done,
     /// As its handler left it, with all its attempts: due again whenever that says.
     Kept,
+    /// Deleted in the commit of its handler's writes.
+    Deleted,
     /// Back, not before this delay; the attempt counts or is given back. The last one that counts retires the row.
     Back {
         counted: bool,
@@ -99,7 +102,7 @@ impl PgStore {
             let mut lent = self.0.engine.acquire().await.doing(DOING)?;
             let settled = match end {
                 // One statement is one commit.
-                RowEnd::Done | RowEnd::Kept => write(&self.0, lent.pg(), table, &ending).await?,
+                RowEnd::Done | RowEnd::Kept | RowEnd::Deleted => write(&self.0, lent.pg(), table, &ending).await?,
                 _ => {
                     let mut tx = lent.pg().begin().await.doing(DOING)?;
                     let settled = write(&self.0, &mut tx, table, &ending).await?;
@@ -130,9 +133,11 @@ impl PgStore {
                 .await
                 .doing(DOING)?;
             lent.end(DOING).await?;
-            found
-                .map_or(Ok(Some(Settled::Lost)), |found| became(&found, end))
-                .doing(DOING)
+            let gone = match end {
+                RowEnd::Deleted => Settled::Applied { retired: false },
+                _ => Settled::Lost,
+            };
+            found.map_or(Ok(Some(gone)), |found| became(&found, end)).doing(DOING)
         })
     }
 }
@@ -147,44 +152,52 @@ fn became(row: &PgRow, end: &RowEnd) -> sqlx::Result<Option<Settled>> {
     let ours = match end {
         RowEnd::Done => inactive && said.is_none(),
         RowEnd::Kept => said.is_none(),
+        RowEnd::Deleted => false,
         RowEnd::Back { error, .. } => said == *error,
         RowEnd::Retired { error, .. } | RowEnd::Cancelled { error } => inactive && said.as_ref() == Some(error),
     };
-    let retired = inactive && !matches!(end, RowEnd::Done | RowEnd::Kept | RowEnd::Cancelled { .. });
+    let retired = inactive
+        && !matches!(
+            end,
+            RowEnd::Done | RowEnd::Kept | RowEnd::Deleted | RowEnd::Cancelled { .. }
+        );
     Ok(Some(match free && ours {
         true => Settled::Applied { retired },
         false => Settled::Lost,
     }))
 }
 
+/// Ends a claim whose work is done.
+async fn finish(inner: &Inner, pg: &mut PgConnection, table: &AdoptedTable, ending: &Ending<'_>) -> Result<Settled> {
+    let RowToken { id, token } = ending.row;
+    let sql = match ending.end {
+        RowEnd::Deleted => &table.sql.adopt_delete,
+        _ => &table.sql.adopt_finish,
+    };
+    let mut query = sqlx::query(sql.clone()).persistent(inner.named()).bind(id).bind(token);
+    if *ending.end != RowEnd::Deleted {
+        query = query.bind(*ending.end == RowEnd::Kept);
+    }
+    let row = query.bind(ending.marker).fetch_one(pg).await.doing(DOING)?;
+    let (applied, marked): (bool, bool) = (
+        row.try_get("applied").doing(DOING)?,
+        row.try_get("marked").doing(DOING)?,
+    );
+    Ok(match (marked, applied) {
+        (false, _) => Settled::NotOurs,
+        (true, true) => Settled::Applied { retired: false },
+        (true, false) => Settled::Lost,
+    })
+}
+
 async fn write(inner: &Inner, pg: &mut PgConnection, table: &AdoptedTable, ending: &Ending<'_>) -> Result<Settled> {
     let RowToken { id, token } = ending.row;
-    if matches!(ending.end, RowEnd::Done | RowEnd::Kept) {
-        let row = sqlx::query(table.sql.adopt_finish.clone())
-            .persistent(inner.named())
-            .bind(id)
-            .bind(token)
-            .bind(*ending.end == RowEnd::Kept)
-            .bind(ending.marker)
-            .fetch_one(pg)
-            .await
-            .doing(DOING)?;
-        let (applied, marked): (bool, bool) = (
-            row.try_get("applied").doing(DOING)?,
-            row.try_get("marked").doing(DOING)?,
-        );
-        return Ok(match (marked, applied) {
-            (false, _) => Settled::NotOurs,
-            (true, true) => Settled::Applied { retired: false },
-            (true, false) => Settled::Lost,
-        });
-    }
     let (counted, over, delay, error) = match ending.end {
         RowEnd::Back { counted, delay, error } => (*counted, false, *delay, error.as_deref()),
         RowEnd::Retired { error, .. } | RowEnd::Cancelled { error } => {
             (false, true, Duration::ZERO, Some(error.as_str()))
         }
-        RowEnd::Done | RowEnd::Kept => (false, false, Duration::ZERO, None),
+        RowEnd::Done | RowEnd::Kept | RowEnd::Deleted => return finish(inner, pg, table, ending).await,
     };
     let row = sqlx::query(table.sql.adopt_unclaim.clone())
         .persistent(inner.named())
