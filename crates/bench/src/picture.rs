@@ -1,12 +1,12 @@
-//! One picture per lane, written by hand as SVG: self-contained, light, legible at the width of a README.
+//! One picture per lane, drawn as SVG by the crate `pictures`: self-contained, and legible at the width of a README.
 
 mod bars;
-mod canvas;
 mod lines;
 mod ranges;
 
+use pictures::{Canvas, number};
+
 use self::bars::{Bar, Panel};
-use self::canvas::Canvas;
 use self::lines::Series;
 use self::ranges::Range;
 use crate::case::{Case, case};
@@ -143,10 +143,7 @@ fn bar(run: &Run, case: Case, program: &str) -> Bar {
             ..Bar::of(label, role, spread)
         },
         Some(spread) => Bar {
-            note: Some(format!(
-                "{}, cut at its time limit",
-                crate::report::number(spread.median)
-            )),
+            note: Some(format!("{}, cut at its time limit", number(spread.median))),
             ..Bar::of(label, role, spread)
         },
         None => {
@@ -360,7 +357,7 @@ fn defaults(run: &Run, canvas: &mut Canvas) {
 }
 
 fn growth(run: &Run, canvas: &mut Canvas) {
-    let future = format!("{} due in a day", crate::report::number(run.sizes.future as f64));
+    let future = format!("{} due in a day", number(run.sizes.future as f64));
     let panels: [(&str, &[(&str, &str)]); 4] = [
         (
             "rows that are not due",

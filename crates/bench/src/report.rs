@@ -6,6 +6,7 @@ mod summary;
 use anyhow::{Context, Result};
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{CellAlignment, ContentArrangement, Table};
+use pictures::number;
 
 use crate::case::case;
 use crate::picture;
@@ -144,41 +145,13 @@ pub(crate) fn figure(value: f64, unit: &str) -> String {
     format!("{} {unit}", number(value))
 }
 
-/// A figure with as many digits as mean something.
-pub(crate) fn number(value: f64) -> String {
-    match value.abs() {
-        large if large >= 100.0 => thousands(value.round() as i64),
-        middle if middle >= 10.0 => format!("{value:.1}"),
-        small if small >= 0.1 || small == 0.0 => format!("{value:.2}"),
-        _ => format!("{value:.4}"),
-    }
-}
-
-fn thousands(value: i64) -> String {
-    let digits = value.unsigned_abs().to_string();
-    let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    if value < 0 { format!("-{text}") } else { text }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_as_many_digits_as_mean_something() {
-        assert_eq!(number(1_234_567.0), "1,234,567");
-        assert_eq!(number(999.6), "1,000");
-        assert_eq!(number(42.25), "42.2");
-        assert_eq!(number(1.0), "1.00");
-        assert_eq!(number(0.0213), "0.0213");
+    fn a_figure_has_its_unit() {
         assert_eq!(figure(0.0, "s"), "0.00 s");
-        assert_eq!(thousands(-1000), "-1,000");
     }
 
     #[test]

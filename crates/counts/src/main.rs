@@ -4,12 +4,11 @@
 //! order, once for every round; all threads together, because on SQLite the writer has one of its own. Nothing is timed, and a
 //! server's work is not in the figures.
 
-#![cfg_attr(not(any(rowlock_counts, rowlock_faults)), allow(dead_code, unused_imports))]
-
 use anyhow::{Result, bail, ensure};
-#[cfg(any(rowlock_counts, rowlock_faults))]
-use rowlock::counts::{Drafts, Verbs};
-use rowlock::{Backend, Job, Rowlock};
+use rowlock::{
+    Backend, Job, Rowlock,
+    counts::{Drafts, Verbs},
+};
 use serde::{Deserialize, Serialize};
 
 /// What is counted without a database, in this order.
@@ -76,17 +75,6 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-#[cfg(not(any(rowlock_counts, rowlock_faults)))]
-fn without_database(_: &[Ship]) -> Result<()> {
-    bail!("built without `--cfg rowlock_counts`; use `cargo xtask counts`")
-}
-
-#[cfg(not(any(rowlock_counts, rowlock_faults)))]
-fn on_database<DB: Backend>(_: &[Ship], _: &str, _: &str) -> Result<()> {
-    bail!("built without `--cfg rowlock_counts`; use `cargo xtask counts`")
-}
-
-#[cfg(any(rowlock_counts, rowlock_faults))]
 fn without_database(jobs: &[Ship]) -> Result<()> {
     for round in 0..WARM_UP + COUNTED {
         let count = round >= WARM_UP;
@@ -98,7 +86,6 @@ fn without_database(jobs: &[Ship]) -> Result<()> {
     Ok(())
 }
 
-#[cfg(any(rowlock_counts, rowlock_faults))]
 fn on_database<DB: Backend>(jobs: &[Ship], url: &str, schema: &str) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let verbs = runtime.block_on(async {

@@ -7,8 +7,9 @@ use std::{
 
 use anyhow::{Context, Result};
 use sqlx::{Connection, PgConnection};
+use tracing_subscriber::{Layer, filter::Targets, layer::SubscriberExt, util::SubscriberInitExt};
 
-use crate::pooler::Pooler;
+use crate::{pooler::Pooler, template};
 
 /// How many connections a pooler keeps for a case: fewer than the case has, so that they are shared.
 const POOLED: usize = 6;
@@ -68,15 +69,31 @@ pub struct Database {
 }
 
 impl Database {
-    /// Makes one, and notes that `case` runs on this server.
+    /// Makes an empty one, and notes that `case` runs on this server.
+    ///
+    /// # Errors
+    /// The server could not be reached.
+    pub async fn bare(server: &Server, case: &str) -> Result<Database> {
+        Database::make(server, case, false).await
+    }
+
+    /// Makes one with the schema in place, and notes that `case` runs on this server.
     ///
     /// # Errors
     /// The server could not be reached.
     pub async fn fresh(server: &Server, case: &str) -> Result<Database> {
+        Database::make(server, case, true).await
+    }
+
+    async fn make(server: &Server, case: &str, migrated: bool) -> Result<Database> {
         note(&server.label, case)?;
         if server.url.is_empty() {
             let folder = tempfile::tempdir()?;
-            let url = format!("sqlite:{}", folder.path().join("proof.db").display());
+            let file = folder.path().join("proof.db");
+            if migrated {
+                template::on_sqlite(&file).await?;
+            }
+            let url = format!("sqlite:{}", file.display());
             return Ok(Database {
                 queue_url: url.clone(),
                 url,
@@ -91,14 +108,18 @@ impl Database {
         let mut admin = PgConnection::connect(&server.url)
             .await
             .context("connecting to the test server")?;
-        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("create database {name}")))
-            .execute(&mut admin)
-            .await?;
-        admin.close().await?;
         let (base, _) = server
             .url
             .rsplit_once('/')
             .context("a postgresql url ends with a database")?;
+        let from = match migrated {
+            true => format!(" template {}", template::on_postgres(&mut admin, base).await?),
+            false => String::new(),
+        };
+        sqlx::raw_sql(sqlx::AssertSqlSafe(format!("create database {name}{from}")))
+            .execute(&mut admin)
+            .await?;
+        admin.close().await?;
         let url = format!("{base}/{name}");
         let pooler = match server.pooled {
             true => Pooler::before(&url, POOLED).await?,
@@ -158,6 +179,17 @@ impl Database {
     pub fn is_sqlite(&self) -> bool {
         self.url.starts_with("sqlite:")
     }
+}
+
+/// Shows the log of a test that fails, as far as `RUST_LOG` asks for it: levels by target, such as `rowlock=debug`.
+pub fn show_log() {
+    let wanted = std::env::var("RUST_LOG").unwrap_or_default();
+    let wanted: Targets = wanted.parse().unwrap_or_else(|error| panic!("RUST_LOG: {error}"));
+    let lines = tracing_subscriber::fmt::layer().with_test_writer();
+    // Not the first test of this process.
+    let _ = tracing_subscriber::registry()
+        .with(lines.with_filter(wanted))
+        .try_init();
 }
 
 /// Appends one line to the run's case log, if there is one.

@@ -80,13 +80,12 @@ impl Scene {
         Scene::on(Database::fresh(server, name).await?, exe).await
     }
 
-    /// Makes one on an empty database.
+    /// Makes one on a fresh database.
     ///
     /// # Errors
     /// The server could not be reached.
     pub async fn on(database: Database, exe: &'static str) -> Result<Scene> {
         let scene = Scene::found(database, exe).await?;
-        scene.admin.migrate().await?;
         scene
             .run("create table ledger (job bigint not null, note text not null)")
             .await?;
@@ -116,6 +115,15 @@ impl Scene {
         Orders {
             provider: Some(self.provider.address()),
             ..Orders::new(&self.database.url)
+        }
+    }
+
+    /// Orders for a victim that stops at a point and is killed there. A machine that is busy with other things must not end
+    /// its lease before; whoever takes over waits for that end, so that it is no longer than that needs.
+    pub fn doomed(&self) -> Orders {
+        Orders {
+            lease_ms: 6_000,
+            ..self.orders()
         }
     }
 

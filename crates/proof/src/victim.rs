@@ -1,9 +1,10 @@
 //! Victims: real worker processes that the suites kill, freeze and set going again.
 //!
-//! A victim is the `victim` binary of this crate, told what to do by one [`Orders`] argument. It stops at a named point
+//! A victim is the `victim` binary of this crate, or another program around [`process`], told what to do by one [`Orders`] argument. It stops at a named point
 //! when asked to, prints what happens to it on stdout, and ends when its stdin closes, so that none outlives its test.
 
 mod jobs;
+pub mod process;
 
 use std::{
     io::Write,

@@ -1,10 +1,6 @@
 //! Tables of the user's own, on real PostgreSQL: what is found of them, the protocol on their rows step by step, workers on
 //! them, and what is left when those are killed.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
-mod steps;
-
 /// Makes a test of each case, run on every PostgreSQL of the run.
 macro_rules! on_postgresql {
     ($($name:ident),* $(,)?) => {
@@ -20,15 +16,13 @@ macro_rules! on_postgresql {
     };
 }
 
-mod adopt {
-    pub(crate) mod bed;
-    mod cases;
-    mod effects;
-    mod inspect;
-    mod kill;
-    mod locked;
-    mod plans;
-    mod races;
-    mod refused;
-    mod worker;
-}
+pub(crate) mod bed;
+mod cases;
+mod effects;
+mod inspect;
+mod kill;
+mod locked;
+mod plans;
+mod races;
+mod refused;
+mod worker;

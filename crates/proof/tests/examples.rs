@@ -11,13 +11,16 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-/// The folder of the examples' binaries, once they are built. The whole workspace is named, so that dependencies have
-/// the features they were built with for the tests, and nothing is built twice.
+/// The folder of the examples' binaries: where the run says that they are built already, or once they are built.
 static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
+    if let Some(built) = std::env::var_os("ROWLOCK_TEST_EXAMPLES") {
+        return built.into();
+    }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| env!("CARGO").into());
     let mut build = Command::new(cargo);
     build
-        .args(["build", "--quiet", "--locked", "--workspace", "--examples"])
+        .args(["build", "--quiet", "--locked", "--examples"])
+        .args(["--package", "rowlock", "--package", "rowlock-cli", "--package", "proof"])
         .current_dir(root());
     if !cfg!(debug_assertions) {
         build.arg("--release");
@@ -35,7 +38,10 @@ static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
 
 /// What an example writes to stdout.
 fn output(name: &str) -> String {
+    // Some leave a file in the current folder.
+    let folder = tempfile::tempdir().expect("a temporary folder");
     let run = Command::new(BUILT.join(name))
+        .current_dir(folder.path())
         .stdin(Stdio::null())
         .output()
         .expect("the example starts");
@@ -76,7 +82,7 @@ fn a_job_waits_for_its_approval_or_its_time_limit() {
             "Now(1)",
             "Already: the first answer stays",
             "job 1 is done: \"paid, approved by Ada\"",
-            "job 2 is a case: its time limit came before this was completed: approval:2",
+            "job 2 is a case: its wait limit passed before this was completed: approval:2",
             "request 1 is paid",
             "request 2 is declined",
         ],
@@ -94,8 +100,8 @@ fn a_repeated_request_gets_the_first_ones_job_and_then_its_result() {
             "order 7, seat 12A: job 1 is done: {\"ticket\":\"T-12A\"}",
             "seats reserved: 1",
             "batch of 3: 2 new",
-            "retention: keys are kept for 30 d, but a job of kind reserve-seat may be tried for 1 h 50 min 39 s \
-             (10 attempts) and its case is kept for 90 d; keep keys for 90 d 1 h 50 min 39 s at least, or for ever",
+            "retention: keys are kept for 30 d, but a job of kind reserve-seat can take 1 h 50 min 39 s (10 attempts) \
+             and its case is kept for 90 d; keep keys for at least 90 d 1 h 50 min 39 s, or for ever",
         ],
     );
 }
@@ -243,8 +249,9 @@ fn a_request_repeated_under_its_idempotency_key_is_charged_once() {
         &[
             r#"key "k1", oars: 201 fresh "order 1: oars""#,
             r#"key "k1", oars: 201 replayed "order 1: oars""#,
-            r#"key "k1", boat: 422 fresh "this idempotency key was used for another request""#,
-            r#"key "", oars: 400 fresh "idempotency-key: there is none; send one that names this operation, the same on every repeat""#,
+            r#"key "k1", boat: 422 fresh "this idempotency key was used for a different request; use a new key""#,
+            "key \"\", oars: 400 fresh \"idempotency-key: the header is missing; send one key for each operation, and the \
+             same key on every retry\"",
             r#"key "k2", boat: 402 fresh """#,
             r#"key "k2", boat: 402 replayed """#,
             "1 order, 200 cents left",
@@ -258,8 +265,8 @@ fn a_payment_reported_twice_moves_its_order_once() {
         "transition",
         &[
             "2 jobs done, 1 found it handled already, till 800 cents",
-            "application code is told: row 8 of orders is not \"pending\"",
-            "table: \"orders; drop table orders\" is no plain name of a table; write orders or shop.orders",
+            "application code is told: row 8 of orders does not have the status \"pending\"",
+            "table: \"orders; drop table orders\" is not a plain table name; use a name such as orders or shop.orders",
         ],
     );
 }

@@ -4,9 +4,7 @@
 //! Each test has a primary and a standby of its own. The old primary stays up behind its fence, as it does in a network
 //! that is split.
 
-mod failover {
-    mod hosts;
-    mod lossy;
-    mod synchronous;
-    mod world;
-}
+mod hosts;
+mod lossy;
+mod synchronous;
+mod world;

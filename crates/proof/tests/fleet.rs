@@ -196,8 +196,8 @@ async fn a_dead_workers_jobs_are_claimable_within_its_lease_and_a_second_while_o
     on_each(all_servers(), VICTIM, case, |scene| async move {
         // Before anybody holds a lease: on SQLite one large commit keeps every beat waiting. In parts, because no commit may
         // keep the others from their turn for as long as a lease.
-        for _ in 0..8 {
-            scene.enqueue_all(vec![Quick {}; 50_000]).await?;
+        for _ in 0..40 {
+            scene.enqueue_all(vec![Quick {}; 10_000]).await?;
         }
         let held = scene.enqueue_all(vec![Hold {}; 20]).await?;
         let mut dying = scene.victim(&holder(&scene), None)?;

@@ -1,14 +1,8 @@
 //! `docs/grants.sql` as it is: each role can do its part, no role can do another's, and no grant is there for nothing.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
-#[path = "grants/forbidden.rs"]
 mod forbidden;
-#[path = "grants/granted.rs"]
 mod granted;
-#[path = "grants/needed.rs"]
 mod needed;
-mod steps;
 
 use std::{sync::Arc, time::Duration};
 
@@ -22,7 +16,7 @@ use sqlx::{Connection, PgConnection};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
-    granted::{Granted, OPERATOR, PRODUCER, WORKER},
+    grants::granted::{Granted, OPERATOR, PRODUCER, WORKER},
     steps::{catalog::script, partitions, register},
 };
 

@@ -152,7 +152,7 @@ async fn a_worker_that_starts_before_its_server_waits_for_it() -> Result<()> {
     let mut victim = scene.victim(&scene.orders(), None)?;
     // For longer than PgBouncer refuses everybody after a login that failed, unless told otherwise.
     until("a worker to have asked in vain for 15 s", PATIENCE, || {
-        let asked = victim.logged("failed at the start; trying again");
+        let asked = victim.logged("failed at startup, retrying");
         std::future::ready((asked >= 22 || victim.has_ended()).then_some(()))
     })
     .await;

@@ -1,11 +1,6 @@
 //! What the hot statements cost: the generic plans that the engine's connections get, on a table with a backlog.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
-#[path = "plans/claims.rs"]
 mod claims;
-mod steps;
-#[path = "plans/verify.rs"]
 mod verify;
 
 use rowlock::{Ended, State};

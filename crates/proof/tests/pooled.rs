@@ -1,17 +1,13 @@
-//! The conformance cases on every PostgreSQL of the run, through PgBouncer in transaction mode.
-
-#![allow(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
+//! What only a pooler can do wrong. The conformance cases through PgBouncer are those of `postgres`, run with
+//! `ROWLOCK_TEST_POOLED` set.
 
 /// What the cases call the database under test.
-mod db {
+pub(crate) mod db {
     pub(crate) use proof::pooler::pooled_servers as servers;
 
-    pub(crate) use crate::on_postgres::*;
+    pub(crate) use crate::postgres::db::{Ctx, Rowlock, Staged, Tx, Worker};
 }
 
-mod cases;
-#[path = "cases/on_postgres.rs"]
-mod on_postgres;
-
-#[path = "pooled/shared.rs"]
 mod shared;
+
+use crate::postgres::cases::{self, Bed, cases};

@@ -1,15 +1,20 @@
-//! The conformance cases on every PostgreSQL that the run was given.
-
-#![allow(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
+//! The conformance cases on every PostgreSQL that the run was given; through a PgBouncer before each where the run says so.
 
 /// What the cases call the database under test.
-mod db {
-    pub(crate) use proof::bed::postgres_servers as servers;
+pub(crate) mod db {
+    pub(crate) use super::on_postgres::*;
 
-    pub(crate) use crate::on_postgres::*;
+    /// The servers, or the servers behind a pooler.
+    pub(crate) fn servers() -> Vec<proof::bed::Server> {
+        match std::env::var_os("ROWLOCK_TEST_POOLED") {
+            Some(_) => proof::pooler::pooled_servers(),
+            None => proof::bed::postgres_servers(),
+        }
+    }
 }
 
-mod cases;
+#[path = "cases/mod.rs"]
+pub(crate) mod cases;
 #[path = "cases/on_postgres.rs"]
 mod on_postgres;
 
@@ -25,3 +30,5 @@ mod only_postgres_relay;
 mod only_postgres_verbs;
 #[path = "cases/only_postgres_verify.rs"]
 mod only_postgres_verify;
+
+use self::cases::{Bed, cases};

@@ -1,10 +1,6 @@
 //! Every race that the protocol names, forced: two or three sessions on a real PostgreSQL, the product's own statements,
 //! and a test that decides who goes next. That a step waits is read from the server, never guessed from the time.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
-mod steps;
-
 /// Makes a test of each race, run on every PostgreSQL of the run.
 macro_rules! races {
     ($($name:ident),* $(,)?) => {
@@ -20,25 +16,23 @@ macro_rules! races {
     };
 }
 
-mod races {
-    mod batch;
-    mod body_lock;
-    mod breaker;
-    mod claim;
-    mod commit;
-    mod effect;
-    mod group;
-    mod guard;
-    mod hooks;
-    mod isolation;
-    mod keys;
-    mod library;
-    mod once;
-    mod partitions;
-    mod recover;
-    mod settle;
-    mod strangers;
-    mod verbs;
-    mod version;
-    mod waits;
-}
+mod batch;
+mod body_lock;
+mod breaker;
+mod claim;
+mod commit;
+mod effect;
+mod group;
+mod guard;
+mod hooks;
+mod isolation;
+mod keys;
+mod library;
+mod once;
+mod partitions;
+mod recover;
+mod settle;
+mod strangers;
+mod verbs;
+mod version;
+mod waits;

@@ -1,9 +1,5 @@
 //! `schema.sql` is the sum of the migrations, however they are applied, and every statement fits it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
-mod steps;
-
 use std::{collections::BTreeSet, fs, path::PathBuf};
 
 use proof::bed::{Database, Server, postgres_servers};
@@ -42,7 +38,7 @@ fn files(folder: PathBuf) -> Vec<(String, String)> {
 
 /// Does something on a fresh database; one that failed is kept, to look at.
 async fn on_fresh<T>(server: &Server, case: &str, look: impl AsyncFnOnce(&str, &mut PgConnection) -> T) -> T {
-    let database = Database::fresh(server, &format!("schema::{case}")).await.unwrap();
+    let database = Database::bare(server, &format!("schema::{case}")).await.unwrap();
     let mut pg = PgConnection::connect(&database.url).await.unwrap();
     let seen = look(&database.url, &mut pg).await;
     database.remove().await.unwrap();

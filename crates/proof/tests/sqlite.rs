@@ -1,9 +1,7 @@
 //! The conformance cases on SQLite.
 
-#![allow(clippy::unwrap_used, reason = "a case that cannot go on has failed")]
-
 /// What the cases call the database under test.
-mod db {
+pub(crate) mod db {
     pub(crate) use proof::bed::sqlite_server as servers;
     pub(crate) use rowlock::sqlite::{Ctx, Outcome, Rowlock, Staged, TestRig, Tx, Worker};
     pub(crate) type Conn = sqlx::SqliteConnection;
@@ -17,7 +15,10 @@ mod db {
     }
 }
 
+#[path = "cases/mod.rs"]
 mod cases;
 
 #[path = "cases/only_sqlite.rs"]
 mod only_sqlite;
+
+use self::cases::{Bed, cases};

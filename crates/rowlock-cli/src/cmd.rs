@@ -3,13 +3,13 @@
 pub(crate) mod adopt;
 pub(crate) mod audit;
 pub(crate) mod breaker;
-#[cfg(feature = "sqs")]
 pub(crate) mod bridge;
 mod bulk;
 pub(crate) mod case;
 pub(crate) mod cases;
 pub(crate) mod chain;
 pub(crate) mod complete;
+pub(crate) mod completions;
 pub(crate) mod delay;
 pub(crate) mod demo;
 pub(crate) mod doctor;
@@ -18,6 +18,7 @@ pub(crate) mod effects;
 pub(crate) mod enqueue;
 pub(crate) mod inspect;
 pub(crate) mod jobs;
+pub(crate) mod man;
 pub(crate) mod migrate;
 mod own;
 pub(crate) mod pause;
@@ -37,9 +38,7 @@ use clap::{Parser, Subcommand};
 use crate::output::Advice;
 pub(crate) use crate::place::{Actor, Place};
 
-/// Background jobs whose effects happen exactly once, on PostgreSQL and SQLite.
-///
-/// New here? `rowlock demo` kills its own workers all the time and counts what was lost or doubled.
+/// Background jobs whose effects happen exactly once, on PostgreSQL and SQLite
 #[derive(Parser)]
 #[command(name = "rowlock", version, arg_required_else_help = true)]
 pub(crate) struct Cli {
@@ -49,82 +48,91 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+// `help.rs` lists them in groups and has their examples.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Runs orders through workers that are killed all the time, and counts what was lost or doubled; on a file of its own,
-    /// or where --database says
+    /// Process orders while workers are killed, and count what was lost or doubled
     Demo(demo::Args),
     #[command(hide = true)]
     DemoWorker(demo::WorkerArgs),
     #[command(hide = true)]
     DemoProvider(demo::ProviderArgs),
-    /// Creates or updates the tables
+    /// Create or update the tables
     Migrate(migrate::Args),
-    /// Looks at a table of your own, and prints or applies what it needs to be worked off; exits with 3 when it is not ready
+    /// Check an existing table, and print or apply what workers need to run its rows
     Adopt(adopt::Args),
-    /// Shows how many jobs wait, run or were retired, and the workers
+    /// Count jobs by queue and kind, and list the workers
     Status(status::Args),
-    /// Lists jobs, newest first
+    /// List jobs, newest first
     Jobs(jobs::Args),
-    /// Lists the worker processes: what each holds, when it last beat, whether it is alive
+    /// List the worker processes: jobs held, last heartbeat, state
     Workers(workers::Args),
-    /// Shows one job: payload, attempts, chain, and why it was retired
+    /// Show one job: payload, attempts, external calls, chain, and why it was retired
     Inspect(inspect::Args),
-    /// Lists every link of a job's chain, first link first
+    /// List every job of a chain, first link first
     Chain(chain::Args),
-    /// Lists retired jobs that wait for a decision
+    /// List cases: retired jobs that wait for a decision
     Cases(cases::Args),
-    /// Reopens cases, one, some or all that failed alike; notes on them; closes them
+    /// Reopen, annotate or close cases
     Case(case::Args),
-    /// Puts a case back to ready, with all its attempts
+    /// Reopen one case: its job is ready again, with all its attempts
     Reopen(reopen::Args),
-    /// Lists outside calls of which nobody knows whether they happened
+    /// List external calls that may or may not have happened
     Effects(effects::Args),
-    /// Resolves such a doubt
+    /// Record whether an uncertain external call happened
     Effect(effect::Args),
-    /// Shows and sets how many of a hundred keys take a new way
+    /// Show or set the percentage of keys that take a new code path
     Rollout(rollout::Args),
-    /// Stops claims of a queue, a kind or a group in the whole fleet; without any it lists what is paused
+    /// Stop every worker from claiming a queue, kind or group; without one, list the pauses
     Pause(pause::Args),
-    /// Lets a paused queue, kind or group go on
+    /// Let workers claim a paused queue, kind or group again
     Resume(pause::Args),
-    /// Shows the breakers, how one came where it stands, and moves one by hand
+    /// Show the breakers, or open and close one by hand
     Breaker(breaker::Args),
-    /// Makes jobs due later
+    /// Make jobs due later
     Delay(delay::Delay),
-    /// Makes jobs due now
+    /// Make jobs due now
     RunNow(bulk::Jobs),
-    /// Cancels jobs that are not finished; one that runs is stopped, and nothing it still does counts
+    /// Cancel unfinished jobs; a running job is stopped and its result is dropped
     Cancel(delay::WithReason),
-    /// Retires jobs that are not finished, by hand: each becomes a case, and is compensated
+    /// Turn unfinished jobs into cases, and enqueue their compensation
     Retire(delay::WithReason),
-    /// Runs finished jobs once more; what is kept under a key is not done again
+    /// Run finished jobs once more; what is stored under a key is not done again
     Rerun(delay::WithReason),
-    /// Completes a name that jobs wait for, such as an approval
+    /// Complete a name that jobs wait for, such as an approval
     Complete(complete::Args),
-    /// Enqueues a job by its kind and JSON payload
+    /// Add a job by its kind and JSON payload
     Enqueue(enqueue::Args),
-    /// Runs a program or calls a server for each job of a kind, until it is stopped
+    /// Run a program or call a server for each job of a kind, until stopped
     Work(work::Args),
-    /// Runs a bridge between a queue outside and the jobs, until ctrl-c
-    #[cfg(feature = "sqs")]
+    /// Let messages of an SQS queue trigger jobs, until stopped (needs the feature `sqs`)
     Bridge(bridge::Args),
-    /// Lists what people did, newest first: who, when, to what, before and after
+    /// List what operators did, newest first
     Audit(audit::Args),
-    /// Removes finished jobs of a certain age now, as the workers do every ten minutes or so
+    /// Delete old finished jobs now, as workers do about every ten minutes
     Prune(prune::Args),
-    /// Looks for what is or will be in the way of jobs, and says what mends it; exits with 3 when something fails
+    /// Check everything that can stop jobs from running, and suggest a fix for each problem
     Doctor(doctor::Args),
-    /// Looks whether the invariants hold; exits with 3 when one is broken
+    /// Check the invariants of the live database
     Verify(verify::Args),
+    /// Print the completion script of a shell
+    Completions(completions::Args),
+    /// Print the man page, or write one page per command
+    Man(man::Args),
 }
 
-/// There is none with this id.
+/// No job has this id.
 fn no_job(id: i64) -> anyhow::Error {
     Advice::missing(
-        format!("no job {id}, or its retention is over"),
-        "rowlock jobs   lists the newest",
+        format!("no job {id}; it never existed, or it was deleted after its retention"),
+        "rowlock jobs   lists the newest jobs",
     )
+}
+
+/// Reads the id of a job.
+fn job_id(text: &str) -> Result<i64, String> {
+    text.parse()
+        .map_err(|_| "not a job id; use a number such as 42".to_owned())
 }
 
 /// Reads `500ms`, `5s`, `10m`, `2h` or `1d`.
@@ -137,11 +145,11 @@ fn duration(text: &str) -> Result<Duration, String> {
         "m" => 60 * 1000,
         "h" => 3600 * 1000,
         "d" => 24 * 3600 * 1000,
-        _ => return Err("give a whole number and ms, s, m, h or d, such as 5s".into()),
+        _ => return Err("use a whole number and ms, s, m, h or d, such as 5s".into()),
     };
     let number: u64 = number
         .parse()
-        .map_err(|_| "give a whole number and a unit, such as 5s".to_owned())?;
+        .map_err(|_| "use a whole number and a unit, such as 5s".to_owned())?;
     number
         .checked_mul(unit_ms)
         .map(Duration::from_millis)
@@ -172,6 +180,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed() {
-        <Cli as clap::CommandFactory>::command().debug_assert();
+        crate::help::command().debug_assert();
     }
 }

@@ -1,6 +1,6 @@
 //! The config file: `database`, `schema` and `actor`, so that they need not be typed each time.
 //!
-//! What is wrong with it is said with its name and line. No value of it is ever printed: a URL may hold a password.
+//! An error names the file and the line, and never prints a value: a URL may hold a password.
 
 use std::{
     env,
@@ -14,10 +14,10 @@ use toml::de::{DeTable, DeValue};
 
 use crate::output::Advice;
 
-/// More than three lines will ever need.
+/// Far more than three lines need.
 const BYTES_MAX: u64 = 64 * 1024;
 
-/// What a file says.
+/// The settings of a file.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) database: Option<String>,
@@ -26,7 +26,7 @@ pub(crate) struct Config {
 }
 
 impl Config {
-    /// The named file, or else the first one that is there of those that are looked for.
+    /// The named file, or the first of the usual places that has one.
     pub(crate) fn find(named: Option<&Path>) -> Result<Config> {
         if let Some(path) = named {
             return match read(path) {
@@ -61,7 +61,7 @@ impl Config {
     }
 }
 
-const KEYS: &str = "the keys are database, schema and actor, each once, as in: database = \"sqlite:app.db\"";
+const KEYS: &str = "use the keys database, schema and actor, each once, as in: database = \"sqlite:app.db\"";
 
 /// What is wrong, and where: bytes from the beginning.
 #[derive(Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ fn parse(text: &str) -> Result<Config, Slip> {
             "database" => &mut config.database,
             "schema" => &mut config.schema,
             "actor" => &mut config.actor,
-            // Somebody may have pasted a URL where a key belongs.
+            // A URL may have been pasted where a key belongs.
             _ if !name
                 .bytes()
                 .all(|b| b.is_ascii_alphanumeric() || b == b'_' || b == b'-') =>
@@ -98,20 +98,20 @@ fn parse(text: &str) -> Result<Config, Slip> {
         *field = match value.get_ref() {
             DeValue::String(text) if !text.is_empty() => Some(text.to_string()),
             DeValue::String(_) => return Err(slip(format!("{name} is empty; leave the line out"))),
-            other => return Err(slip(format!("{name} is of type {}; give a string", other.type_str()))),
+            other => return Err(slip(format!("{name} is of type {}; use a string", other.type_str()))),
         };
     }
     Ok(config)
 }
 
-/// The user's own, wherever that is kept.
+/// The file of the user.
 fn users() -> Option<PathBuf> {
     let folder = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let configs = folder("XDG_CONFIG_HOME").or_else(|| Some(folder("HOME")?.join(".config")))?;
     Some(configs.join("rowlock/config.toml"))
 }
 
-/// One byte more than may be, so that too long a file is noticed.
+/// One byte more than allowed, so that a file that is too long is noticed.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     File::open(path)?.take(BYTES_MAX + 1).read_to_end(&mut bytes)?;
@@ -123,7 +123,7 @@ fn is_absent(error: &io::Error) -> bool {
 }
 
 fn unreadable(path: &Path, error: io::Error) -> anyhow::Error {
-    let next = "check its name and its rights, or name another with --config";
+    let next = "check its path and permissions, or use another file with --config";
     let problem = format!("config file {} cannot be read", path.display());
     Advice::because(error, problem, next)
 }
@@ -175,10 +175,10 @@ mod tests {
     #[test]
     fn an_unknown_key_and_a_wrong_type_are_named() {
         assert_eq!(slip("databse = \"x\"\n").1, "unknown key databse");
-        assert_eq!(slip("schema = 5\n").1, "schema is of type integer; give a string");
+        assert_eq!(slip("schema = 5\n").1, "schema is of type integer; use a string");
         assert_eq!(
             slip("[database]\nurl = \"x\"\n").1,
-            "database is of type table; give a string"
+            "database is of type table; use a string"
         );
         assert_eq!(slip("actor = \"\"\n").1, "actor is empty; leave the line out");
     }

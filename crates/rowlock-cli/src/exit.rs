@@ -1,4 +1,4 @@
-//! How the process ends: one number for each thing that a script may have to tell apart.
+//! The exit codes: one number for each result that a script may have to distinguish.
 
 use std::process::ExitCode;
 
@@ -10,18 +10,19 @@ use crate::output::Advice;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Exit {
-    /// It was done.
+    /// Done.
     #[default]
     Done = 0,
-    /// It could not be done, or it is not known whether it was.
+    /// Failed, or it is unknown whether it was done.
     Failed = 1,
-    /// The command line or the config file is wrong, or `--yes` is missing; nothing was done. clap ends with it too.
+    /// The command line or the config file is wrong, or `--yes` is missing, which makes it a dry run; nothing was done.
+    /// clap ends with it too.
     Usage = 2,
     /// A check is not met.
     NotMet = 3,
-    /// What was named is not there.
+    /// The thing that was named does not exist.
     NotFound = 4,
-    /// It stands where the verb has no business.
+    /// The thing is in a state in which this is not possible.
     Conflict = 5,
 }
 
@@ -35,7 +36,7 @@ impl Exit {
         told.map_or(Exit::Failed, Exit::of_refusal)
     }
 
-    /// What the library's answer means.
+    /// The exit code for an error of the library.
     pub(crate) fn of_refusal(error: &Error) -> Exit {
         match error {
             Error::NotFound(_) => Exit::NotFound,
@@ -44,7 +45,7 @@ impl Exit {
         }
     }
 
-    /// The one of two that more is to be done about.
+    /// The more serious of two.
     pub(crate) fn worse(self, other: Exit) -> Exit {
         let rank = |exit| match exit {
             Exit::Done => 0,

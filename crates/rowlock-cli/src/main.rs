@@ -6,12 +6,14 @@
 mod cmd;
 mod config;
 mod exit;
+mod help;
 mod output;
 mod place;
+mod usage;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, FromArgMatches, parser::ValueSource};
+use clap::{FromArgMatches, parser::ValueSource};
 
 use crate::cmd::{Cli, Command};
 
@@ -22,17 +24,17 @@ fn main() -> ExitCode {
     };
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return output::fail(&anyhow::Error::new(error).context("the runtime could not start")),
+        Err(error) => return output::fail(&anyhow::Error::new(error).context("the async runtime could not start")),
     };
     let ended = runtime.block_on(run(cli, named));
-    // A connection still trying to close must not hold the process.
+    // A connection that is still closing must not delay the exit.
     runtime.shutdown_background();
     ended.unwrap_or_else(|error| output::fail(&error))
 }
 
-/// The command, and whether `--database` was given by hand.
+/// The command, and whether `--database` is on the command line.
 fn parse() -> Result<(Cli, bool), ExitCode> {
-    let parsed = Cli::command().try_get_matches().and_then(|matches| {
+    let parsed = help::command().try_get_matches().and_then(|matches| {
         let mut innermost = &matches;
         while let Some((_, inner)) = innermost.subcommand() {
             innermost = inner;
@@ -41,6 +43,11 @@ fn parse() -> Result<(Cli, bool), ExitCode> {
         Ok((Cli::from_arg_matches(&matches)?, named))
     });
     parsed.map_err(|error| {
+        let error = if error.use_stderr() {
+            usage::improved(error)
+        } else {
+            error
+        };
         // clap quotes what it does not understand, and that may be a URL.
         let text = output::without_passwords(&error.render().ansi().to_string());
         let code = u8::try_from(error.exit_code()).unwrap_or(1);
@@ -55,10 +62,7 @@ fn parse() -> Result<(Cli, bool), ExitCode> {
 
 async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
     let mut place = cli.place;
-    if !matches!(
-        cli.command,
-        Command::Demo(_) | Command::DemoWorker(_) | Command::DemoProvider(_)
-    ) {
+    if uses_config(&cli.command) {
         place.read_config()?;
         output::pass_on_warnings();
     }
@@ -91,11 +95,24 @@ async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
         Command::Complete(args) => cmd::complete::run(&place, args).await?,
         Command::Enqueue(args) => cmd::enqueue::run(&place, args).await?,
         Command::Work(args) => return cmd::work::run(&place, args).await,
-        #[cfg(feature = "sqs")]
         Command::Bridge(args) => cmd::bridge::run(&place, args).await?,
-        Command::Prune(args) => cmd::prune::run(&place, args).await?,
+        Command::Prune(args) => return cmd::prune::run(&place, args).await,
         Command::Doctor(args) => return cmd::doctor::run(&place, args).await,
         Command::Verify(args) => return cmd::verify::run(&place, args).await,
+        Command::Completions(args) => cmd::completions::run(args)?,
+        Command::Man(args) => cmd::man::run(args)?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The demo runs on a database of its own, and the last two use none: a broken config file does not stop these.
+fn uses_config(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Demo(_)
+            | Command::DemoWorker(_)
+            | Command::DemoProvider(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+    )
 }

@@ -1,4 +1,4 @@
-//! What people see: tables, times, errors. Colours appear on a terminal only, and passwords never.
+//! What users see: tables, times, errors. Colours appear on a terminal only, passwords never.
 
 use std::{
     fmt,
@@ -10,6 +10,12 @@ use anyhow::Result;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table, presets};
 use jiff::Timestamp;
 use serde::Serialize;
+use tracing_subscriber::{
+    Layer,
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
 
 use crate::exit::Exit;
 
@@ -20,7 +26,7 @@ pub(crate) const GREEN: &str = "\x1b[1;32m";
 pub(crate) const CYAN: &str = "\x1b[36m";
 pub(crate) const PLAIN: &str = "\x1b[0m";
 
-/// Writes data to stdout. A reader that has gone away (`| head`) is no error.
+/// Writes data to stdout. A reader that went away (`| head`) is not an error.
 pub(crate) fn print(text: &str) -> Result<()> {
     let mut out = anstream::stdout().lock();
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
@@ -34,23 +40,51 @@ pub(crate) fn print_json<T: Serialize>(value: &T) -> Result<()> {
     print(&format!("{}\n", serde_json::to_string_pretty(value)?))
 }
 
-/// Shows what the library warns about.
-pub(crate) fn pass_on_warnings() {
-    let only = tracing_subscriber::EnvFilter::new("rowlock=warn,rowlock_sqs=warn");
-    let plain = tracing_subscriber::fmt()
-        .with_env_filter(only)
-        .with_writer(std::io::stderr);
-    plain.with_ansi(false).without_time().with_target(false).init();
+/// A dry run, for scripts.
+#[derive(Serialize)]
+struct Dry {
+    dry_run: bool,
+    #[serde(flatten)]
+    counts: serde_json::Value,
 }
 
-/// Says something that is no data.
+/// Prints what a command would do with `--yes`: `what` for people, or a JSON object with the `counts`. Nothing was done,
+/// so the exit code is not 0.
+pub(crate) fn would(json: bool, what: &str, counts: serde_json::Value) -> Result<ExitCode> {
+    match json {
+        true => print_json(&Dry { dry_run: true, counts })?,
+        false => print(&format!("would {what}; add --yes to do it\n"))?,
+    }
+    Ok(Exit::Usage.into())
+}
+
+/// Prints that a dry run found nothing; `why` is for people. There is nothing to confirm, so the exit code is 0.
+pub(crate) fn nothing_to_do(json: bool, why: &str, counts: serde_json::Value) -> Result<ExitCode> {
+    match json {
+        true => print_json(&Dry { dry_run: true, counts })?,
+        false => print(&format!("nothing to do: {why}\n"))?,
+    }
+    Ok(Exit::Done.into())
+}
+
+/// Prints the library's warnings and errors.
+pub(crate) fn pass_on_warnings() {
+    let only = Targets::new()
+        .with_target("rowlock", LevelFilter::WARN)
+        .with_target("rowlock_sqs", LevelFilter::WARN);
+    let plain = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+    let plain = plain.with_ansi(false).without_time().with_target(false);
+    tracing_subscriber::registry().with(plain.with_filter(only)).init();
+}
+
+/// Prints a message that is not data, to stderr.
 pub(crate) fn note(text: &str) {
     let mut err = anstream::stderr().lock();
-    // There is nobody to tell that telling failed.
+    // Nothing can be done if stderr is closed.
     let _ = writeln!(err, "{text}");
 }
 
-/// Says how far something is, in one line of a terminal; a file or a pipe hears nothing.
+/// Prints progress on one line of a terminal; nothing into a file or a pipe.
 pub(crate) fn progress(text: &str) {
     if std::io::stderr().is_terminal() {
         let _ = write!(anstream::stderr().lock(), "\r{text}\x1b[K");
@@ -76,7 +110,7 @@ pub(crate) fn text(table: &Table) -> String {
     table.lines().map(|line| format!("{}\n", without_end(&line))).collect()
 }
 
-/// Without the blanks at its end, also those that a colour goes over.
+/// Without the blanks at its end, coloured ones included.
 fn without_end(line: &str) -> String {
     let mut kept = line.trim_end();
     let mut codes = String::new();
@@ -109,7 +143,7 @@ pub(crate) fn short(text: &str, max: usize) -> String {
     line.chars().take(max.saturating_sub(1)).chain(['…']).collect()
 }
 
-/// A span as people say it.
+/// A duration for people.
 pub(crate) fn span_ms(ms: i64) -> String {
     let (seconds, minutes, hours) = (ms / 1000, ms / 60_000, ms / 3_600_000);
     match (hours, minutes, seconds) {
@@ -146,22 +180,17 @@ impl Advice {
         Advice::ending(Exit::Failed, problem, next)
     }
 
-    /// The same for what is not there.
+    /// The same for something that does not exist.
     pub(crate) fn missing(problem: impl Into<String>, next: impl Into<String>) -> anyhow::Error {
         Advice::ending(Exit::NotFound, problem, next)
     }
 
-    /// The same for what was not said as it must be; nothing was done.
+    /// The same for a wrong command line; nothing was done.
     pub(crate) fn usage(problem: impl Into<String>, next: impl Into<String>) -> anyhow::Error {
         Advice::ending(Exit::Usage, problem, next)
     }
 
-    /// What would be done, and the word that is missing for it.
-    pub(crate) fn unsure(would: impl Into<String>) -> anyhow::Error {
-        Advice::usage(would, "the same with --yes, if you mean it")
-    }
-
-    /// The same as [`Advice::usage`], with what was the cause.
+    /// The same as [`Advice::usage`], with the cause.
     pub(crate) fn because(cause: std::io::Error, problem: impl Into<String>, next: impl Into<String>) -> anyhow::Error {
         anyhow::Error::new(Advice {
             problem: problem.into(),
@@ -216,7 +245,7 @@ fn lines(error: &anyhow::Error) -> Vec<(&'static str, &'static str, String)> {
     let mut lines: Vec<(&str, &str, String)> = Vec::new();
     for link in error.chain() {
         let text = link.to_string();
-        // Many errors print their source themselves; say it once.
+        // Many errors print their source themselves; print it once.
         if lines.last().is_some_and(|(_, _, last)| last.contains(&text)) {
             continue;
         }
@@ -239,11 +268,11 @@ fn next_step(error: &anyhow::Error) -> Option<String> {
         }
         match link.downcast_ref::<sqlx::Error>() {
             Some(sqlx::Error::Io(_)) => {
-                return Some("check that the server runs and that --database names its host and port".into());
+                return Some("check that the server is running and that --database has the right host and port".into());
             }
             // SQLITE_CANTOPEN
             Some(sqlx::Error::Database(e)) if e.code().as_deref() == Some("14") => {
-                return Some("check that the folder of the file exists and may be written to".into());
+                return Some("check that the directory of the file exists and is writable".into());
             }
             _ => {}
         }

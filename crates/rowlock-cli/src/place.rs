@@ -11,12 +11,12 @@ use sqlx::sqlite::SqliteConnectOptions;
 use crate::{config::Config, output::Advice};
 
 /// Below the options of the command itself.
-const PLACE: &str = "Where it acts";
+const PLACE: &str = "Database options";
 
 /// Which database.
 #[derive(Args)]
 pub(crate) struct Place {
-    /// postgres://user@host/name, with host1,host2 where there are several, or sqlite:path; else what the config file says
+    /// postgres://user@host/name (host1,host2 for several servers) or sqlite:PATH; default: the config file
     #[arg(
         long,
         global = true,
@@ -26,10 +26,10 @@ pub(crate) struct Place {
         hide_env_values = true
     )]
     database: Option<String>,
-    /// The PostgreSQL schema that holds the jobs; else what the config file says, else rowlock
+    /// PostgreSQL schema of the tables; default: the config file, then rowlock
     #[arg(long, global = true, help_heading = PLACE, value_name = "NAME")]
     schema: Option<String>,
-    /// A file with database, schema and actor; else rowlock.toml in this folder, or rowlock/config.toml under ~/.config
+    /// Config file with database, schema and actor; default: rowlock.toml, then ~/.config/rowlock/config.toml
     #[arg(
         long,
         global = true,
@@ -46,16 +46,16 @@ pub(crate) struct Place {
     user: Option<String>,
 }
 
-/// Who acts.
+/// Who acts, for the audit.
 #[derive(Args)]
 pub(crate) struct Actor {
-    /// Who decided it, for the audit; else what the config file says, else $USER
+    /// Who does this, for the audit; default: the config file, then $USER
     #[arg(long, global = true, value_name = "NAME")]
     actor: Option<String>,
 }
 
 impl Place {
-    /// Looks up what flags and environment leave open.
+    /// Reads from the config file what flags and environment leave open.
     pub(crate) fn read_config(&mut self) -> Result<()> {
         let named = self.config.as_deref().filter(|path| !path.is_empty());
         self.file = Config::find(named.map(Path::new))?;
@@ -68,18 +68,17 @@ impl Place {
         given.or(self.file.database.as_deref()).ok_or_else(|| {
             Advice::usage(
                 "no database given",
-                "--database sqlite:app.db or postgres://…, or set ROWLOCK_DATABASE, or write database = \"…\" in rowlock.toml",
+                "use --database sqlite:app.db or postgres://…, set ROWLOCK_DATABASE, or write database = \"…\" in rowlock.toml",
             )
         })
     }
 
-    /// The URL, if it was `named` by hand. What the environment or a file names is good enough to look at, but not to run
-    /// a demo on.
+    /// The URL, if it is on the command line. The demo ignores the environment and the config file.
     pub(crate) fn url_if(&self, named: bool) -> Option<&str> {
         self.database.as_deref().filter(|_| named)
     }
 
-    /// The file's is that of the file's database, and of no other.
+    /// The schema of the config file belongs to the database of the config file, and to no other.
     pub(crate) fn schema(&self) -> &str {
         let elsewhere = self.database.as_deref().is_some_and(|url| !url.is_empty());
         let of_file = self.file.schema.as_deref().filter(|_| !elsewhere);
@@ -91,13 +90,13 @@ impl Place {
         given.or(self.user.as_deref()).unwrap_or("operator")
     }
 
-    /// The database, not looked at yet.
+    /// The database, not connected yet.
     pub(crate) fn admin(&self) -> Result<Admin> {
         Ok(Admin::open(self.url()?, self.schema())?)
     }
 
-    /// The database, with a schema that this binary can use. A SQLite file that is not there is a mistyped name, and is
-    /// not created by looking at it.
+    /// The database, with a schema that this binary can use. A missing SQLite file is probably a mistyped name, so it is
+    /// not created.
     pub(crate) async fn checked(&self) -> Result<Admin> {
         let admin = self.admin()?;
         let url = self.url()?;
@@ -107,8 +106,8 @@ impl Place {
         {
             let file = options.get_filename().display();
             return Err(Advice::error(
-                format!("there is no file {file}"),
-                format!("rowlock migrate --database {url}   creates it; or check the path"),
+                format!("database file {file} does not exist"),
+                format!("rowlock migrate --database {url}   creates it; or correct the path"),
             ));
         }
         admin.check_schema().await?;

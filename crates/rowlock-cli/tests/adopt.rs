@@ -1,10 +1,6 @@
 //! `rowlock adopt`: what it finds, prints and applies; the quickstart of its page; and the demo of the adopted table.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
-mod common;
-
-use common::{Database, File, Said, assert_nothing_is_left, demo, postgres_urls, rowlock, said};
+use crate::common::{self, Database, File, Said, assert_nothing_is_left, demo, postgres_urls, rowlock, said};
 
 fn run(database: &Database, args: &[&str]) -> Said {
     rowlock(&[args, &["--database", &database.url]].concat())
@@ -61,7 +57,7 @@ fn a_table_is_looked_at_migrated_on_request_and_then_ready() {
         let seen = adopt(&[]);
         assert_eq!(
             (seen.code, seen.err.as_str()),
-            (Some(3), "error: public.t needs a migration; --apply runs it\n")
+            (Some(3), "error: public.t needs a migration; run it with --apply\n")
         );
         assert!(
             seen.out
@@ -121,14 +117,14 @@ fn on_sqlite_it_refuses_and_says_what_to_do_instead() {
     let said = file.run(&["adopt", "t", "--due", "due_at"]);
     assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
     assert!(
-        said.err.starts_with("error: tables are adopted on PostgreSQL only\n"),
+        said.err.starts_with("error: adopt works on PostgreSQL only\n"),
         "{}",
         said.err
     );
     let temp = tempfile::tempdir().unwrap();
     let said = common::said(demo(temp.path(), &["snoozes"]));
     assert_eq!((said.code, said.out.as_str()), (Some(2), ""));
-    let expected = "error: demo snoozes adopts a table on PostgreSQL, and no PostgreSQL is named\n";
+    let expected = "error: demo snoozes needs PostgreSQL, and --database does not name one\n";
     assert!(said.err.starts_with(expected), "{}", said.err);
 }
 

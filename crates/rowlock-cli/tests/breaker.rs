@@ -1,12 +1,9 @@
 //! `rowlock breaker`, on a SQLite file, with what it prints.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
-mod common;
-
-use common::File;
 use rowlock::{Job, sqlite};
 use serde::{Deserialize, Serialize};
+
+use crate::common::File;
 
 #[derive(Serialize, Deserialize, Job)]
 #[job(kind = "charge", queue = "orders")]
@@ -33,7 +30,10 @@ fn bound_once(file: &File) {
 #[test]
 fn breaker_shows_where_each_stands_and_moves_one_by_hand() {
     let file = File::migrated();
-    assert_eq!(file.ok(&["breaker"]), "no worker was ever bound to a breaker\n");
+    assert_eq!(
+        file.ok(&["breaker"]),
+        "no breakers; a breaker appears when a worker uses it\n"
+    );
     let unknown = file.run(&["breaker", "till", "open"]);
     assert_eq!(unknown.code, Some(4));
     assert!(unknown.err.contains("no breaker \"till\""), "{}", unknown.err);
@@ -69,7 +69,7 @@ fn breaker_shows_where_each_stands_and_moves_one_by_hand() {
         file.ok(&["status"])
     );
     let again = file.run(&["breaker", "till", "open", "--actor", "joe"]);
-    assert_eq!(again.err, "breaker till was forced open before\n");
+    assert_eq!(again.err, "breaker till was already forced open\n");
     assert_eq!(file.run(&["breaker", "till", "auto", "--actor", "joe"]).code, Some(0));
 
     let one: serde_json::Value = serde_json::from_str(&file.ok(&["breaker", "till", "--json"])).unwrap();

@@ -1,14 +1,11 @@
 //! Every operator command, on a SQLite file, with what it prints.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{File, command, lines, said};
 use rowlock::{Ended, Fail, Job, sqlite};
 use serde::{Deserialize, Serialize};
+
+use crate::common::{self, File, command, lines, said};
 
 #[derive(Serialize, Deserialize, Job)]
 #[job(kind = "charge", queue = "orders", attempts = 2)]
@@ -130,16 +127,16 @@ fn a_repeat_under_a_key_prints_the_id_of_the_first_and_says_so() {
     assert_eq!(enqueue(r#"{"order":1,"cents":5}"#, "30d").out, "1\n");
     let again = enqueue(r#"{"cents":5,"order":1}"#, "open");
     assert_eq!((again.code, again.out.as_str()), (Some(0), "1\n"));
-    assert_eq!(again.err, "the key is held by that job already; it is ready\n");
+    assert_eq!(again.err, "that job already holds the key; it is ready\n");
     let other = enqueue(r#"{"order":2}"#, "ever");
     assert_eq!((other.code, other.out.as_str()), (Some(5), ""));
-    let conflict = "error: key \"charge:1\" is held by another request: job 1 with ";
+    let conflict = "error: key \"charge:1\" is already used by a different request (stored: job 1 with ";
     assert!(other.err.starts_with(conflict), "{}", other.err);
 
     file.ok(&["enqueue", "charge", "{}"]);
     let shown = lines(&file.ok(&["jobs", "--key", "charge:1"]));
     assert!(shown.len() == 2 && shown[1].starts_with("1 charge "), "{shown:?}");
-    assert_eq!(file.ok(&["jobs", "--key", "charge:2"]), "no such jobs\n");
+    assert_eq!(file.ok(&["jobs", "--key", "charge:2"]), "no matching jobs\n");
     let shown = lines(&file.ok(&["inspect", "1"]));
     assert!(shown.iter().any(|l| l == "key charge:1"), "{shown:?}");
     let job: serde_json::Value = serde_json::from_str(&file.ok(&["inspect", "1", "--json"])).unwrap();
@@ -147,7 +144,7 @@ fn a_repeat_under_a_key_prints_the_id_of_the_first_and_says_so() {
 
     let bad = file.run(&["enqueue", "charge", "{}", "--key", "k", "--hold", "long"]);
     assert!(
-        bad.code == Some(2) && bad.err.contains("give open, ever, or a time such as 30d"),
+        bad.code == Some(2) && bad.err.contains("use open, ever, or a time such as 30d"),
         "{}",
         bad.err
     );
@@ -158,10 +155,7 @@ fn a_repeat_under_a_key_prints_the_id_of_the_first_and_says_so() {
 #[test]
 fn status_counts_per_queue_and_kind() {
     let file = File::migrated();
-    assert_eq!(
-        file.ok(&["status"]),
-        "no job waits, runs or is a case\n\nno worker is registered\n"
-    );
+    assert_eq!(file.ok(&["status"]), "no open jobs\n\nno workers\n");
     file.ok(&["enqueue", "charge", "{}"]);
     file.ok(&["enqueue", "charge", "{}", "--after", "1h"]);
     file.ok(&["enqueue", "refund", "{}", "--queue", "money"]);
@@ -188,6 +182,8 @@ async fn jobs_are_listed_newest_first_and_narrowed_by_every_filter() {
     };
     assert_eq!(ids(&[]), [3, 2, 1]);
     assert_eq!(ids(&["--state", "finished"]), [1]);
+    assert_eq!(ids(&["--state", "done"]), [1]);
+    assert_eq!(ids(&["--state", "cancelled"]), [0i64; 0]);
     assert_eq!(ids(&["--state", "case"]), [2]);
     assert_eq!(ids(&["--kind", "receipt"]), [3]);
     assert_eq!(ids(&["--queue", "other"]), [0i64; 0]);
@@ -199,8 +195,11 @@ async fn jobs_are_listed_newest_first_and_narrowed_by_every_filter() {
     assert!(shown[1].starts_with("3 receipt orders ready 0/10 due "), "{shown:?}");
     assert!(shown[2].starts_with("2 charge orders case 1/2 ") && shown[2].ends_with("the card was declined"));
     assert!(shown[3].starts_with("1 charge orders done 1/2 "), "{shown:?}");
-    assert_eq!(file.ok(&["jobs", "--kind", "none"]), "no such jobs\n");
-    assert_eq!(file.run(&["jobs", "--max", "2"]).err, "there may be more: --below 2\n");
+    assert_eq!(file.ok(&["jobs", "--kind", "none"]), "no matching jobs\n");
+    assert_eq!(
+        file.run(&["jobs", "--max", "2"]).err,
+        "there may be more jobs: add --below 2\n"
+    );
 }
 
 #[tokio::test]
@@ -251,7 +250,8 @@ async fn a_chain_is_shown_by_any_of_its_links() {
         (missing.code, missing.err.as_str()),
         (
             Some(4),
-            "error: no job 7, or its retention is over\ntry:   rowlock jobs   lists the newest\n"
+            "error: no job 7; it never existed, or it was deleted after its retention\n\
+             try:   rowlock jobs   lists the newest jobs\n"
         )
     );
 }
@@ -264,7 +264,7 @@ async fn a_case_is_listed_explained_and_reopened_once() {
     assert_eq!((said.code, shown.len()), (Some(0), 2));
     assert_eq!(
         said.err,
-        "rowlock inspect ID shows one; rowlock case reopen ID tries it again\n"
+        "rowlock inspect ID shows a case; rowlock case reopen ID runs its job again\n"
     );
     assert!(shown[1].starts_with("2 charge orders 1/2 ") && shown[1].ends_with("the card was declined"));
     let cases: serde_json::Value = serde_json::from_str(&file.ok(&["cases", "--json"])).unwrap();
@@ -275,10 +275,7 @@ async fn a_case_is_listed_explained_and_reopened_once() {
         shown.iter().any(|l| l.ends_with("ago: the card was declined")),
         "{shown:?}"
     );
-    assert!(
-        shown.iter().any(|l| l == "rowlock reopen 2 tries it again"),
-        "{shown:?}"
-    );
+    assert!(shown.iter().any(|l| l == "rowlock reopen 2 runs it again"), "{shown:?}");
 
     assert_eq!(file.ok(&["reopen", "2"]), "reopened 2\n");
     assert_eq!(file.ok(&["cases"]), "no open cases\n");
@@ -319,7 +316,7 @@ async fn a_waiting_job_is_shown_completed_once_and_waits_again_after_a_reopen() 
     let done = file.ok(&["complete", "approval:42", "{\"by\": \"Ada\"}"]);
     assert_eq!(done, "completed approval:42: 2 jobs moved to ready\n");
     let again = file.ok(&["complete", "approval:42"]);
-    assert_eq!(again, "approval:42 was completed before; the first answer stays\n");
+    assert_eq!(again, "approval:42 was already completed; the first answer is kept\n");
     let shown = lines(&file.ok(&["inspect", "1"]));
     assert!(shown.iter().any(|l| l == "waited for approval:42"), "{shown:?}");
 
@@ -332,7 +329,7 @@ async fn a_waiting_job_is_shown_completed_once_and_waits_again_after_a_reopen() 
     };
     let over = async { tokio::time::timeout(Duration::from_secs(30), over).await.unwrap() };
     worker.run_until(over).await.unwrap();
-    let reason = "its time limit came before this was completed: late";
+    let reason = "its wait limit passed before this was completed: late";
     assert!(lines(&file.run(&["cases"]).out)[1].ends_with(reason));
     let said = file.ok(&["reopen", "3"]);
     assert_eq!(said, "reopened 3; it waits for late (rowlock complete late)\n");
@@ -343,10 +340,10 @@ fn the_database_may_come_from_the_environment_and_before_the_command() {
     let file = File::migrated();
     let mut from_env = command(&["jobs"]);
     from_env.env("ROWLOCK_DATABASE", &file.url);
-    assert_eq!(said(from_env).out, "no such jobs\n");
+    assert_eq!(said(from_env).out, "no matching jobs\n");
     assert_eq!(
         common::rowlock(&["--database", &file.url, "jobs"]).out,
-        "no such jobs\n"
+        "no matching jobs\n"
     );
 }
 
@@ -367,10 +364,10 @@ fn a_reader_that_goes_away_is_no_error() {
 #[test]
 fn rollout_sets_shows_and_lists_with_who_set_it() {
     let file = File::migrated();
-    assert_eq!(file.ok(&["rollout"]), "no rollout was ever set\n");
+    assert_eq!(file.ok(&["rollout"]), "no rollouts\n");
     assert_eq!(
         file.ok(&["rollout", "incident-guard"]),
-        "incident-guard was never set: it is at 0 %\n"
+        "incident-guard is not set: 0 %\n"
     );
     let set = file.run(&["rollout", "incident-guard", "25"]);
     assert_eq!(set.err, "every worker follows within a second, without a restart\n");
@@ -407,6 +404,7 @@ fn rollout_sets_shows_and_lists_with_who_set_it() {
 fn pause_and_resume_say_what_changed_and_list_what_is_paused() {
     let file = File::migrated();
     assert_eq!(file.ok(&["pause"]), "nothing is paused\n");
+    file.ok(&["enqueue", "ship", "{}", "--queue", "orders"]);
     let paused = file.run(&["pause", "--queue", "orders"]);
     assert_eq!(
         paused.err,
@@ -424,9 +422,17 @@ fn pause_and_resume_say_what_changed_and_list_what_is_paused() {
     let again = file.run(&["pause", "--queue", "orders", "--actor", "joe"]);
     assert_eq!(
         (again.err.as_str(), again.code),
-        ("queue orders was paused before\n", Some(0))
+        ("queue orders was already paused\n", Some(0))
     );
-    assert_eq!(file.run(&["pause", "--kind", "charge", "--actor", "joe"]).code, Some(0));
+    let unknown = file.run(&["pause", "--kind", "charge", "--actor", "joe"]);
+    assert_eq!(
+        (unknown.code, unknown.err.as_str()),
+        (
+            Some(0),
+            "kind charge paused; every worker follows within a second\n\
+             no open job is of this kind now; check the name if you expected some\n"
+        )
+    );
     let all: serde_json::Value = serde_json::from_str(&file.ok(&["pause", "--json"])).unwrap();
     let listed: Vec<_> = all.as_array().unwrap().iter().collect();
     let listed: Vec<_> = listed
@@ -450,6 +456,11 @@ fn pause_and_resume_say_what_changed_and_list_what_is_paused() {
         "kind charge was not paused\n"
     );
     assert_eq!(file.run(&["resume", "--queue", "orders"]).code, Some(0));
+    let unknown = file.run(&["pause", "--queue", "nope"]);
+    assert_eq!(unknown.code, Some(0));
+    let note = "\nno open job is in this queue now; check the name if you expected some\n";
+    assert!(unknown.err.ends_with(note), "{}", unknown.err);
+    assert_eq!(file.run(&["resume", "--queue", "nope"]).code, Some(0));
     assert_eq!(file.ok(&["resume"]), "nothing is paused\n");
     for bad in [
         &["pause", "--queue", "no spaces"][..],

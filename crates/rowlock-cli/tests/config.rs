@@ -1,12 +1,8 @@
 //! The config file: where it is looked for, what it may say, and what comes before it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
-mod common;
-
 use std::{path::Path, process::Command};
 
-use common::{File, Said, command, said};
+use crate::common::{self, File, Said, command, said};
 
 /// A migrated file, and beside it a config file that names it.
 fn configured(more: &str) -> File {
@@ -31,7 +27,7 @@ fn jobs(command: Command) {
     let said = said(command);
     assert_eq!(
         (said.out.as_str(), said.err.as_str(), said.code),
-        ("no such jobs\n", "", Some(0))
+        ("no matching jobs\n", "", Some(0))
     );
 }
 
@@ -127,7 +123,7 @@ fn what_is_wrong_with_the_file_is_told_with_its_name_and_line_and_without_its_da
             "\ndatabse = \"postgres://me:secret@h/d\"\n",
             "line 2: unknown key databse",
         ),
-        ("database = 5\n", "line 1: database is of type integer; give a string"),
+        ("database = 5\n", "line 1: database is of type integer; use a string"),
         ("schema = \"a\"\nschema = \"b\"\n", "line 2: duplicate key"),
     ] {
         std::fs::write(&path, text).unwrap();
@@ -165,5 +161,5 @@ fn a_demo_does_not_run_on_what_a_file_names() {
     let said = said(demo);
     assert_eq!(said.code, Some(0), "{}", said.err);
     jobs(there(&file, &["jobs"]));
-    assert!(file.ok(&["status"]).starts_with("no job waits"));
+    assert!(file.ok(&["status"]).starts_with("no open jobs"));
 }

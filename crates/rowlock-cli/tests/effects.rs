@@ -1,15 +1,12 @@
 //! Effects in doubt, from the list to the resolution, on a SQLite file.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
-mod common;
-
 use std::time::Duration;
 
-use common::{File, lines};
 use rowlock::{Ended, Job, sqlite};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+
+use crate::common::{File, lines};
 
 #[derive(Serialize, Deserialize, Job)]
 #[job(kind = "charge", queue = "orders")]
@@ -67,7 +64,7 @@ async fn a_parked_effect_is_listed_resolved_as_happened_and_its_job_goes_on() {
     let said = file.run(&["effects"]);
     assert_eq!(
         said.err,
-        "find out whether it happened: rowlock effect resolve NO --happened JSON | --not-happened\n"
+        "find out whether the call happened, then run: rowlock effect resolve NO --happened JSON | --not-happened\n"
     );
     let shown = lines(&said.out);
     assert_eq!(shown[0], "no job name state policy tries begun key answer");
@@ -88,7 +85,7 @@ async fn a_parked_effect_is_listed_resolved_as_happened_and_its_job_goes_on() {
         file.ok(&["effect", "resolve", "1", "--happened", "12"]),
         "effect 1 of job 1 happened\nreopened 1\n"
     );
-    assert_eq!(file.ok(&["effects"]), "no effects in doubt\n");
+    assert_eq!(file.ok(&["effects"]), "no uncertain effects\n");
     let effect = &json(&file.ok(&["effects", "--all", "--json"]))[0];
     assert_eq!(
         (&effect["state"], &effect["reply"], &effect["resolved_by"]),
@@ -134,7 +131,7 @@ async fn a_job_with_a_second_doubt_stays_a_case_until_that_is_resolved_too() {
     assert_eq!(numbers, [2, 3]);
     assert_eq!(
         file.ok(&["effect", "resolve", "2", "--happened", "1"]),
-        "effect 2 of job 2 happened\nnot reopened: effect 3 \"charge-1\" of job 2 is in doubt too\n"
+        "effect 2 of job 2 happened\nnot reopened: effect 3 \"charge-1\" of job 2 is uncertain too\n"
     );
     assert_eq!(
         file.ok(&["effect", "resolve", "3", "--happened", "1"]),
@@ -148,7 +145,10 @@ fn a_resolution_must_name_a_doubt_and_say_what_happened() {
     let missing = file.run(&["effect", "resolve", "7", "--not-happened"]);
     assert_eq!(
         (missing.code, missing.err.as_str()),
-        (Some(4), "error: no effect 7; `rowlock effects` lists those in doubt\n")
+        (
+            Some(4),
+            "error: no effect 7; `rowlock effects` lists the effects in doubt\n"
+        )
     );
     assert_eq!(file.ok(&["effects", "--all"]), "no effects\n");
     let neither = file.run(&["effect", "resolve", "7"]);
@@ -161,4 +161,23 @@ fn a_resolution_must_name_a_doubt_and_say_what_happened() {
     );
     let both = file.run(&["effect", "resolve", "7", "--happened", "1", "--not-happened"]);
     assert_eq!(both.code, Some(2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resolution_answers_in_json_whether_the_case_was_reopened() {
+    let file = parked(&[1, 2]).await;
+    let resolve = |args: &[&str]| json(&file.ok(&[&["effect", "resolve"], args, &["--json"]].concat()));
+    assert_eq!(
+        resolve(&["1", "--happened", "12"]),
+        serde_json::json!({ "no": 1, "job": 1, "happened": true, "reopened": true, "not_reopened": null })
+    );
+    assert_eq!(
+        resolve(&["2", "--not-happened"]),
+        serde_json::json!({
+            "no": 2, "job": 2, "happened": false, "reopened": false,
+            "not_reopened": "effect 3 \"charge-1\" of job 2 is uncertain too",
+        })
+    );
+    let kept = resolve(&["3", "--happened", "1", "--no-reopen"]);
+    assert_eq!(kept["not_reopened"], "--no-reopen was given");
 }

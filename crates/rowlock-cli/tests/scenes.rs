@@ -3,9 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 
-mod common;
-
-use common::{Database, Said, assert_nothing_is_left, demo, lines, postgres_urls, rowlock, said};
+use crate::common::{Database, Said, assert_nothing_is_left, demo, lines, postgres_urls, rowlock, said};
 use serde_json::{Map, Value};
 
 type Found = Map<String, Value>;
@@ -144,23 +142,45 @@ fn the_table_of_charges_tells_a_newcomer_what_happened() {
     assert_eq!(said.code, Some(0), "{}{}", said.out, said.err);
     assert_eq!(
         said.err,
-        "20 charges by 2 worker processes on SQLite, killing one 2 times;\n\
-         the provider loses 6 % of its replies, and honours keys for half of the orders …\n"
+        "Charging 20 orders with 2 worker processes on SQLite, with 2 kills (SIGKILL).\n\
+         The provider loses 6 % of its replies and honours idempotency keys for half of the orders.\n\
+         creating the database\n\
+         starting the payment provider\n\
+         starting 2 workers\n\
+         placing orders and killing workers\n\
+         counting orders and charges\n"
     );
     let shown = lines(&said.out);
     for line in [
         "20 charges by 2 worker processes on SQLite seed 7",
-        "the account that honours keys: in doubt, call again under the same key",
+        "account with idempotency keys: if uncertain, call again with the same key",
         "charged once 10 one line each in the provider's own log",
-        "the account that ignores keys: in doubt, leave it to a person",
-        "lost 0 orders neither charged nor left to a person",
-        "doubled 0 orders charged twice",
+        "account without idempotency keys: if uncertain, let a person decide",
+        "lost 0 orders not charged and not left to a person",
+        "doubled 0 orders charged more than once",
     ] {
         assert!(shown.iter().any(|l| l == line), "{line}\n{}", said.out);
     }
     assert!(!said.out.contains('\x1b'), "colours are for terminals");
     assert!(said.out.lines().all(|line| line.chars().count() <= 80), "{}", said.out);
     assert_nothing_is_left(temp.path());
+}
+
+#[test]
+fn what_is_kept_already_is_not_suggested_again() {
+    for (more, suggested) in [
+        (&["--keep"][..], "rowlock demo incidents"),
+        (&[], "rowlock demo charges --keep"),
+    ] {
+        let temp = tempfile::tempdir().unwrap();
+        let said = said(demo(
+            temp.path(),
+            &[&["charges", "--orders", "4", "--kills", "0"], more].concat(),
+        ));
+        assert_eq!(said.code, Some(0), "{}{}", said.out, said.err);
+        assert!(said.out.contains(&format!("        {suggested}  ")), "{}", said.out);
+        assert_eq!(said.out.contains("--keep"), more.is_empty(), "{}", said.out);
+    }
 }
 
 const FEW: [&str; 9] = [
@@ -242,15 +262,19 @@ fn the_table_of_incidents_tells_a_newcomer_what_happened() {
     assert_eq!(said.code, Some(0), "{}{}", said.out, said.err);
     assert_eq!(
         said.err,
-        "12 entities, 10 evaluations of each, 30 at once over 4 connections on SQLite …\n"
+        "Evaluating 12 entities 10 times each on SQLite, 30 at a time over 4 connections\n\
+         creating the database\n\
+         starting 2 worker processes\n\
+         placing evaluations\n\
+         counting evaluations and incidents\n"
     );
     let shown = lines(&said.out);
     for line in [
         "12 entities, 10 evaluations of each, on SQLite seed 7",
         "evaluations 120 0.1 to 0.6 s each",
-        "open at once, at most 1 incidents of one entity",
-        "stale 0 acted on a state that was not the latest",
-        "lost 0 evaluations that left no trace",
+        "open incidents, at most 1 for one entity at the same time",
+        "stale 0 acted on an outdated state",
+        "lost 0 evaluations without a recorded result",
     ] {
         assert!(shown.iter().any(|l| l == line), "{line}\n{}", said.out);
     }
@@ -272,9 +296,43 @@ fn options_of_every_scene_may_stand_before_its_name_and_others_may_not() {
     assert_eq!((bad.code, bad.out.as_str()), (Some(2), ""));
     assert!(
         bad.err
-            .starts_with("error: --orders stands before the name of the scene\ntry:"),
+            .starts_with("error: --orders comes before the name of the scene\ntry:"),
         "{}",
         bad.err
     );
     assert_nothing_is_left(temp.path());
+}
+
+#[test]
+fn every_scene_on_sqlite_can_be_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.json");
+    let scenes = [
+        (&["charges", "--orders", "6", "--kills", "1"][..], "orders", 6),
+        (
+            &[
+                "incidents",
+                "--entities",
+                "2",
+                "--evaluations",
+                "2",
+                "--workers",
+                "4",
+                "--pool",
+                "2",
+            ],
+            "evaluations",
+            4,
+        ),
+    ];
+    for (args, unit, size) in scenes {
+        let (found, said) = played(&[args, &["--json", "--record", file.to_str().unwrap()]].concat());
+        assert_eq!(said.code, Some(0), "{}", said.out);
+        let record: Found = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+        assert_eq!((&record["scene"], number(&record, unit)), (&args[0].into(), size));
+        assert_eq!(record["result"], Value::from(found));
+        for list in ["samples", "events"] {
+            assert!(!record[list].as_array().unwrap().is_empty(), "{list} of {}", args[0]);
+        }
+    }
 }

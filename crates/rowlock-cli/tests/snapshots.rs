@@ -1,19 +1,14 @@
 //! Every command on the same scene, on both databases: what it prints, as text and as JSON, what it says, and how it exits.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
-#[path = "snapshots/book.rs"]
 mod book;
-mod common;
-#[path = "snapshots/normal.rs"]
 mod normal;
-#[path = "snapshots/scene.rs"]
 mod scene;
 
 use book::Book;
-use common::{Database, File, postgres_urls, rowlock, until};
 use rowlock::Backend;
 use sqlx::{AssertSqlSafe, Connection};
+
+use crate::common::{self, Database, File, postgres_urls, rowlock, until};
 
 /// Moves the history of the first three jobs ten days back.
 const AGED: [(&str, [&str; 3]); 2] = [
@@ -46,6 +41,8 @@ where
     let holder = runtime.block_on(scene::Holder::start::<DB>(url));
     what_looks(&mut book);
     what_is_refused(&mut book);
+    what_is_only_counted(&mut book);
+    what_explains(&mut book);
     what_people_set(&mut book);
     what_people_do_to_cases(&mut book);
     what_people_do_to_jobs(&mut book);
@@ -77,9 +74,9 @@ where
 fn before_there_is_anything(book: &mut Book) {
     book.run(&["migrate"]);
     book.run(&["migrate"]);
+    book.run(&["migrate", "--json"]);
     let mut sql = common::said(book.command(&["migrate", "--sql"]));
-    let first: Vec<&str> = sql.out.lines().take(3).collect();
-    sql.out = format!("{}\n…\n", first.join("\n"));
+    sql.out = beginning(&sql.out);
     book.keep("migrate", "migrate --sql", sql);
     for args in [
         &["status"][..],
@@ -98,12 +95,19 @@ fn before_there_is_anything(book: &mut Book) {
     }
 }
 
+/// The first lines of a long text.
+fn beginning(text: &str) -> String {
+    let first: Vec<&str> = text.lines().take(3).collect();
+    format!("{}\n…\n", first.join("\n"))
+}
+
 fn what_looks(book: &mut Book) {
     for args in [
         &["status"][..],
         &["workers"],
         &["jobs"],
         &["jobs", "--state", "case"],
+        &["jobs", "--state", "done"],
         &["jobs", "--group", "account:42"],
         &["inspect", "1"],
         &["inspect", "4"],
@@ -138,12 +142,12 @@ fn what_is_refused(book: &mut Book) {
         &["reopen", "99"],
         &["reopen", "1"],
         &["case", "reopen", "99"],
-        &["case", "reopen", "4", "5"],
         &["case", "reopen", "4", "5", "--payload", "{}"],
         &["case", "note", "1", "look at it"],
         &["case", "close", "1"],
         &["effect", "resolve", "99", "--not-happened"],
         &["effect", "resolve", "2", "--not-happened"],
+        &["effect", "resolve", "2", "--not-happened", "--json"],
         &["effect", "resolve", "1"],
         &["breaker", "none"],
         &["breaker", "none", "open"],
@@ -157,8 +161,9 @@ fn what_is_refused(book: &mut Book) {
         &["delay", "12"],
         &["run-now", "99"],
         &["cancel", "99", "1"],
-        &["cancel", "--queue", "post"],
         &["cancel", "--queue", "post", "--state", "finished"],
+        &["enqueue", "letter", "{}", "--priority", "9", "--json"],
+        &["bridge"],
         &["bridge", "sqs"],
         &["bridge", "sqs", "--queue-url", "orders", "--json"],
         &[
@@ -169,10 +174,10 @@ fn what_is_refused(book: &mut Book) {
             "--visibility",
             "1h",
         ],
-        &["prune", "--finished", "7d"],
         &["prune", "--finished", "1m", "--yes"],
         &["prune"],
         &["jobs", "--state", "lost"],
+        &["jobs", "--state", "scheduled"],
         &["work"],
         &["work", "--exec", "resize"],
         &["work", "--exec", "resize=./no-such-program"],
@@ -182,19 +187,54 @@ fn what_is_refused(book: &mut Book) {
         &["work", "--exec", "re size=true", "--until-empty"],
         &["work", "--exec", "resize=true", "--output-max", "1m"],
         &["work", "--exec", "resize=true", "--history", "1m"],
+        &["inspect", "abc"],
+        &["delay", "1", "--until", "tomorrow"],
         &["nonsense"],
+        &["retry", "1"],
+        &["version"],
     ] {
         let said = book.run(args);
         assert!(matches!(said.code, Some(1 | 2 | 4 | 5)), "{args:?}: {:?}", said.code);
         assert_eq!(said.out, "", "{args:?}");
     }
-    book.run(&["--help"]);
-    book.run(&["cancel", "--help"]);
-    book.run(&["work", "--help"]);
-    book.run(&["bridge", "sqs", "--help"]);
     let mut bare = common::command(&["status"]);
     bare.env_remove("ROWLOCK_DATABASE");
     book.keep("status", "status", common::said(bare));
+}
+
+/// Without `--yes`: what would be done, and nothing is.
+fn what_is_only_counted(book: &mut Book) {
+    for (args, code) in [
+        (&["cancel", "--queue", "post"][..], 2),
+        (&["cancel", "--queue", "post", "--json"], 2),
+        (&["cancel", "--queue", "none"], 0),
+        (&["cancel", "--queue", "none", "--json"], 0),
+        (&["case", "reopen", "4", "5"], 2),
+        (&["case", "reopen", "4", "5", "--json"], 2),
+        (&["prune", "--finished", "7d"], 0),
+    ] {
+        let said = book.run(args);
+        assert_eq!((said.code, said.err.as_str()), (Some(code), ""), "{args:?}");
+    }
+}
+
+fn what_explains(book: &mut Book) {
+    book.run(&["--help"]);
+    book.run(&["cancel", "--help"]);
+    book.run(&["work", "--help"]);
+    book.run(&["enqueue", "--help"]);
+    book.run(&["bridge", "--help"]);
+    if cfg!(feature = "sqs") {
+        book.run(&["bridge", "sqs", "--help"]);
+    }
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let mut script = common::said(book.command(&["completions", shell]));
+        script.out = beginning(&script.out);
+        book.keep("completions", &format!("completions {shell}"), script);
+    }
+    let mut man = common::said(book.command(&["man"]));
+    man.out = beginning(&man.out);
+    book.keep("man", "man", man);
 }
 
 fn what_people_set(book: &mut Book) {
@@ -216,6 +256,8 @@ fn what_people_set(book: &mut Book) {
         &["resume", "--kind", "charge", "--json"],
         &["complete", "approval:42", r#"{"by":"ann"}"#],
         &["complete", "approval:42"],
+        &["complete", "approval:42", "--json"],
+        &["complete", "approval:43", "--json"],
     ] {
         assert_eq!(book.run(args).code, Some(0), "{args:?}");
     }
@@ -229,11 +271,19 @@ fn what_people_do_to_cases(book: &mut Book) {
     book.run(&["cases", "--error", &error]);
     book.run(&["case", "reopen", "--error", &error]);
     book.run(&["case", "note", "4", "asked the bank", "--owner", "payments"]);
+    book.run(&["case", "note", "4", "asked again", "--json"]);
     book.run(&["inspect", "4"]);
     book.run(&["reopen", "4"]);
     book.run(&["case", "close", "4", "5", "--yes", "--reason", "a test order"]);
     book.run(&["effect", "resolve", "1", "--happened", r#""refund 82""#]);
     book.run(&["case", "reopen", "6"]);
+    // Retired by hand and reopened again, so that each answer is there as JSON too.
+    book.run(&["retire", "11", "--json"]);
+    book.run(&["reopen", "11", "--json"]);
+    book.run(&["retire", "11", "10", "--json"]);
+    book.run(&["case", "reopen", "11", "10", "99", "--yes", "--json"]);
+    book.run(&["retire", "11"]);
+    book.run(&["case", "close", "11", "99", "--yes", "--json"]);
     book.run(&["cases"]);
 }
 
@@ -243,15 +293,21 @@ fn what_people_do_to_jobs(book: &mut Book) {
         &["enqueue", "letter", "{}", "--key", "letter:6", "--hold", "30d"],
         &["enqueue", "letter", "{}", "--key", "letter:6"],
         &["enqueue", "letter", "[]", "--key", "letter:6"],
+        &["enqueue", "letter", "{}", "--key", "letter:6", "--json"],
         &["delay", "12", "1", "--until", "2100-01-01T00:00:00Z"],
         &["run-now", "12"],
+        &["delay", "12", "1", "--until", "2100-01-01T00:00:00Z", "--json"],
+        &["run-now", "12", "99", "--json"],
+        &["run-now", "--queue", "none", "--yes", "--json"],
         &["run-now", "--queue", "post", "--yes"],
         &["delay", "--kind", "booking", "--until", "2100-01-01T00:00:00Z", "--yes"],
         &["cancel", "14", "99", "14", "--reason", "a mistake"],
         &["cancel", "--kind", "letter", "--state", "ready", "--yes"],
         &["cancel", "--kind", "letter", "--yes"],
+        &["cancel", "14", "99", "--json"],
         &["rerun", "14", "99", "--reason", "it was none"],
         &["rerun", "14"],
+        &["rerun", "14", "99", "--json"],
         &["rerun", "--kind", "letter", "--queue", "post"],
         &["inspect", "14"],
         &["retire", "14", "1", "--reason", "bad address"],
@@ -271,7 +327,9 @@ fn what_people_do_to_jobs(book: &mut Book) {
 }
 
 fn what_goes(book: &mut Book) {
+    book.run(&["prune", "--finished", "7d"]);
     book.run(&["prune", "--finished", "7d", "--cases", "90d"]);
+    book.run(&["prune", "--finished", "7d", "--json"]);
     book.run(&["prune", "--finished", "7d", "--yes"]);
     book.run(&["prune", "--finished", "7d", "--yes", "--json"]);
     book.run(&["jobs", "--state", "finished"]);
@@ -332,49 +390,30 @@ fn demo(book: &mut Book, url: &str) {
         };
         let args = [args, &on].concat();
         let mut said = common::said(common::demo(temp.path(), &args));
-        said.out = without_figures(&said.out);
+        said.out = normal::without_figures(&said.out);
         book.keep("demo", &format!("demo {}", args.join(" ")), said);
     }
 }
 
-/// Without the figures that are another each time.
-fn without_figures(text: &str) -> String {
-    let mut text = text.to_owned();
-    let charges = text.contains("dropped_replies");
-    // A slow reply is a doubt.
-    let of_charges = ["done", "effects", "uncertain"].iter().filter(|_| charges);
-    for name in [
-        "seconds",
-        "changed",
-        "at_once",
-        "attempts cut short",
-        "repeats suppressed",
-    ]
-    .iter()
-    .chain(of_charges)
-    {
-        for mark in [format!("\"{name}\":"), format!("  {name} ")] {
-            let Some((before, after)) = text.split_once(&mark) else {
-                continue;
-            };
-            let figure = after.trim_start();
-            let rest = figure.trim_start_matches(|c: char| c.is_ascii_digit() || c == '.');
-            text = format!("{before}{mark}<figure>{rest}");
-        }
-    }
-    text
-}
+/// Headings of the help below which commands are listed.
+const LISTS: [&str; 6] = ["Commands:", "Run:", "Look:", "Decide:", "Operate:", "Set up:"];
 
 /// Every command that the help of a command lists, with those below it.
 fn commands(above: &[&str]) -> Vec<Vec<String>> {
     let help = rowlock(&[above, &["--help"]].concat()).out;
-    let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1);
-    let listed = listed.take_while(|line| line.starts_with("  "));
-    let names = listed
-        .filter(|line| !line.starts_with("   "))
-        .filter_map(|line| line.split_whitespace().next());
+    let mut heading = "";
+    let mut names = Vec::new();
+    for line in help.lines() {
+        match line.strip_prefix("  ") {
+            None if line.ends_with(':') => heading = line,
+            Some(entry) if LISTS.contains(&heading) && entry.starts_with(|c: char| c.is_ascii_lowercase()) => {
+                names.extend(entry.split_whitespace().next());
+            }
+            _ => {}
+        }
+    }
     let mut all = Vec::new();
-    for name in names.filter(|name| *name != "help") {
+    for name in names.into_iter().filter(|name| *name != "help") {
         let path = [above, &[name]].concat();
         all.push(path.iter().map(ToString::to_string).collect());
         all.extend(commands(&path));

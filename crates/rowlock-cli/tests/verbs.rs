@@ -1,12 +1,9 @@
 //! `rowlock delay`, `run-now` and `cancel`, and jobs of groups, on a SQLite file, with what they print and how they exit.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
-mod common;
-
-use common::File;
 use rowlock::{Job, sqlite};
 use serde::{Deserialize, Serialize};
+
+use crate::common::File;
 
 #[derive(Serialize, Deserialize, Job)]
 #[job(kind = "send")]
@@ -52,7 +49,7 @@ fn what_is_not_there_exits_with_4_and_what_is_in_the_way_with_5() {
     let beyond = file.run(&["delay", "1", "--by", "9000000d"]);
     assert_eq!(beyond.code, Some(1), "{}", beyond.err);
     assert!(
-        beyond.err.starts_with("error: --by reaches beyond all time"),
+        beyond.err.starts_with("error: --by: the time is out of range"),
         "{}",
         beyond.err
     );
@@ -76,7 +73,7 @@ fn a_group_is_listed_paused_and_resumed() {
         .map(|j| (j["id"].clone(), j["state"].clone()))
         .collect();
     assert_eq!(listed, [(2.into(), "waiting".into()), (1.into(), "ready".into())]);
-    assert!(file.ok(&["inspect", "2"]).contains("account:42, waits for its turn"));
+    assert!(file.ok(&["inspect", "2"]).contains("account:42, waiting for its turn"));
     let paused = file.run(&["pause", "--group", "account:42"]);
     assert_eq!(
         paused.err,
@@ -86,7 +83,7 @@ fn a_group_is_listed_paused_and_resumed() {
     let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
     assert_eq!(listed.as_array().unwrap().len(), 2);
     let status = file.ok(&["status"]);
-    assert!(status.contains("\ngroup account:42 is paused, by tess "), "{status}");
+    assert!(status.contains("\ngroup account:42 was paused by tess "), "{status}");
     let status: serde_json::Value = serde_json::from_str(&file.ok(&["status", "--json"])).unwrap();
     assert_eq!(
         (&status["pauses"][0]["what"], &status["breakers"]),
@@ -127,12 +124,12 @@ fn a_selection_is_counted_first_and_done_with_yes() {
     let unsure = file.run(&["cancel", "--kind", "send"]);
     assert_eq!(
         (unsure.code, unsure.out.as_str(), unsure.err.as_str()),
-        (
-            Some(2),
-            "",
-            "error: 2 jobs would be cancelled\ntry:   the same with --yes, if you mean it\n"
-        )
+        (Some(2), "would cancel 2 jobs; add --yes to do it\n", "")
     );
+    let unsure = file.run(&["run-now", "--kind", "post", "--json"]);
+    assert_eq!((unsure.code, unsure.err.as_str()), (Some(2), ""));
+    let unsure: serde_json::Value = serde_json::from_str(&unsure.out).unwrap();
+    assert_eq!(unsure, serde_json::json!({ "dry_run": true, "jobs": 1 }));
     let delayed = file.run(&["delay", "--queue", "mail", "--by", "1d", "--yes"]);
     assert_eq!((delayed.code, delayed.err.as_str()), (Some(0), "2 delayed\n"));
     assert_eq!(delayed.out.lines().count(), 2, "{}", delayed.out);
@@ -144,7 +141,14 @@ fn a_selection_is_counted_first_and_done_with_yes() {
     let gone = file.run(&["cancel", "--kind", "send", "--yes", "--reason", "a mistake"]);
     assert_eq!((gone.code, gone.err.as_str()), (Some(0), "2 cancelled\n"));
     assert_eq!(gone.out, "job 3 is cancelled\njob 1 is cancelled\n");
-    assert_eq!(file.ok(&["cancel", "--kind", "send", "--yes"]), "no such jobs\n");
+    for args in [
+        &["cancel", "--kind", "send", "--yes"][..],
+        &["cancel", "--kind", "send"],
+    ] {
+        assert_eq!(file.ok(args), "nothing to do: no matching jobs\n");
+    }
+    let none: serde_json::Value = serde_json::from_str(&file.ok(&["cancel", "--kind", "send", "--json"])).unwrap();
+    assert_eq!(none, serde_json::json!({ "dry_run": true, "jobs": 0 }));
     assert!(file.ok(&["inspect", "3"]).contains("a mistake"));
 
     let nonsense = file.run(&["cancel", "--queue", "mail", "--state", "case"]);
@@ -152,7 +156,7 @@ fn a_selection_is_counted_first_and_done_with_yes() {
         (nonsense.code, nonsense.err.as_str()),
         (
             Some(2),
-            "error: a case job cannot be cancelled\ntry:   --state ready or waiting or leased, or leave it out\n"
+            "error: a case job cannot be cancelled\ntry:   --state ready or waiting or leased, or no --state\n"
         )
     );
     for both in [
@@ -178,5 +182,33 @@ fn a_selection_of_more_than_a_page_is_done_to_the_last() {
     });
     let gone = file.run(&["cancel", "--queue", "default", "--yes"]);
     assert_eq!((gone.code, gone.err.as_str()), (Some(0), "1500 cancelled\n"));
-    assert_eq!(file.ok(&["jobs", "--state", "ready"]), "no such jobs\n");
+    assert_eq!(file.ok(&["jobs", "--state", "ready"]), "no matching jobs\n");
+    assert_eq!(file.ok(&["jobs", "--state", "done"]), "no matching jobs\n");
+    let listed = |args: &[&str]| file.run(&[&["jobs", "--state", "cancelled"], args].concat());
+    let all = listed(&["--max", "10000"]);
+    assert_eq!((all.out.lines().count(), all.err.as_str()), (1501, ""));
+    let some = listed(&["--max", "700"]);
+    assert_eq!(some.err, "there may be more jobs: add --below 801\n");
+    let rest = listed(&["--max", "10000", "--below", "801"]);
+    assert_eq!((rest.out.lines().count(), rest.err.as_str()), (801, ""));
+}
+
+#[test]
+fn a_prune_with_nothing_to_delete_says_so_and_succeeds() {
+    let file = File::migrated();
+    file.ok(&["enqueue", "send", "{}"]);
+    file.ok(&["cancel", "1"]);
+    assert_eq!(
+        file.ok(&["prune", "--finished", "7d"]),
+        "nothing to do: no finished jobs older than 7d\n"
+    );
+    assert_eq!(
+        file.ok(&["prune", "--finished", "7d", "--cases", "90d"]),
+        "nothing to do: no finished jobs older than 7d and no open cases older than 90d\n"
+    );
+    let none: serde_json::Value = serde_json::from_str(&file.ok(&["prune", "--finished", "7d", "--json"])).unwrap();
+    assert_eq!(
+        none,
+        serde_json::json!({ "dry_run": true, "jobs": 0, "jobs_more": false, "cases": 0 })
+    );
 }

@@ -1,16 +1,14 @@
 //! Programs as handlers: the real binary, real processes, on both databases.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
-mod common;
-#[path = "work/desk.rs"]
-mod desk;
+pub(crate) mod desk;
+pub(crate) mod server;
 
 use std::time::{Duration, Instant};
 
-use common::{File, lines, rowlock};
 use desk::{on_each, runs};
 use rustix::process::Signal;
+
+use crate::common::{self, File, lines, rowlock};
 
 #[test]
 fn a_program_gets_its_payload_and_its_output_is_the_result() {
@@ -60,7 +58,7 @@ fn a_program_that_fails_is_tried_again_under_the_same_key() {
         desk.work(&["--exec", &desk.shell("flaky", flaky)]);
         assert_eq!(desk.outcomes(id), ["retried", "done"]);
         assert!(
-            desk.errors(id).contains("sh ended with 3: not yet"),
+            desk.errors(id).contains("sh exited with 3: not yet"),
             "{}",
             desk.errors(id)
         );
@@ -83,7 +81,7 @@ fn exit_code_65_retires_and_75_says_that_nothing_was_done() {
         assert_eq!(desk.outcomes(bad), ["retired"]);
         assert_eq!(desk.inspect(bad)["effects"][0]["state"], "undone");
         let case = desk.inspect(bad)["case"].to_string();
-        assert!(case.contains("sh ended with 65: no such customer"), "{case}");
+        assert!(case.contains("sh exited with 65: no such customer"), "{case}");
         assert_eq!(desk.outcomes(later), ["retried", "done"]);
     });
 }
@@ -133,7 +131,7 @@ fn output_over_the_limit_blocks_nobody_and_its_beginning_is_kept() {
             .unwrap()
             .to_owned();
         assert!(
-            error.starts_with("sh ended with 1: …bbb") && error.ends_with("the end") && error.len() < 200,
+            error.starts_with("sh exited with 1: …bbb") && error.ends_with("the end") && error.len() < 200,
             "{error}"
         );
     });
@@ -160,7 +158,7 @@ fn the_time_limit_ends_the_whole_process_tree() {
         let said = desk.work(&["--exec", &desk.shell("slow", slow), "--timeout", "4s"]);
         assert_eq!(desk.outcomes(id), ["retired"], "{}", said.err);
         let error = desk.inspect(id)["attempts"][0]["error"].to_string();
-        assert!(error.contains("was ended: it ran longer than 4s"), "{error}");
+        assert!(error.contains("was killed: it ran longer than 4s"), "{error}");
         assert_eq!(
             desk.read("asked").lines().next(),
             Some("asked"),
@@ -310,14 +308,14 @@ fn bad_words_are_usage_and_say_what_to_write() {
     let not_executable = not_executable.display().to_string();
     for (args, said) in [
         (vec![], "nothing to run"),
-        (vec!["--exec", "resize"], "give KIND=PROGRAM"),
+        (vec!["--exec", "resize"], "use KIND=PROGRAM"),
         (
             vec!["--exec", "resize=./no-such-program"],
-            "there is no program ./no-such-program",
+            "program ./no-such-program not found",
         ),
         (
             vec!["--exec", "resize=no-such-program"],
-            "there is no program no-such-program",
+            "program no-such-program not found",
         ),
         (vec!["--exec", &format!("resize={not_executable}")], "is not executable"),
         (vec!["--exec", "resize=[\"sh\""], "not a JSON array of strings"),
@@ -328,21 +326,24 @@ fn bad_words_are_usage_and_say_what_to_write() {
         ),
         (
             vec!["--http", "a=127.0.0.1:1"],
-            "begins with neither http:// nor https://",
+            "does not start with http:// or https://",
         ),
         (
             vec!["--http", "a=http://me:pw@127.0.0.1/"],
-            "holds a user or a password",
+            "contains a user or password",
         ),
-        (vec!["--exec", "a b=true"], "kind: \"a b\" is not 1 to 100 of"),
+        (
+            vec!["--exec", "a b=true"],
+            "kind: \"a b\" is not a valid name; use 1 to 100 of",
+        ),
         (vec!["--exec", "a=true", "--queue", "q=0"], "1 to 10000 slots"),
         (
             vec!["--exec", "a=true", "--queue", "q", "--queue", "q"],
-            "queue q is listed twice",
+            "queue \"q\" is added twice; remove one",
         ),
         (vec!["--exec", "a=true", "--lease", "1s"], "lease"),
-        (vec!["--exec", "a=true", "--timeout", "0s"], "give 1ms to 1d"),
-        (vec!["--exec", "a=true", "--output-max", "1m"], "give 1 to 131072 bytes"),
+        (vec!["--exec", "a=true", "--timeout", "0s"], "use 1ms to 1d"),
+        (vec!["--exec", "a=true", "--output-max", "1m"], "use 1 to 131072 bytes"),
     ] {
         let all = [&["work", "--until-empty", "--database", &file.url][..], &args].concat();
         let got = rowlock(&all);

@@ -1,7 +1,5 @@
 //! The quickstart of docs/programs.md runs as it stands there, and prints what stands below it.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
 use std::{path::Path, process::Command};
 
 /// The first fenced block of a page with this mark.

@@ -1,13 +1,8 @@
 //! Workers that are frozen or killed while their programs run: the late result is refused, and the key stays the same.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
-mod common;
-#[path = "work/desk.rs"]
-mod desk;
-
-use desk::{Desk, on_each, runs};
 use rustix::process::Signal;
+
+use crate::work::desk::{Desk, on_each, runs};
 
 /// Notes its number and key, waits until it may go on, and says who it was.
 const SLOW: &str = r#"echo "$ROWLOCK_EPOCH $ROWLOCK_EFFECT_KEY" >> calls; echo $$ > "pid-$ROWLOCK_EPOCH"
@@ -47,7 +42,7 @@ fn the_late_result_of_a_frozen_workers_program_is_refused() {
             desk.outcomes(id).last().is_some_and(|end| end == "done")
         });
         frozen.signal(Signal::CONT);
-        let refused = format!("job {id} slow: the lease was lost; the result of attempt 1 is dropped");
+        let refused = format!("job {id} slow: lease lost; the result of attempt 1 is dropped");
         desk.until("the late result to be refused", || {
             desk.read("frozen").contains(&refused)
         });

@@ -44,7 +44,7 @@ fn refused(error: diesel::result::Error) -> Error<diesel::result::Error> {
         return Error::Driver(error);
     };
     let said = said.message().to_owned();
-    let code = if said.starts_with("key \"") && said.ends_with("for another request") {
+    let code = if said.starts_with("key \"") && said.ends_with("for a different request") {
         Some(crate::CONFLICT)
     } else if is_about_an_option(&said) {
         Some(crate::INVALID)

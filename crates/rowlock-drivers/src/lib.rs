@@ -58,7 +58,7 @@ pub struct Put {
 #[non_exhaustive]
 pub enum Error<E> {
     /// The job cannot be written as JSON; nothing was sent.
-    #[error("the job cannot be written as json: {0}")]
+    #[error("the job cannot be written as JSON: {0}")]
     Encode(#[source] serde_json::Error),
     /// The key is held by a job for another request.
     #[error("{0}")]

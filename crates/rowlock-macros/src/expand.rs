@@ -141,8 +141,8 @@ mod tests {
                 struct Größe;
             )),
             [
-                "the type's name gives the kind \"größe\", which is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/; \
-              give one with #[job(kind = \"…\")]"
+                "the type's name gives the kind \"größe\", which is not a valid name (1 to 100 of a-z, A-Z, 0-9 and \
+                 -_.:/); set one with #[job(kind = \"…\")]"
             ]
         );
         assert!(

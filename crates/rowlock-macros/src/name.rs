@@ -15,8 +15,8 @@ pub(crate) fn kind_of(ident: &Ident) -> Result<String> {
         return Ok(kind);
     }
     let problem = format!(
-        "the type's name gives the kind {kind:?}, which is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/; \
-         give one with #[job(kind = \"…\")]"
+        "the type's name gives the kind {kind:?}, which is not a valid name (1 to 100 of a-z, A-Z, 0-9 and -_.:/); \
+         set one with #[job(kind = \"…\")]"
     );
     Err(Error::new_spanned(ident, problem))
 }

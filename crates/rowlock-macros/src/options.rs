@@ -47,9 +47,7 @@ impl Options {
                 g.number(1..=VERSION_MAX, "raise it by 1 when the payload changes")
             }),
             "queue" => given.fill(&mut self.queue, Given::name),
-            "attempts" => given.fill(&mut self.attempts, |g| {
-                g.number(1..=10_000, "10 is the default")
-            }),
+            "attempts" => given.fill(&mut self.attempts, |g| g.number(1..=10_000, "10 is the default")),
             "priority" => given.fill(&mut self.priority, |g| {
                 g.number(1..=5, "1 runs first, 3 is the default")
             }),
@@ -58,7 +56,8 @@ impl Options {
                 g.number(1..=TIME_LIMIT_MAX_MS, "the longest is 30 days")
             }),
             key => Err(given.at_key(format!(
-                "unknown option `{key}`; there are kind, version, queue, attempts, priority, time_limit and time_limit_ms"
+                "unknown option `{key}`; the options are kind, version, queue, attempts, priority, time_limit and \
+                 time_limit_ms"
             ))),
         }
     }
@@ -93,7 +92,7 @@ impl Given {
         let value = if meta.input.peek(Token![=]) {
             let literal = meta.value()?.parse::<Lit>();
             Some(literal.map_err(|e| {
-                let problem = format!("{key} takes a literal; for a computed value write the impl of Job by hand");
+                let problem = format!("{key} takes a literal; for a computed value, implement Job by hand");
                 Error::new(e.span(), problem)
             })?)
         } else {
@@ -122,7 +121,10 @@ impl Given {
             return Ok(name);
         }
         let shown: String = name.chars().take(40).collect();
-        let problem = format!("{} {shown:?} is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/", self.key);
+        let problem = format!(
+            "{} {shown:?} is not a valid name; use 1 to 100 of a-z, A-Z, 0-9 and -_.:/",
+            self.key
+        );
         Err(self.at_value(problem))
     }
 
@@ -138,14 +140,15 @@ impl Given {
             _ => None,
         };
         let (Some(unit_ms), false) = (unit_ms, count.is_empty()) else {
-            let problem = format!("time_limit {text:?} is not a whole number and its unit, as in 500ms, 30s, 5m or 2h");
+            let problem =
+                format!("time_limit {text:?} is not a whole number with its unit, such as 500ms, 30s, 5m or 2h");
             return Err(self.at_value(problem));
         };
         // Only too many digits can fail here, and those are too long in any unit.
         let limit_ms = count.parse::<u64>().ok().and_then(|n| n.checked_mul(unit_ms));
         limit_ms
             .filter(|ms| (1..=TIME_LIMIT_MAX_MS).contains(ms))
-            .ok_or_else(|| self.at_value(format!("time_limit {text:?} is not from 1 ms to 30 days")))
+            .ok_or_else(|| self.at_value(format!("time_limit {text:?} is out of range (1 ms to 30 days)")))
     }
 
     fn text(&self, example: &str) -> Result<String> {
@@ -162,14 +165,14 @@ impl Given {
     fn number<T: TryFrom<u64>>(&self, range: RangeInclusive<u64>, hint: &str) -> Result<T> {
         let (key, first, last) = (&self.key, range.start(), range.end());
         let Some(Lit::Int(number)) = self.value.as_ref().filter(|v| v.suffix().is_empty()) else {
-            let problem = format!("{key} takes a number in {first}..={last}, without quotes or suffix");
+            let problem = format!("{key} takes a number from {first} to {last}, without quotes or suffix");
             return Err(self.at_value(problem));
         };
         let digits = number.base10_digits();
         let number = digits.parse().ok().filter(|n| range.contains(n));
         number
             .and_then(|n| T::try_from(n).ok())
-            .ok_or_else(|| self.at_value(format!("{key} {digits} is not in {first}..={last} ({hint})")))
+            .ok_or_else(|| self.at_value(format!("{key} {digits} is out of range ({first} to {last}; {hint})")))
     }
 
     fn at_key(&self, problem: String) -> Error {
@@ -222,7 +225,7 @@ mod tests {
 
     #[test]
     fn an_unknown_option_is_answered_with_the_known_ones() {
-        let known = "there are kind, version, queue, attempts, priority, time_limit and time_limit_ms";
+        let known = "the options are kind, version, queue, attempts, priority, time_limit and time_limit_ms";
         for (attr, key) in [
             (parse_quote!(#[job(retries = 3)]), "retries"),
             (parse_quote!(#[job(secret)]), "secret"),
@@ -252,7 +255,7 @@ mod tests {
 
     #[test]
     fn names_are_1_to_100_plain_characters() {
-        let rule = "is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/";
+        let rule = "is not a valid name; use 1 to 100 of a-z, A-Z, 0-9 and -_.:/";
         let longest = "x".repeat(100);
         assert!(Options::read(&[parse_quote!(#[job(kind = #longest, queue = "aZ09-_.:/")])]).is_ok());
         for bad in ["", "a b", "a\0", "é", "a';drop"] {
@@ -277,24 +280,24 @@ mod tests {
         assert_eq!(
             problems(parse_quote!(#[job(version = 0, attempts = 10001, priority = 6, time_limit_ms = 0)])),
             [
-                "version 0 is not in 1..=2147483647 (raise it by 1 when the payload changes)",
-                "attempts 10001 is not in 1..=10000 (10 is the default)",
-                "priority 6 is not in 1..=5 (1 runs first, 3 is the default)",
-                "time_limit_ms 0 is not in 1..=2592000000 (the longest is 30 days)",
+                "version 0 is out of range (1 to 2147483647; raise it by 1 when the payload changes)",
+                "attempts 10001 is out of range (1 to 10000; 10 is the default)",
+                "priority 6 is out of range (1 to 5; 1 runs first, 3 is the default)",
+                "time_limit_ms 0 is out of range (1 to 2592000000; the longest is 30 days)",
             ]
         );
         for (attr, start) in [
-            (parse_quote!(#[job(version = -1)]), "version -1 is not in 1..="),
+            (parse_quote!(#[job(version = -1)]), "version -1 is out of range (1 to "),
             (
                 parse_quote!(#[job(version = 2147483648)]),
-                "version 2147483648 is not in",
+                "version 2147483648 is out of range (1 to ",
             ),
-            (parse_quote!(#[job(attempts = 0)]), "attempts 0 is not in"),
+            (parse_quote!(#[job(attempts = 0)]), "attempts 0 is out of range (1 to "),
             (
                 parse_quote!(#[job(attempts = 99999999999999999999999)]),
-                "attempts 99999999999999999999999 is not in",
+                "attempts 99999999999999999999999 is out of range (1 to ",
             ),
-            (parse_quote!(#[job(priority = 0)]), "priority 0 is not in"),
+            (parse_quote!(#[job(priority = 0)]), "priority 0 is out of range (1 to "),
         ] {
             let found = problems(attr);
             assert!(found.len() == 1 && found[0].starts_with(start), "{found:?}");
@@ -303,7 +306,7 @@ mod tests {
 
     #[test]
     fn a_value_of_the_wrong_type_is_answered_with_an_example() {
-        let attempts = "attempts takes a number in 1..=10000, without quotes or suffix";
+        let attempts = "attempts takes a number from 1 to 10000, without quotes or suffix";
         for (attr, problem) in [
             (
                 parse_quote!(#[job(kind = 3)]),
@@ -327,7 +330,7 @@ mod tests {
             (parse_quote!(#[job(attempts)]), attempts),
             (
                 parse_quote!(#[job(attempts = MANY)]),
-                "attempts takes a literal; for a computed value write the impl of Job by hand",
+                "attempts takes a literal; for a computed value, implement Job by hand",
             ),
         ] {
             assert_eq!(problems(attr), [problem]);
@@ -342,7 +345,7 @@ mod tests {
             .remove(0);
         assert_eq!(
             problems(attr),
-            ["time_limit_ms takes a number in 1..=2592000000, without quotes or suffix"]
+            ["time_limit_ms takes a number from 1 to 2592000000, without quotes or suffix"]
         );
     }
 
@@ -360,13 +363,14 @@ mod tests {
         for bad in [
             "", "30", "s", "1.5s", "-1s", "+1s", "30 s", "30S", "1m30s", "30sec", "٣s",
         ] {
-            let problem = format!("time_limit {bad:?} is not a whole number and its unit, as in 500ms, 30s, 5m or 2h");
+            let problem =
+                format!("time_limit {bad:?} is not a whole number with its unit, such as 500ms, 30s, 5m or 2h");
             assert_eq!(limit_ms(bad), Err(problem));
         }
         for far in ["0s", "721h", "99999999999999999999s", "18446744073709551615h"] {
             assert_eq!(
                 limit_ms(far),
-                Err(format!("time_limit {far:?} is not from 1 ms to 30 days"))
+                Err(format!("time_limit {far:?} is out of range (1 ms to 30 days)"))
             );
         }
     }

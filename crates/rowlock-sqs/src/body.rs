@@ -44,11 +44,11 @@ pub(crate) fn read(message: &Incoming, config: &Config) -> Body {
         };
     }
     if let Err(error) = serde_json::from_str::<&RawValue>(&message.body) {
-        return Body::Malformed(format!("the body is no json: {error}"));
+        return Body::Malformed(format!("the body is not JSON: {error}"));
     }
     let Some(kind) = kind.or(config.kind.as_ref()) else {
         let problem = format!(
-            "it names no kind; send the attribute {}, or give the bridge a kind",
+            "the message names no kind; send the attribute {}, or give the bridge a kind",
             config.kind_attribute
         );
         return Body::Malformed(problem);
@@ -87,8 +87,8 @@ fn pointer(body: &str) -> Option<Result<Pointer, String>> {
     let uid = serde_json::from_str(shape.uid.get());
     Some(match (job, uid) {
         (Ok(job), Ok(uid)) => Ok(Pointer { job, uid }),
-        (Err(error), _) => Err(format!("a pointer whose job is no number: {error}")),
-        (_, Err(error)) => Err(format!("a pointer whose uid is none: {error}")),
+        (Err(error), _) => Err(format!("the pointer's job is not a number: {error}")),
+        (_, Err(error)) => Err(format!("the pointer's uid is not valid: {error}")),
     })
 }
 
@@ -137,7 +137,7 @@ mod tests {
         ] {
             let body = read_pointer(bad.clone());
             assert!(
-                matches!(&body, Body::Malformed(why) if why.starts_with("a pointer")),
+                matches!(&body, Body::Malformed(why) if why.starts_with("the pointer's ")),
                 "{bad}: {body:?}"
             );
         }

@@ -103,18 +103,18 @@ impl Config {
     pub(crate) fn check(&self) -> Result<()> {
         let seconds = |field, value: Duration, min: u64, max: u64| {
             let whole = value.subsec_nanos() == 0 && (min..=max).contains(&value.as_secs());
-            let problem = format!("{value:?} is not {min} to {max} whole seconds");
+            let problem = format!("{value:?} is out of range ({min} to {max} whole seconds)");
             whole.then_some(()).ok_or(Error::Config { field, problem })
         };
         let span = |field, value: Duration, min: Duration, max: Duration| {
-            let problem = format!("{value:?} is not {min:?} to {max:?}");
+            let problem = format!("{value:?} is out of range ({min:?} to {max:?})");
             (min..=max)
                 .contains(&value)
                 .then_some(())
                 .ok_or(Error::Config { field, problem })
         };
         let count = |field, value: usize, min: usize, max: usize| {
-            let problem = format!("{value} is not {min} to {max}");
+            let problem = format!("{value} is out of range ({min} to {max})");
             (min..=max)
                 .contains(&value)
                 .then_some(())
@@ -126,7 +126,8 @@ impl Config {
             ("drain_url", self.drain_url.as_ref()),
         ] {
             if url.is_some_and(|url| !url.starts_with("http")) {
-                let problem = "is no address; give that of the queue, such as https://sqs.eu-west-1.amazonaws.com/123456789012/name";
+                let problem = "not a URL; use the URL of the queue, such as \
+                               https://sqs.eu-west-1.amazonaws.com/123456789012/name";
                 return Err(Error::Config {
                     field,
                     problem: problem.into(),
@@ -136,14 +137,14 @@ impl Config {
         for (field, name) in [("queue", Some(&self.queue)), ("kind", self.kind.as_ref())] {
             if let Some(name) = name.filter(|name| !is_name(name)) {
                 let shown: String = name.chars().take(40).collect();
-                let problem = format!("{shown:?} is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/");
+                let problem = format!("{shown:?} is not a valid name; use 1 to 100 of a-z, A-Z, 0-9 and -_.:/");
                 return Err(Error::Config { field, problem });
             }
         }
         if !(1..=10_000).contains(&self.attempts_max) {
             return Err(Error::Config {
                 field: "attempts_max",
-                problem: format!("{} is not 1 to 10000", self.attempts_max),
+                problem: format!("{} is out of range (1 to 10000)", self.attempts_max),
             });
         }
         seconds("visibility", self.visibility, 1, 600)?;
@@ -181,14 +182,17 @@ mod tests {
         };
         assert_eq!(
             said(|c| c.visibility = Duration::from_millis(1500)),
-            "visibility: 1.5s is not 1 to 600 whole seconds"
+            "visibility: 1.5s is out of range (1 to 600 whole seconds)"
         );
-        assert_eq!(said(|c| c.held_max = 9), "held_max: 9 is not 10 to 10000");
-        assert!(said(|c| c.queue_url = "jobs".into()).starts_with("queue_url: is no address"));
+        assert_eq!(said(|c| c.held_max = 9), "held_max: 9 is out of range (10 to 10000)");
+        assert!(said(|c| c.queue_url = "jobs".into()).starts_with("queue_url: not a URL"));
         assert!(said(|c| c.drain_url = Some("x".into())).starts_with("drain_url: "));
-        assert!(said(|c| c.queue = "a b".into()).starts_with("queue: \"a b\" is not 1 to 100 of"));
+        assert!(said(|c| c.queue = "a b".into()).starts_with("queue: \"a b\" is not a valid name; use 1 to 100 of"));
         assert!(said(|c| c.kind = Some(String::new())).starts_with("kind: \"\" is not"));
-        assert_eq!(said(|c| c.attempts_max = -1), "attempts_max: -1 is not 1 to 10000");
+        assert_eq!(
+            said(|c| c.attempts_max = -1),
+            "attempts_max: -1 is out of range (1 to 10000)"
+        );
         assert!(said(|c| c.hold_max = Duration::from_secs(12 * 3600)).starts_with("hold_max: "));
     }
 }

@@ -99,7 +99,7 @@ impl Consumer {
                 Err(error) => {
                     add(&self.counts.database_failures, 1);
                     tracing::warn!(
-                        "{}; trying again, {} messages in hand",
+                        "{}; retrying with {} messages in hand",
                         Error::from(error).whole(),
                         left.len()
                     );
@@ -167,11 +167,11 @@ impl Consumer {
             Triggered::Already(standing) => (&self.counts.duplicates, Meaning::Job(standing)),
             Triggered::Over(_) => (&self.counts.duplicates, Meaning::Over),
             Triggered::Foreign => {
-                let why = "a pointer to a job of another database, or of this one before it was restored";
+                let why = "the pointer's job is of another database, or of this one before it was restored";
                 (&self.counts.foreign_pointers, Meaning::Keep(why.into()))
             }
             _ => {
-                let why = "a pointer to a job that is not here: it was never committed, or its retention is over";
+                let why = "the pointer's job does not exist: it was never committed, or its retention is over";
                 (&self.counts.unknown, Meaning::Keep(why.into()))
             }
         };

@@ -18,13 +18,13 @@ pub enum Error {
         problem: String,
     },
     /// There is no such queue.
-    #[error("there is no SQS queue {url}; create it, or look at the region and the account")]
+    #[error("there is no SQS queue {url}; create it, or check the region and the account")]
     NoQueue {
         /// Its address.
         url: String,
     },
     /// SQS did not do it.
-    #[error("sqs could not {doing}")]
+    #[error("SQS could not {doing}")]
     Sqs {
         /// What was asked for.
         doing: &'static str,
@@ -49,7 +49,11 @@ impl Error {
         let mut text = self.to_string();
         let mut source = std::error::Error::source(self);
         while let Some(error) = source {
-            text = format!("{text}: {error}");
+            let said = error.to_string();
+            // Many errors print their source themselves.
+            if !text.ends_with(&said) {
+                text = format!("{text}: {said}");
+            }
             source = error.source();
         }
         text

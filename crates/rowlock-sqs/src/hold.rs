@@ -239,7 +239,7 @@ impl Hold {
         };
         // A silent SQS must not hold up a stop.
         if tokio::time::timeout(STOP_MAX, last).await.is_err() {
-            tracing::warn!("sqs did not answer in time at the stop; what was in hand comes again");
+            tracing::warn!("SQS did not answer in time during shutdown; it delivers the messages in hand again");
         }
     }
 

@@ -103,7 +103,7 @@ pub(crate) async fn mend(admin: &Admin, older_than: std::time::Duration) -> Resu
         retire(
             admin,
             job.id,
-            "a message that was kept; its bridge died before it could say why",
+            "a kept message; its bridge died before it recorded the reason",
         )
         .await?;
     }

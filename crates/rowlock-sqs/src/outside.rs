@@ -112,8 +112,8 @@ impl Outside {
                 Err(Error::NoQueue { url: self.url.clone() })
             }
             Err(error) => {
-                let error = Error::sqs("say whether the queue is there", error).whole();
-                tracing::warn!("{error}; going on, as if it were");
+                let error = Error::sqs("check whether the queue exists", error).whole();
+                tracing::warn!("{error}; continuing as if it does");
                 Ok(())
             }
             Ok(_) => Ok(()),
@@ -134,7 +134,7 @@ impl Outside {
             .message_attribute_names("All")
             .send()
             .await
-            .map_err(|error| Error::sqs("receive", error))?;
+            .map_err(|error| Error::sqs("receive messages", error))?;
         let messages = received.messages.unwrap_or_default();
         let incoming = messages
             .into_iter()
@@ -156,12 +156,16 @@ impl Outside {
                 .id(no.to_string())
                 .receipt_handle(receipt)
                 .visibility_timeout(seconds);
-            call = call.entries(entry.build().map_err(|error| Error::sqs("extend", error))?);
+            call = call.entries(
+                entry
+                    .build()
+                    .map_err(|error| Error::sqs("extend the visibility of messages", error))?,
+            );
         }
         let told = tokio::time::timeout(limit, call.send())
             .await
-            .map_err(|error| Error::sqs("extend", error))?
-            .map_err(|error| Error::sqs("extend", error))?;
+            .map_err(|error| Error::sqs("extend the visibility of messages", error))?
+            .map_err(|error| Error::sqs("extend the visibility of messages", error))?;
         Ok(told.failed.iter().filter_map(|entry| entry.id.parse().ok()).collect())
     }
 
@@ -172,9 +176,12 @@ impl Outside {
             let entry = DeleteMessageBatchRequestEntry::builder()
                 .id(no.to_string())
                 .receipt_handle(receipt);
-            call = call.entries(entry.build().map_err(|error| Error::sqs("delete", error))?);
+            call = call.entries(entry.build().map_err(|error| Error::sqs("delete messages", error))?);
         }
-        let told = call.send().await.map_err(|error| Error::sqs("delete", error))?;
+        let told = call
+            .send()
+            .await
+            .map_err(|error| Error::sqs("delete messages", error))?;
         Ok(told.failed.iter().filter_map(|entry| entry.id.parse().ok()).collect())
     }
 
@@ -187,9 +194,9 @@ impl Outside {
                 .message_body(&message.body)
                 .set_message_group_id(self.fifo.then(|| message.group.clone()))
                 .set_message_deduplication_id(self.fifo.then(|| message.once.clone()));
-            call = call.entries(entry.build().map_err(|error| Error::sqs("send", error))?);
+            call = call.entries(entry.build().map_err(|error| Error::sqs("send messages", error))?);
         }
-        let told = call.send().await.map_err(|error| Error::sqs("send", error))?;
+        let told = call.send().await.map_err(|error| Error::sqs("send messages", error))?;
         Ok(told.failed.iter().filter_map(|entry| entry.id.parse().ok()).collect())
     }
 }

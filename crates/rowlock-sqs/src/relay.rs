@@ -79,7 +79,7 @@ impl Courier {
             }
             Err(error) => {
                 add(&self.counts.database_failures, 1);
-                tracing::warn!("{}; the sweep will find these jobs", Error::from(error).whole());
+                tracing::warn!("{}; the sweep finds these jobs later", Error::from(error).whole());
             }
         }
     }

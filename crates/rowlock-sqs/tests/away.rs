@@ -1,7 +1,5 @@
 //! The database goes away while messages are in hand: they stay hidden, and are read when it is back.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
 use std::{
     sync::{
         Arc,
@@ -11,13 +9,11 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use proof::{
-    bed::postgres_servers,
-    sqs::{
-        bed::{Bed, until},
-        crew::at_once,
-        emulators,
-    },
+use proof::bed::postgres_servers;
+use proof_sqs::{
+    bed::{Bed, until},
+    crew::at_once,
+    emulators,
 };
 use rowlock::{Admin, State};
 use rowlock_sqs::Role;

@@ -1,13 +1,9 @@
 //! The bridge on both emulators and both databases: what each message does, and what outages do not.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
-mod common;
-
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use anyhow::Result;
-use proof::sqs::{
+use proof_sqs::{
     bed::{Bed, payload, until},
     crew::{after, at_once},
 };
@@ -197,7 +193,12 @@ async fn what_cannot_be_read_or_points_nowhere_is_kept_as_a_case(bed: &Bed) -> R
     }
     let why = |part: &str| kept.iter().filter(|(reason, _)| reason.contains(part)).count();
     assert_eq!(
-        (why("no json"), why("another database"), why("not here"), why("NUL")),
+        (
+            why("not JSON"),
+            why("another database"),
+            why("does not exist"),
+            why("NUL")
+        ),
         (1, 1, 1, 1),
         "{kept:?}"
     );

@@ -1,13 +1,9 @@
 //! When a message has nothing more to say it is deleted, whoever had it in hand.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
-
-mod common;
-
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 
 use anyhow::Result;
-use proof::sqs::{
+use proof_sqs::{
     bed::{Bed, payload, until},
     crew::{after, at_once},
 };

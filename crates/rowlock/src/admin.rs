@@ -51,8 +51,8 @@ impl Admin {
         }
         // Without a colon it is no scheme but whatever was typed, and that may be a secret.
         let problem = match url.split_once(':') {
-            Some((scheme, _)) => format!("cannot use {scheme:?} urls; give postgres://… or sqlite:path"),
-            None => "that is no url; give postgres://… or sqlite:path".to_owned(),
+            Some((scheme, _)) => format!("cannot use a {scheme:?} URL; use postgres://… or sqlite:PATH"),
+            None => "not a database URL; use postgres://… or sqlite:PATH".to_owned(),
         };
         Err(Error::Config(problem))
     }
@@ -101,7 +101,7 @@ impl Admin {
         let text = answer.unwrap_or("null");
         complete::check(name, text, &Limits::default())?;
         serde_json::from_str::<serde_json::Value>(text)
-            .map_err(|e| Error::invalid("answer", format!("not json: {e}")))?;
+            .map_err(|e| Error::invalid("answer", format!("not valid JSON: {e}")))?;
         Ok(Completed::of(self.store.complete(name, answer).await?))
     }
 
@@ -123,11 +123,11 @@ impl Admin {
         let limits = Limits::default();
         check_payload(&job.payload, &limits)?;
         serde_json::from_str::<serde_json::Value>(&job.payload)
-            .map_err(|e| Error::invalid("payload", format!("not json: {e}")))?;
+            .map_err(|e| Error::invalid("payload", format!("not valid JSON: {e}")))?;
         let key = match &job.key {
             Some(key) => Some(Keyed::new(key, job.hold, &job.kind, &job.payload)?),
             None if job.hold != Hold::default() => {
-                return Err(Error::invalid("hold", "given without a key; name one"));
+                return Err(Error::invalid("hold", "set without a key; give a key too"));
             }
             None => None,
         };
@@ -155,7 +155,7 @@ impl Admin {
         };
         let mut put = self.store.enqueue(&[draft.checked(&limits)?]).await?;
         put.pop()
-            .ok_or_else(|| Error::NotFound("the job that was just enqueued".into()))
+            .ok_or_else(|| Error::NotFound("the new job was not returned by the database; report this as a bug".into()))
     }
 }
 

@@ -293,11 +293,14 @@ impl<A: Send + Sync + 'static> RowWorker<A> {
         let timing = Timing::of_lease(settings.lease);
         crate::worker::check_timing(timing)?;
         if !(1..=1000).contains(&settings.slots) {
-            return Err(Error::Config(format!("slots: {} is not in 1..=1000", settings.slots)));
+            return Err(Error::Config(format!(
+                "slots: {} is out of range (1 to 1000)",
+                settings.slots
+            )));
         }
         if !(Duration::from_millis(10)..=Duration::from_secs(60)).contains(&settings.poll) {
             return Err(Error::Config(format!(
-                "poll: {:?} is not in 10 ms to 1 min",
+                "poll: {:?} is out of range (10 ms to 1 min)",
                 settings.poll
             )));
         }
@@ -305,7 +308,7 @@ impl<A: Send + Sync + 'static> RowWorker<A> {
         let breakers = declared(&settings.breakers)?;
         let Some(handler) = self.handler else {
             return Err(Error::Config(
-                "a row worker needs a handler; add .atomic(…) or .staged(…)".into(),
+                "the row worker has no handler; add .atomic(…) or .staged(…)".into(),
             ));
         };
         let rowlock = self.adopted.rowlock.for_worker(timing, settings.slots)?;

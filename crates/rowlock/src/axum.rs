@@ -54,7 +54,7 @@ use sqlx_core::transaction::TransactionManager;
 
 use self::response::{Refusal, Stored, is_remembered};
 use crate::{
-    error::{Error, Result, sqlstate},
+    error::{Error, Result, chain},
     handle::{Once, OnceSlot},
     key::{Fingerprint, Hold},
     root::{Backend, InTransaction, Rowlock},
@@ -289,7 +289,7 @@ async fn rolled_back<DB: Backend>(mut tx: Transaction<'static, DB>) {
         ended = DB::TransactionManager::rollback(&mut tx).await;
     }
     if let Err(error) = ended.and(tx.rollback().await) {
-        tracing::warn!(%error, code = sqlstate(&error), "an idempotent request could not be rolled back");
+        tracing::warn!("could not roll back an idempotent request: {}", chain(&error));
     }
 }
 
@@ -325,8 +325,8 @@ fn key_in(headers: &HeaderMap) -> Result<&str, Refusal> {
     let mut given = headers.get_all(KEY_HEADER).iter();
     let key = match (given.next(), given.next()) {
         (Some(key), None) => key.to_str().unwrap_or_default(),
-        (None, _) => return Err(Refusal::key("there is none")),
-        (Some(_), Some(_)) => return Err(Refusal::key("there are several")),
+        (None, _) => return Err(Refusal::key("the header is missing")),
+        (Some(_), Some(_)) => return Err(Refusal::key("the header is given more than once")),
     };
     let bare = key
         .strip_prefix('"')
@@ -334,7 +334,7 @@ fn key_in(headers: &HeaderMap) -> Result<&str, Refusal> {
         .unwrap_or(key);
     let plain = bare.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\');
     if bare.is_empty() || bare.len() > KEY_BYTES_MAX || !plain {
-        return Err(Refusal::key("it is not 1 to 200 visible ASCII characters"));
+        return Err(Refusal::key("the value is not 1 to 200 visible ASCII characters"));
     }
     Ok(bare)
 }
@@ -406,11 +406,12 @@ impl<DB: Backend, S: Send + Sync> FromRequestParts<S> for IdempotentTx<DB> {
             (Some(home), Some(tx)) => Ok(IdempotentTx { tx: Some(tx), home }),
             (Some(_), None) => Err((
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "the request's transaction is in use already; take it once per handler",
+                "the request's transaction is already in use; extract it once per handler",
             )),
             (None, _) => Err((
                 StatusCode::INTERNAL_SERVER_ERROR,
-                "no transaction for this request; add the idempotent layer, and take it only where a key is needed",
+                "this request has no transaction; add the idempotent layer, and extract the transaction only where a \
+                 key is required",
             )),
         }
     }

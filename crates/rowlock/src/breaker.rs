@@ -89,18 +89,20 @@ impl Breaker {
     pub(crate) fn check(&self, name: &str) -> Result<()> {
         let problem = match self {
             Breaker { threshold, .. } if !(1..=10_000).contains(threshold) => {
-                format!("after({threshold}) is not in 1..=10000")
+                format!("after({threshold}) is out of range (1 to 10000)")
             }
             Breaker { cooldown, .. } if !(COOLDOWN_MIN..=COOLDOWN_MAX).contains(cooldown) => {
-                format!("a cooldown of {cooldown:?} is not between 1 s and a day")
+                format!("cooldown {cooldown:?} is out of range (1 s to 1 day)")
             }
             Breaker { cooldown_max, .. } if !(self.cooldown..=COOLDOWN_MAX).contains(cooldown_max) => {
-                format!("a longest cooldown of {cooldown_max:?} is less than the first, or more than a day")
+                format!("longest cooldown {cooldown_max:?} is out of range (the first cooldown to 1 day)")
             }
-            Breaker { probes, .. } if !(1..=1000).contains(probes) => format!("probes({probes}) is not in 1..=1000"),
+            Breaker { probes, .. } if !(1..=1000).contains(probes) => {
+                format!("probes({probes}) is out of range (1 to 1000)")
+            }
             _ => return Ok(()),
         };
-        Err(Error::Config(format!("breaker {name}: {problem}")))
+        Err(Error::Config(format!("breaker {name:?}: {problem}")))
     }
 
     /// The cooldown after it opened so many times in a row.

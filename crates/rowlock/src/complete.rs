@@ -72,7 +72,7 @@ impl<DB: Backend> Rowlock<DB> {
         answer: &T,
     ) -> Result<Completed> {
         let answer = serde_json::to_string(answer)
-            .map_err(|e| Error::invalid("answer", format!("cannot be written as json: {e}")))?;
+            .map_err(|e| Error::invalid("answer", format!("cannot be written as JSON: {e}")))?;
         check(name, &answer, self.limits())?;
         let moved = self.store().complete_in(conn, name, Some(&answer)).await?;
         Ok(Completed::of(moved))

@@ -1,7 +1,7 @@
 //! The hot path's verbs as the worker calls them, one by one, for the program that counts their instructions.
 //!
 //! They are called below the loop, because the loop's timers and threads would be counted with them. Nothing of this is
-//! compiled for users: it needs `--cfg rowlock_counts`, or the suites' own cfg, under which the lints see it.
+//! compiled for users: it needs the private feature `__counts`.
 
 use std::time::Duration;
 

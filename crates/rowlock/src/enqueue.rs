@@ -174,7 +174,7 @@ impl JobOptions {
     fn set_fingerprint<T: Serialize + ?Sized>(&mut self, request: &T) {
         match serde_json::to_string(request) {
             Ok(json) => self.options.fingerprint = Some(json),
-            Err(error) => self.refuse("fingerprint", format!("cannot be written as json: {error}")),
+            Err(error) => self.refuse("fingerprint", format!("cannot be written as JSON: {error}")),
         }
     }
 
@@ -239,8 +239,9 @@ impl<'c, DB: Backend, J: Job> IntoFuture for Enqueue<'c, DB, J> {
             let draft = chosen.draft(&job, rowlock.limits())?;
             drop(job);
             let mut put = put(rowlock, door, vec![draft]).await?;
-            put.pop()
-                .ok_or_else(|| crate::Error::NotFound("the job that was just enqueued".into()))
+            put.pop().ok_or_else(|| {
+                crate::Error::NotFound("the new job was not returned by the database; report this as a bug".into())
+            })
         })
     }
 }

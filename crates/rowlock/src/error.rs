@@ -18,7 +18,7 @@ pub enum Error {
         problem: String,
     },
     /// The job's payload could not be written as JSON.
-    #[error("payload of kind {kind} cannot be written as json")]
+    #[error("payload of kind {kind} cannot be written as JSON")]
     Encode {
         /// The job's kind.
         kind: String,
@@ -26,7 +26,7 @@ pub enum Error {
         source: serde_json::Error,
     },
     /// The database holds no Rowlock schema, or an older one than this binary needs.
-    #[error("{found}, this binary needs schema {needed}; run `rowlock migrate`")]
+    #[error("{found}, but this binary needs schema {needed}; run `rowlock migrate`")]
     SchemaBehind {
         /// What was found.
         found: String,
@@ -35,7 +35,8 @@ pub enum Error {
     },
     /// The database's schema no longer allows binaries as old as this one.
     #[error(
-        "schema {found} allows binaries from schema {oldest} on, this binary speaks {speaks}; deploy a newer binary"
+        "the database has schema {found}, which needs binaries of schema {oldest} or newer, but this one is of schema \
+         {speaks}; deploy a newer binary"
     )]
     SchemaAhead {
         /// The schema's number.
@@ -55,7 +56,7 @@ pub enum Error {
     #[error("{0}")]
     Conflict(String),
     /// The key is held by another request. Nothing was written; a repeat would get the same answer.
-    #[error("key {key:?} is held by another request: {held} is stored, {given} was given")]
+    #[error("key {key:?} is already used by a different request (stored: {held}; given: {given})")]
     KeyConflict {
         /// The key.
         key: String,
@@ -68,7 +69,7 @@ pub enum Error {
     },
     /// What a guard protects has changed since it was looked at. Through a handler's `?` it settles the job as done,
     /// quietly, and is counted: the next job looks again.
-    #[error("{key:?} has changed since it was looked at")]
+    #[error("{key:?} has changed since it was read")]
     Changed {
         /// The guard's key.
         key: String,
@@ -85,7 +86,7 @@ pub enum Error {
         source: AlreadyHandled,
     },
     /// The transaction's isolation level would make the verb read a stale snapshot.
-    #[error("{doing} needs a read committed transaction, this one is {found}; begin it as read committed")]
+    #[error("{doing} needs a read committed transaction, but this one is {found}; begin it as read committed")]
     Isolation {
         /// The verb.
         doing: &'static str,
@@ -96,7 +97,7 @@ pub enum Error {
     },
     /// Another transaction was in the way (serialisation failure, deadlock, lock time-out, busy file). Nothing is wrong
     /// with the request: roll back and run the whole transaction again.
-    #[error("{doing} met another transaction; roll back and try again")]
+    #[error("{doing} conflicted with another transaction; roll back and run the transaction again")]
     TryAgain {
         /// The verb that was under way.
         doing: &'static str,
@@ -176,6 +177,34 @@ impl Error {
     }
 }
 
+impl Error {
+    /// Why it failed, for a log line that says itself what failed: the whole chain, without a leading "VERB failed".
+    pub(crate) fn cause(&self) -> String {
+        match self {
+            Error::Database { source, .. } | Error::TryAgain { source, .. } => chain(source),
+            other => chain(other),
+        }
+    }
+}
+
+/// An error and its sources in one line, each text once, with the database's code.
+pub(crate) fn chain(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(link) = next {
+        let mut text = link.to_string();
+        // Many errors print their source themselves.
+        if !texts.last().is_some_and(|last| last.contains(&text)) {
+            if let Some(code) = link.downcast_ref::<sqlx::Error>().and_then(sqlstate) {
+                text.push_str(&format!(" (code {code})"));
+            }
+            texts.push(text);
+        }
+        next = link.source();
+    }
+    texts.join(": ")
+}
+
 /// The SQLSTATE or SQLite result code of a driver error.
 pub(crate) fn sqlstate(error: &sqlx::Error) -> Option<String> {
     error.as_database_error().and_then(|e| e.code()).map(|c| c.into_owned())
@@ -248,10 +277,10 @@ pub(crate) struct Handled;
 #[non_exhaustive]
 pub enum Meaning {
     /// Nothing is to be done on what was seen.
-    #[error("the next look decides anew")]
+    #[error("read it again and decide again")]
     LookAgain,
     /// Trying again does not help.
-    #[error("a repeat would get the same answer")]
+    #[error("a retry gets the same answer")]
     Final,
 }
 
@@ -284,3 +313,26 @@ const DID_NOT_HAPPEN: &str = "the effect did not happen";
 #[derive(Debug, Error)]
 #[error("{DID_NOT_HAPPEN}")]
 pub(crate) struct Undone(#[source] Box<dyn std::error::Error + Send + Sync>);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Error)]
+    #[error("outer")]
+    struct Outer(#[source] std::io::Error);
+
+    #[test]
+    fn a_cause_is_the_whole_chain_with_each_text_once() {
+        let refused = || std::io::Error::other("connection refused (127.0.0.1:5432)");
+        assert_eq!(chain(&Outer(refused())), "outer: connection refused (127.0.0.1:5432)");
+        let error = Error::Database {
+            doing: "mark dead workers",
+            source: sqlx::Error::Io(refused()),
+        };
+        let cause = "error communicating with database: connection refused (127.0.0.1:5432)";
+        assert_eq!(chain(&error), format!("mark dead workers failed: {cause}"));
+        assert_eq!(error.cause(), cause, "the log line names the verb");
+        assert_eq!(Error::Config("slots: 0".into()).cause(), "slots: 0");
+    }
+}

@@ -165,6 +165,35 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// A failed attempt is worth a line in the user's log: without one a job that fails all night leaves no trace there.
+    pub(crate) fn log(&self) {
+        let Event::Settled {
+            id,
+            queue,
+            kind,
+            attempt,
+            ended,
+            error,
+            ..
+        } = self
+        else {
+            return;
+        };
+        let error = error.as_deref().unwrap_or("no error given");
+        match ended {
+            Ended::Retried => tracing::warn!(job = id, %queue, kind, "attempt {attempt} failed, retrying: {error}"),
+            Ended::Retired => tracing::error!(
+                job = id,
+                %queue,
+                kind,
+                "attempt {attempt} failed, the job is now a case: {error}"
+            ),
+            _ => {}
+        }
+    }
+}
+
 /// Told of every event.
 pub(crate) type Listener = Box<dyn Fn(&Event) + Send + Sync>;
 
@@ -357,24 +386,28 @@ impl Counters {
 mod tests {
     use super::*;
 
+    fn settled(ended: Ended) -> Event {
+        Event::Settled {
+            id: 7,
+            queue: "q".into(),
+            kind: "mail".into(),
+            attempt: 1,
+            epoch: 1,
+            ended,
+            skipped: None,
+            waited: Duration::ZERO,
+            took: Duration::ZERO,
+            error: Some("no luck".into()),
+        }
+    }
+
     #[test]
     fn a_settled_event_counts_once_per_outcome_and_kind() {
         let counters = Counters::default();
         for ended in Ended::ALL {
             assert_eq!(counters.settled(ended), 0);
-            counters.add(&Event::Settled {
-                id: 1,
-                queue: "q".into(),
-                kind: "k".into(),
-                attempt: 1,
-                epoch: 1,
-                ended,
-                skipped: None,
-                waited: Duration::ZERO,
-                took: Duration::ZERO,
-                error: None,
-            });
-            assert_eq!((counters.settled(ended), counters.settled_of("k", ended)), (1, 1));
+            counters.add(&settled(ended));
+            assert_eq!((counters.settled(ended), counters.settled_of("mail", ended)), (1, 1));
         }
     }
 
@@ -384,5 +417,52 @@ mod tests {
         counters.add(&Event::CasesRemoved { cases: 3 });
         counters.add(&Event::CasesRemoved { cases: 2 });
         assert_eq!(counters.cases_removed(), 5);
+    }
+
+    #[test]
+    fn a_failed_attempt_is_a_line_in_the_log_and_a_good_one_is_not() {
+        let lines = Arc::new(Mutex::new(Vec::new()));
+        let writer = lines.clone();
+        let subscriber = tracing_subscriber::fmt()
+            .with_ansi(false)
+            .without_time()
+            .with_writer(move || Lines(writer.clone()))
+            .finish();
+        tracing::subscriber::with_default(subscriber, || {
+            for ended in Ended::ALL {
+                settled(ended).log();
+            }
+        });
+        let text = String::from_utf8(lines.lock().unwrap().clone()).unwrap();
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        let [retried, retired] = lines[..] else {
+            panic!("{text}")
+        };
+        assert!(
+            retried.starts_with("WARN") && retried.contains("attempt 1 failed, retrying: no luck"),
+            "{retried}"
+        );
+        let case = "attempt 1 failed, the job is now a case: no luck";
+        assert!(retired.starts_with("ERROR") && retired.contains(case), "{retired}");
+        assert!(
+            lines
+                .iter()
+                .all(|line| line.contains("job=7") && line.contains("kind=\"mail\"")),
+            "{text}"
+        );
+    }
+
+    #[derive(Clone)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
     }
 }

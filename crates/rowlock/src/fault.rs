@@ -1,11 +1,11 @@
 //! Named points at which the proof suites stop a real process, to kill it or to freeze it there.
 //!
-//! Without the test-only `--cfg rowlock_faults` a point compiles to nothing.
+//! Without the private feature `__faults`, which only the suites turn on, a point compiles to nothing.
 
 /// Stops here when a test asked for it: prints the point's name on stdout and waits for a line on stdin.
 macro_rules! point {
     ($name:literal) => {
-        #[cfg(rowlock_faults)]
+        #[cfg(feature = "__faults")]
         $crate::fault::hit($name);
     };
 }
@@ -15,11 +15,11 @@ pub(crate) use point;
 /// Whether this process is to have this known bug, which the proof must then catch.
 macro_rules! mutant {
     ($name:literal) => {{
-        #[cfg(rowlock_faults)]
+        #[cfg(feature = "__faults")]
         {
             $crate::fault::is_mutant($name)
         }
-        #[cfg(not(rowlock_faults))]
+        #[cfg(not(feature = "__faults"))]
         {
             false
         }
@@ -28,7 +28,7 @@ macro_rules! mutant {
 
 pub(crate) use mutant;
 
-#[cfg(rowlock_faults)]
+#[cfg(feature = "__faults")]
 pub(crate) fn is_mutant(name: &str) -> bool {
     static MUTANT: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
     MUTANT
@@ -38,14 +38,14 @@ pub(crate) fn is_mutant(name: &str) -> bool {
 }
 
 /// A statement's text: the one of the same name in the folder `ROWLOCK_MUTANT_SQL`, if there is one.
-#[cfg(rowlock_faults)]
+#[cfg(feature = "__faults")]
 pub(crate) fn statement(name: &str, text: &'static str) -> std::borrow::Cow<'static, str> {
     let folder = std::env::var_os("ROWLOCK_MUTANT_SQL").map(std::path::PathBuf::from);
     let other = folder.and_then(|folder| std::fs::read_to_string(folder.join(name).with_extension("sql")).ok());
     other.map_or(text.into(), Into::into)
 }
 
-#[cfg(rowlock_faults)]
+#[cfg(feature = "__faults")]
 pub(crate) fn hit(name: &str) {
     use std::{
         io::{BufRead, Write},

@@ -331,7 +331,7 @@ impl Link {
 }
 
 /// Success on its way to the commit: the transaction, the result, and the next links.
-#[must_use = "return it from the handler with `.ok()`"]
+#[must_use = "return it from the handler, with `.ok()` or in `Ok(…)`"]
 pub struct Done<DB: Backend> {
     pub(crate) token: Token,
     pub(crate) link: Link,
@@ -374,14 +374,14 @@ impl<DB: Backend> Done<DB> {
                 Err(other) => self.error = self.error.or(Some(other)),
             },
             Err(e) => {
-                let problem = format!("cannot be written as json: {e}");
+                let problem = format!("cannot be written as JSON: {e}");
                 self.error = self.error.or(Some(Error::invalid("result", problem)));
             }
         }
         self
     }
 
-    /// Ends the handler: `tx.done().then(next).ok()`.
+    /// Ends the handler: `tx.done().then(next).ok()`. `Ok(tx.done().then(next))` is the same.
     ///
     /// # Errors
     /// A next job or result that was refused fails the attempt; nothing is written.

@@ -49,10 +49,16 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
         };
         let mut reader = serde_json::Deserializer::from_str(payload);
         let told = serde_path_to_error::deserialize::<_, Self>(&mut reader);
-        Err(told.map_or_else(
-            |e| format!("payload at {}: {}", e.path(), e.inner()),
-            |_| error.to_string(),
-        ))
+        Err(told.map_or_else(|e| unreadable(&e), |_| error.to_string()))
+    }
+}
+
+/// Where the payload cannot be read, and why.
+fn unreadable(error: &serde_path_to_error::Error<serde_json::Error>) -> String {
+    let (path, inner) = (error.path(), error.inner());
+    match path.iter().next() {
+        Some(_) => format!("payload at {path}: {inner}"),
+        None => format!("payload: {inner}"),
     }
 }
 
@@ -109,7 +115,7 @@ impl Wait {
         match (name, limit) {
             (Some(name), limit) => Ok(Some(Wait { name, limit })),
             (None, None) => Ok(None),
-            (None, Some(_)) => Err(Error::invalid("wait_limit", "a limit on no wait; add waits_for")),
+            (None, Some(_)) => Err(Error::invalid("wait_limit", "set without a wait; add waits_for")),
         }
     }
 
@@ -133,7 +139,7 @@ impl Options {
                 ("fingerprint", self.fingerprint.is_some()),
             ];
             return match lone.into_iter().find(|(_, given)| *given) {
-                Some((field, _)) => Err(Error::invalid(field, "given without a key; add .key(…)")),
+                Some((field, _)) => Err(Error::invalid(field, "set without a key; add .key(…)")),
                 None => Ok(None),
             };
         };
@@ -228,16 +234,19 @@ impl Draft {
         check_name("kind", &self.kind)?;
         check_name("queue", &self.queue)?;
         if self.version < 1 {
-            return Err(Error::invalid("version", format!("{} is below 1", self.version)));
+            return Err(Error::invalid(
+                "version",
+                format!("{} is out of range (1 or more)", self.version),
+            ));
         }
         if !(1..=5).contains(&self.priority) {
-            let problem = format!("{} is not in 1..=5 (1 runs first, 3 is the default)", self.priority);
+            let problem = format!("{} is out of range (1 to 5; 1 runs first, default 3)", self.priority);
             return Err(Error::invalid("priority", problem));
         }
         if !(1..=10_000).contains(&self.attempts_max) {
             return Err(Error::invalid(
                 "attempts",
-                format!("{} is not in 1..=10000", self.attempts_max),
+                format!("{} is out of range (1 to 10000)", self.attempts_max),
             ));
         }
         check_payload(&self.payload, limits)?;
@@ -249,7 +258,7 @@ impl Draft {
         self.group.as_ref().map_or(Ok(()), Group::check)?;
         if self.wait.is_some() && self.group.is_some() {
             let problem =
-                "a job of a group cannot wait for a name as well; let the job that waits enqueue it as its next link";
+                "a job of a group cannot also wait for a name; let a job that waits enqueue it as its next job";
             return Err(Error::invalid("group", problem));
         }
         Ok(self)
@@ -347,7 +356,7 @@ pub(crate) fn check_name(field: &str, name: &str) -> Result<()> {
     let fits = |c: char| c.is_ascii_alphanumeric() || "-_.:/".contains(c);
     if name.is_empty() || name.len() > 100 || !name.chars().all(fits) {
         let shown: String = name.chars().take(40).collect();
-        let problem = format!("{shown:?} is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/");
+        let problem = format!("{shown:?} is not a valid name; use 1 to 100 of a-z, A-Z, 0-9 and -_.:/");
         return Err(Error::invalid(field, problem));
     }
     Ok(())
@@ -355,7 +364,7 @@ pub(crate) fn check_name(field: &str, name: &str) -> Result<()> {
 
 fn check_delay(field: &str, delay: Duration) -> Result<()> {
     if delay > Duration::from_secs(3600 * 24 * 366 * 10) {
-        let problem = "a delay of more than ten years; give a nearer time";
+        let problem = "the time is more than ten years away; use an earlier one";
         return Err(Error::invalid(field, problem));
     }
     Ok(())
@@ -376,7 +385,7 @@ fn tags_json(tags: &[String], limits: &Limits) -> Result<Option<String>> {
 pub(crate) fn check_payload(payload: &str, limits: &Limits) -> Result<()> {
     if payload.len() > limits.payload_bytes_max {
         let problem = format!(
-            "{} bytes, at most {}; store large data elsewhere and enqueue its name",
+            "{} bytes, at most {}; store large data elsewhere and enqueue a reference to it",
             payload.len(),
             limits.payload_bytes_max
         );
@@ -390,7 +399,7 @@ pub(crate) fn check_payload(payload: &str, limits: &Limits) -> Result<()> {
                 if bytes[i..].starts_with(b"\\u0000") {
                     return Err(Error::invalid(
                         "payload",
-                        format!("a string holds a NUL character at byte {i}; postgresql cannot store it"),
+                        format!("a string contains a NUL character at byte {i}; PostgreSQL cannot store it"),
                     ));
                 }
                 i += 1;
@@ -401,7 +410,7 @@ pub(crate) fn check_payload(payload: &str, limits: &Limits) -> Result<()> {
                 if depth > limits.depth_max {
                     return Err(Error::invalid(
                         "payload",
-                        format!("nested deeper than {} at byte {i}", limits.depth_max),
+                        format!("nested deeper than {} levels at byte {i}", limits.depth_max),
                     ));
                 }
             }
@@ -433,6 +442,20 @@ mod tests {
         assert!(problem(r#"["a\u0000b"]"#).is_some_and(|p| p.contains("NUL")));
         assert_eq!(problem(r#"["a\\u0000b"]"#), None, "an escaped backslash is no NUL");
         assert!(problem(&"1".repeat(101)).is_some_and(|p| p.contains("at most 100")));
+    }
+
+    #[test]
+    fn a_payload_that_cannot_be_read_names_the_place_unless_it_is_the_whole() {
+        #[derive(Debug, Serialize, serde::Deserialize)]
+        struct Order {
+            id: i64,
+        }
+        impl Job for Order {
+            const KIND: &'static str = "order";
+        }
+        let problem = |payload| Order::decode(1, payload).unwrap_err();
+        assert_eq!(problem("{}"), "payload: missing field `id` at line 1 column 2");
+        assert!(problem(r#"{"id":"x"}"#).starts_with("payload at id: invalid type"));
     }
 
     #[test]

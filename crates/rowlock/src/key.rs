@@ -57,7 +57,9 @@ impl Hold {
         match self {
             Hold::For(period) if period.is_zero() || period > LONGEST => Err(Error::invalid(
                 "hold",
-                format!("{period:?} is not above zero and at most ten years; for longer, hold it for ever"),
+                format!(
+                    "{period:?} is out of range (above 0, at most ten years); to hold the key longer, hold it for ever"
+                ),
             )),
             hold => Ok(hold),
         }
@@ -98,7 +100,6 @@ impl Keyed {
 
 /// What an enqueue did.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use]
 #[non_exhaustive]
 pub enum Enqueued {
     /// A new job, under this id. It exists if and only if the caller's transaction commits.
@@ -150,7 +151,7 @@ pub struct Fingerprint(pub(crate) [u8; 32]);
 impl Fingerprint {
     /// Of JSON text, and of a word that says what it is a request for.
     pub(crate) fn of_json(what: &str, json: &str) -> Result<Fingerprint> {
-        let invalid = |e: serde_json::Error| Error::invalid("request", format!("not json: {e}"));
+        let invalid = |e: serde_json::Error| Error::invalid("request", format!("not valid JSON: {e}"));
         check_depth(json)?;
         let raw: &RawValue = serde_json::from_str(json).map_err(invalid)?;
         let mut text = String::with_capacity(json.len());
@@ -161,7 +162,7 @@ impl Fingerprint {
     /// Of anything that can be written as JSON.
     pub(crate) fn of<T: Serialize + ?Sized>(what: &str, request: &T) -> Result<Fingerprint> {
         let json = serde_json::to_string(request)
-            .map_err(|e| Error::invalid("request", format!("cannot be written as json: {e}")))?;
+            .map_err(|e| Error::invalid("request", format!("cannot be written as JSON: {e}")))?;
         Fingerprint::of_json(what, &json)
     }
 
@@ -220,7 +221,10 @@ fn check_depth(json: &str) -> Result<()> {
             _ => {}
         }
         if depth > DEPTH_MAX {
-            return Err(Error::invalid("request", format!("nested deeper than {DEPTH_MAX}")));
+            return Err(Error::invalid(
+                "request",
+                format!("nested deeper than {DEPTH_MAX} levels"),
+            ));
         }
     }
     Ok(())
@@ -263,7 +267,7 @@ fn canonical(raw: &RawValue, out: &mut String) -> serde_json::Result<()> {
 pub(crate) fn check_key(field: &str, key: &str) -> Result<()> {
     if key.is_empty() || key.len() > KEY_BYTES_MAX || key.chars().any(char::is_control) {
         let shown: String = key.chars().take(40).collect();
-        let problem = format!("{shown:?} is not 1 to {KEY_BYTES_MAX} bytes without control characters");
+        let problem = format!("{shown:?} is not valid; use 1 to {KEY_BYTES_MAX} bytes without control characters");
         return Err(Error::invalid(field, problem));
     }
     Ok(())

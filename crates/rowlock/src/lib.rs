@@ -52,7 +52,7 @@ mod worker;
 
 #[cfg(feature = "axum")]
 pub mod axum;
-#[cfg(any(rowlock_counts, rowlock_faults))]
+#[cfg(feature = "__counts")]
 #[doc(hidden)]
 pub mod counts;
 #[cfg(feature = "otel")]

@@ -112,10 +112,11 @@ impl Operate {
         }
         let past = job.expires_at.filter(|at| *at <= Timestamp::now());
         Err(Error::Conflict(match (job.state, past) {
-            (State::Finished, Some(at)) => format!("job {id} expired at {at}, and cannot be re-run; enqueue it anew"),
+            (State::Finished, Some(at)) => format!("job {id} expired at {at}, and cannot be re-run; enqueue a new job"),
             (State::Finished, None) => {
                 format!(
-                    "job {id} cannot be re-run: its history is gone, or somebody else has just re-run it; look at it again"
+                    "job {id} cannot be re-run: its history was removed, or somebody else has just re-run it; check \
+                     it again"
                 )
             }
             (state, _) => format!("job {id} is {}, and cannot be re-run", state.as_str()),
@@ -147,15 +148,15 @@ impl Operate {
             return Ok(job);
         }
         let Some(effect) = self.store.effect(no).await? else {
-            let problem = format!("no effect {no}; `rowlock effects` lists those in doubt");
+            let problem = format!("no effect {no}; `rowlock effects` lists the effects in doubt");
             return Err(Error::NotFound(problem));
         };
         Err(Error::Conflict(match effect.state {
             EffectState::InFlight => format!(
-                "effect {no} {:?} of job {} is in flight; it can be resolved when its attempt is over",
+                "effect {no} {:?} of job {} is in flight; resolve it when its attempt has ended",
                 effect.name, effect.id
             ),
-            EffectState::Uncertain => format!("effect {no} changed a moment ago; look at it and try again"),
+            EffectState::Uncertain => format!("effect {no} has just changed; check it and try again"),
             state => format!(
                 "effect {no} {:?} of job {} is {}, not in doubt",
                 effect.name,
@@ -196,7 +197,7 @@ impl Operate {
         match self.store.force_breaker(name, force, actor).await? {
             Some(changed) => Ok(changed),
             None => Err(Error::NotFound(format!(
-                "no breaker {name:?}; `rowlock breaker` lists those that workers were bound to"
+                "no breaker {name:?}; `rowlock breaker` lists the breakers that workers have used"
             ))),
         }
     }
@@ -210,7 +211,10 @@ impl Operate {
     pub async fn set_rollout(&self, name: &str, percent: u8, actor: &str) -> Result<()> {
         check_name("rollout", name)?;
         if percent > 100 {
-            return Err(Error::invalid("percent", format!("{percent} is not in 0..=100")));
+            return Err(Error::invalid(
+                "percent",
+                format!("{percent} is out of range (0 to 100)"),
+            ));
         }
         self.store.set_rollout(name, percent, actor).await
     }

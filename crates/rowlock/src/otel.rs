@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     breaker::{BreakerState, BreakerView},
+    error::chain,
     event::{Event, Listener, Skipped},
     observe::LaneStatus,
     root::{Backend, Rowlock},
@@ -122,7 +123,7 @@ impl Telemetry {
                 Err(_) => self.every,
             };
             let looked = looked.unwrap_or_else(|error| {
-                tracing::debug!(%error, "the queues could not be looked at; trying again");
+                tracing::debug!("could not read the queues for metrics, retrying: {}", chain(&error));
                 // Nothing is better than what was so once.
                 Look::default()
             });

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sqlx::Postgres;
 
-pub use crate::Applied;
+pub use crate::{Applied, Fail};
 use crate::{
     error::{Error, Result},
     root::Backend,
@@ -34,7 +34,7 @@ impl Backend for Postgres {
 
     fn open(url: &str, schema: &str, clock: Clock) -> Result<PgStore> {
         if !url.starts_with("postgres://") && !url.starts_with("postgresql://") {
-            return Err(Error::Config("a postgresql url starts with postgres://".into()));
+            return Err(Error::Config("not a PostgreSQL URL; use postgres://…".into()));
         }
         let hosts = Arc::new(Hosts::parse(url)?);
         let timing = Timing::of_lease(std::time::Duration::from_secs(15));

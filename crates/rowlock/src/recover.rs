@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    error::Result,
+    error::{Result, chain},
     store::{Expired, Store},
 };
 
@@ -62,7 +62,7 @@ impl Recovery {
         }
         match ended {
             // What was ended is told, whatever failed after it.
-            Err(error) if !expired.is_empty() => tracing::warn!(%error, "recovery failed half-way; trying again"),
+            Err(error) if !expired.is_empty() => tracing::warn!("recovery failed halfway, retrying: {}", chain(&error)),
             ended => ended?,
         }
         Ok(expired)

@@ -132,11 +132,15 @@ impl Filter {
     /// Cancel-safe.
     pub async fn connect(url: &str, ttl: Duration) -> Result<Filter> {
         if ttl < Duration::from_secs(1) || ttl > TTL_MAX {
-            return Err(Error::invalid("ttl", format!("{ttl:?} is not 1 s to 366 days")));
+            return Err(Error::invalid(
+                "ttl",
+                format!("{ttl:?} is out of range (1 s to 366 days)"),
+            ));
         }
         // The driver's message may quote the url with its password, so it is not passed on.
-        let client = Client::open(url)
-            .map_err(|_| Error::Config("the redis url cannot be read; it looks like redis://host:6379/0".into()))?;
+        let client = Client::open(url).map_err(|_| {
+            Error::Config("the Redis URL cannot be parsed; use a URL such as redis://host:6379/0".into())
+        })?;
         let filter = Filter {
             link: Arc::default(),
             connecting: Arc::default(),
@@ -200,7 +204,7 @@ impl Filter {
             Ok(Ok(value)) => return Some(value),
             // The server's own word, such as "out of memory": the connection is as good as before.
             Ok(Err(error)) if error.code().is_some() => {
-                tracing::warn!(%error, "redis refused a look; going on without it");
+                tracing::warn!("Redis refused a command, continuing without Redis: {error}");
             }
             Ok(Err(error)) => self.lost(round, &error),
             Err(_) => self.lost(round, &"no answer in time"),
@@ -241,7 +245,7 @@ impl Filter {
         if link.round != round || link.away_until.is_some_and(|until| now < until) {
             return;
         }
-        tracing::warn!(%why, "redis does not answer; going on without it");
+        tracing::warn!("Redis does not answer, continuing without Redis: {why}");
         *link = Link {
             conn: None,
             away_until: Some(now + PAUSE),

@@ -74,24 +74,24 @@ impl Retention {
     pub(crate) fn check<'a>(&self, horizons: impl Iterator<Item = Horizon<'a>>) -> Result<()> {
         if self.history < HOUR {
             return Err(Error::Config(
-                "retention: history must be kept for an hour at least".into(),
+                "retention: history must be kept for at least an hour".into(),
             ));
         }
         if self.cases.is_some_and(|cases| cases < HOUR) {
             return Err(Error::Config(
-                "retention: cases must be kept for an hour at least".into(),
+                "retention: cases must be kept for at least an hour".into(),
             ));
         }
         if self.audit.is_some_and(|audit| audit < AUDIT_MIN) {
             return Err(Error::Config(
-                "retention: the audit must be kept for 30 days at least".into(),
+                "retention: the audit must be kept for at least 30 days".into(),
             ));
         }
         let Some(keys) = self.keys else { return Ok(()) };
         let Some(cases) = self.cases else {
             return Err(Error::Config(format!(
-                "retention: cases are kept for ever, but keys for {} only, and a case may be reopened at any time; \
-                 keep keys for ever too, or cases for a time",
+                "retention: cases are kept for ever, but keys only for {}, and a case can be reopened at any time; \
+                 keep keys for ever too, or limit how long cases are kept",
                 spelled(keys)
             )));
         };
@@ -101,8 +101,8 @@ impl Retention {
         let needed = longest.length.saturating_add(cases);
         if keys < needed {
             return Err(Error::Config(format!(
-                "retention: keys are kept for {}, but a job of kind {} may be tried for {} ({} attempts) and its case is \
-                 kept for {}; keep keys for {} at least, or for ever",
+                "retention: keys are kept for {}, but a job of kind {} can take {} ({} attempts) and its case is kept \
+                 for {}; keep keys for at least {}, or for ever",
                 spelled(keys),
                 longest.kind,
                 spelled(longest.length),
@@ -114,8 +114,8 @@ impl Retention {
         let needed = longest.length.saturating_add(self.history);
         if keys < needed {
             return Err(Error::Config(format!(
-                "retention: keys are kept for {}, but history for {}, and until then a finished job may be re-run; keep keys \
-                 for {} at least, or for ever",
+                "retention: keys are kept for {}, but history for {}, and a finished job can be re-run while it has \
+                 history; keep keys for at least {}, or for ever",
                 spelled(keys),
                 spelled(self.history),
                 spelled(needed),
@@ -183,8 +183,8 @@ mod tests {
         assert_eq!(said(keep(19)), "");
         assert_eq!(
             said(keep(18)),
-            "retention: keys are kept for 90 d 18 h, but a job of kind charge may be tried for 19 h (10 attempts) and \
-             its case is kept for 90 d; keep keys for 90 d 19 h at least, or for ever"
+            "retention: keys are kept for 90 d 18 h, but a job of kind charge can take 19 h (10 attempts) and its \
+             case is kept for 90 d; keep keys for at least 90 d 19 h, or for ever"
         );
     }
 
@@ -194,7 +194,7 @@ mod tests {
             cases: None,
             ..Retention::default()
         };
-        assert!(said(keep).starts_with("retention: cases are kept for ever, but keys for 180 d only"));
+        assert!(said(keep).starts_with("retention: cases are kept for ever, but keys only for 180 d"));
         assert_eq!(said(Retention { keys: None, ..keep }), "");
     }
 

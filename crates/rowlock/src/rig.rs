@@ -204,7 +204,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         let put = self.rowlock.store().enqueue(std::slice::from_ref(&draft)).await?;
         put.first()
             .map(Enqueued::id)
-            .ok_or_else(|| Error::NotFound("the job that was just enqueued".into()))
+            .ok_or_else(|| Error::NotFound("the new job was not returned by the database; report this as a bug".into()))
     }
 
     /// Claims the next due job, runs it and settles it.
@@ -225,8 +225,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
             if let Err(error) = hook.run().await {
                 tracing::warn!(
                     job = claimed.token.id,
-                    error,
-                    "after-commit hook failed; the job stays done"
+                    "after-commit hook failed, the job stays done: {error}"
                 );
             }
         }
@@ -265,7 +264,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         let attempt = Attempt::of(&claimed, CancellationToken::new());
         let ran = run_for_nothing(&self.env(), handler, &claimed, attempt, &job).await;
         let id = self.lose(&claimed).await?;
-        ran.map_err(|fail| Error::Config(format!("the handler failed before its end: {}", fail.text)))?;
+        ran.map_err(|fail| Error::Config(format!("the handler failed before its commit: {}", fail.text)))?;
         Ok(id)
     }
 
@@ -289,7 +288,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
             path.push(suffix);
             match std::fs::remove_file(&path) {
                 Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(Error::Config(format!("{} could not be removed: {e}", path.display())));
+                    return Err(Error::Config(format!("could not remove {}: {e}", path.display())));
                 }
                 _ => {}
             }
@@ -365,7 +364,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         }
         store.leave(worker).await?;
         Err(Error::NotFound(format!(
-            "nothing is due at {} in {queues:?}; advance the clock or enqueue",
+            "no job is due at {} in {queues:?}; advance the clock or enqueue one",
             self.now()
         )))
     }
@@ -416,7 +415,7 @@ impl Ran {
         assert_eq!(
             self.ended,
             Some(ended),
-            "job {} ended otherwise: {:?}",
+            "job {} ended differently: {:?}",
             self.id,
             self.error
         );

@@ -166,11 +166,11 @@ impl<DB: Backend> Rowlock<DB> {
 pub(crate) fn check(found: SchemaFound, speaks: i32) -> Result<()> {
     match found {
         SchemaFound::Missing => Err(Error::SchemaBehind {
-            found: "no rowlock schema here".into(),
+            found: "the database has no rowlock schema".into(),
             needed: speaks,
         }),
         SchemaFound::At { version, .. } if version < speaks => Err(Error::SchemaBehind {
-            found: format!("schema is at {version}"),
+            found: format!("the database has schema {version}"),
             needed: speaks,
         }),
         SchemaFound::At { version, oldest } if speaks < oldest => Err(Error::SchemaAhead {
@@ -181,7 +181,8 @@ pub(crate) fn check(found: SchemaFound, speaks: i32) -> Result<()> {
         SchemaFound::At { version, .. } => {
             if version > speaks {
                 tracing::warn!(
-                    "schema {version} is newer than this binary ({speaks}) but allows it; deploy the newer one soon"
+                    "the database has schema {version}, newer than this binary's ({speaks}) but compatible; deploy \
+                     the newer binary soon"
                 );
             }
             Ok(())
@@ -200,11 +201,12 @@ mod tests {
         assert!(at(3, 2).is_ok(), "newer, but allows us");
         assert_eq!(
             at(1, 1).unwrap_err(),
-            "schema is at 1, this binary needs schema 2; run `rowlock migrate`"
+            "the database has schema 1, but this binary needs schema 2; run `rowlock migrate`"
         );
         assert_eq!(
             at(4, 3).unwrap_err(),
-            "schema 4 allows binaries from schema 3 on, this binary speaks 2; deploy a newer binary"
+            "the database has schema 4, which needs binaries of schema 3 or newer, but this one is of schema 2; \
+             deploy a newer binary"
         );
         assert!(check(SchemaFound::Missing, 2).is_err());
     }

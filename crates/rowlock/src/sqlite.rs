@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use sqlx::{Sqlite, sqlite::SqliteConnectOptions};
 
-pub use crate::Applied;
+pub use crate::{Applied, Fail};
 use crate::{
     error::{Error, Result},
     root::Backend,
@@ -35,11 +35,16 @@ impl Backend for Sqlite {
     fn open(url: &str, _schema: &str, clock: Clock) -> Result<SqliteStore> {
         if !url.starts_with("sqlite:") {
             return Err(Error::Config(
-                "a sqlite url starts with sqlite:, such as sqlite:jobs.db".into(),
+                "not a SQLite URL; use sqlite:PATH, such as sqlite:jobs.db".into(),
+            ));
+        }
+        if is_in_memory(url) {
+            return Err(Error::Config(
+                "in-memory SQLite is not supported; use a file, such as sqlite:app.db".into(),
             ));
         }
         let options = SqliteConnectOptions::from_str(url)
-            .map_err(|e| Error::Config(format!("the sqlite url {url} cannot be read: {e}")))?;
+            .map_err(|e| Error::Config(format!("the SQLite URL {url} cannot be parsed: {e}")))?;
         Ok(SqliteStore::new(
             options,
             Timing::of_lease(std::time::Duration::from_secs(15)),
@@ -49,5 +54,39 @@ impl Backend for Sqlite {
 
     fn with(store: &SqliteStore, timing: Timing, _handlers_max: usize) -> Result<SqliteStore> {
         Ok(store.with(timing))
+    }
+}
+
+/// Whether the driver would open a database in memory. Such a database has no WAL, and no other process can use it.
+fn is_in_memory(url: &str) -> bool {
+    let rest = url.trim_start_matches("sqlite://").trim_start_matches("sqlite:");
+    let (file, parameters) = rest.split_once('?').unwrap_or((rest, ""));
+    file == ":memory:" || parameters.split('&').any(|parameter| parameter == "mode=memory")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_of_a_database_in_memory_is_refused() {
+        let problem = |url: &str| Rowlock::open(url).err().map(|error| error.to_string());
+        for url in [
+            "sqlite::memory:",
+            "sqlite://:memory:",
+            "sqlite::memory:?cache=shared",
+            "sqlite:jobs.db?mode=memory",
+            "sqlite:jobs.db?cache=shared&mode=memory",
+        ] {
+            let expected = "in-memory SQLite is not supported; use a file, such as sqlite:app.db";
+            assert_eq!(problem(url).as_deref(), Some(expected), "{url}");
+        }
+        for url in [
+            "sqlite:jobs.db",
+            "sqlite://memory.db?mode=rwc",
+            "sqlite:/tmp/:memory:/jobs.db",
+        ] {
+            assert_eq!(problem(url), None, "{url}");
+        }
     }
 }

@@ -130,7 +130,7 @@ impl Columns {
             let name = self.name(part);
             check_identifier(part.as_str(), name)?;
             if let Some(other) = Part::ALL[..i].iter().find(|other| self.name(**other) == name) {
-                let problem = format!("column {name:?} is given for {} too; name another", other.as_str());
+                let problem = format!("column {name:?} is also used for {}; name another", other.as_str());
                 return Err(Error::invalid(part.as_str(), problem));
             }
         }
@@ -157,7 +157,7 @@ impl TableName {
         let name = parts.pop().unwrap_or_default();
         let schema = parts.pop();
         if !parts.is_empty() {
-            let problem = format!("{text:?} has more than two parts; give table, or schema.table");
+            let problem = format!("{text:?} has more than two parts; use table or schema.table");
             return Err(Error::invalid("table", problem));
         }
         for part in schema.iter().chain([&name]) {
@@ -208,7 +208,7 @@ impl std::fmt::Display for TableName {
 
 /// The parts between dots; a part in double quotes may hold anything, and a double quote as two.
 fn identifiers(text: &str) -> Result<Vec<String>> {
-    let unclosed = || Error::invalid("table", format!("{text:?} opens a quote that it does not close"));
+    let unclosed = || Error::invalid("table", format!("{text:?} has a quote that is not closed"));
     let mut parts = Vec::new();
     let mut rest = text;
     loop {
@@ -237,7 +237,7 @@ fn identifiers(text: &str) -> Result<Vec<String>> {
             Some(more) => rest = more,
             None if rest.is_empty() => return Ok(parts),
             None => {
-                let problem = format!("{text:?} goes on behind a closing quote; put a dot between schema and table");
+                let problem = format!("{text:?} continues after a closing quote; put a dot between schema and table");
                 return Err(Error::invalid("table", problem));
             }
         }
@@ -248,7 +248,7 @@ fn identifiers(text: &str) -> Result<Vec<String>> {
 fn check_identifier(field: &str, name: &str) -> Result<()> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\0') {
         let shown: String = name.chars().take(80).collect();
-        let problem = format!("{shown:?} is no name: give 1 to {NAME_BYTES_MAX} bytes");
+        let problem = format!("{shown:?} is not a valid name; use 1 to {NAME_BYTES_MAX} bytes");
         return Err(Error::invalid(field, problem));
     }
     Ok(())
@@ -425,7 +425,7 @@ mod tests {
         let twice = Columns::due("claimed_at").check();
         assert_eq!(
             twice.map_err(|e| e.to_string()),
-            Err("claimed_at: column \"claimed_at\" is given for due too; name another".into())
+            Err("claimed_at: column \"claimed_at\" is also used for due; name another".into())
         );
         assert!(Columns::due("").check().is_err());
     }

@@ -44,14 +44,14 @@ pub(crate) fn check(trace: &str) -> Result<()> {
     };
     if !reads {
         let problem = format!(
-            "{parent:?} is not a traceparent such as 00-{}-{}-01",
+            "{parent:?} is not a valid traceparent, such as 00-{}-{}-01",
             "4b".repeat(16),
             "b7".repeat(8)
         );
         return Err(Error::invalid("trace", problem));
     }
     if state.len() > STATE_MAX || !state.bytes().all(|b| (b' '..=b'~').contains(&b)) {
-        let problem = format!("its tracestate is not up to {STATE_MAX} printable characters");
+        let problem = format!("the tracestate is not valid; use up to {STATE_MAX} printable characters");
         return Err(Error::invalid("trace", problem));
     }
     Ok(())
@@ -178,22 +178,22 @@ mod tests {
             assert!(check(&fits).is_ok(), "{fits}");
         }
         for (bad, said) in [
-            ("", "not a traceparent"),
+            ("", "not a valid traceparent"),
             (
                 "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7",
-                "not a traceparent",
+                "not a valid traceparent",
             ),
             (
                 "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
-                "not a traceparent",
+                "not a valid traceparent",
             ),
             (
                 "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-                "not a traceparent",
+                "not a valid traceparent",
             ),
             (
                 "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
-                "not a traceparent",
+                "not a valid traceparent",
             ),
             (&format!("{parent} a=\n"), "tracestate"),
             (&format!("{parent} {}", "a".repeat(513)), "tracestate"),

@@ -55,7 +55,7 @@ impl<DB: Backend> Rowlock<DB> {
 
 pub(crate) async fn trigger(store: &dyn Store, pointers: &[(i64, Uuid)]) -> Result<Vec<Triggered>> {
     if pointers.len() > POINTERS_MAX {
-        let problem = format!("{} given, at most {POINTERS_MAX} at once", pointers.len());
+        let problem = format!("{} given, at most {POINTERS_MAX} per call", pointers.len());
         return Err(Error::invalid("pointers", problem));
     }
     if pointers.is_empty() {
@@ -76,7 +76,7 @@ pub(crate) async fn trigger(store: &dyn Store, pointers: &[(i64, Uuid)]) -> Resu
         return Ok(said);
     }
     Err(Error::Conflict(
-        "a job moved while it was triggered; trigger it again".into(),
+        "a job changed while it was being triggered; trigger it again".into(),
     ))
 }
 

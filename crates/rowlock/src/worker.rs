@@ -29,7 +29,7 @@ pub(crate) use self::{hand::cut_off, run::COMMITTED, watch::check_timing};
 use crate::{
     backoff::Backoff,
     breaker::Breaker,
-    error::{Error, Result, code_of},
+    error::{Error, Result, chain, code_of},
     event::{Counters, Event, Listener},
     handle::{Batch, Ctx, NamedKind, Outcome, RawJob, Staged, Tx, atomic::Handler},
     job::{Job, check_name, number},
@@ -312,7 +312,7 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
             tracing::info!(
                 connections,
                 concurrency,
-                "fewer connections than handlers; atomic handlers take turns"
+                "fewer connections than handlers; atomic handlers wait for a connection"
             );
         }
         let rowlock = self.rowlock.for_worker(timing, connections)?;
@@ -342,9 +342,13 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
             })
             .await?;
         }
+        let queues: Vec<String> = self.queues.iter().map(|(queue, _)| queue.clone()).collect();
+        let kinds: Vec<String> = self.handlers.iter().map(|handler| handler.kind.to_string()).collect();
         let running = Running::start(self, rowlock, timing, worker, pauses, breakers)?;
+        tracing::info!(%worker, queues = queues.join(" "), kinds = kinds.join(" "), "worker started");
         stop.await;
         running.stop().await;
+        tracing::info!(%worker, "worker stopped");
         Ok(())
     }
 
@@ -365,26 +369,26 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
             .check(handlers.map(|h| Horizon::of(&h.kind, h.attempts_max, h.backoff, h.time_limit)))?;
         if self.queues.is_empty() || self.handlers.is_empty() {
             return Err(Error::Config(
-                "a worker needs a queue and a handler; add .queue(…) and .atomic(…) or .staged(…)".into(),
+                "the worker has no queue or no handler; add .queue(…) and .atomic(…) or .staged(…)".into(),
             ));
         }
         if let Some(setting) = self.too_early {
             return Err(Error::Config(format!(
-                "{setting}: there is no handler to set it for yet; call it after .atomic(…) or .staged(…)"
+                "{setting}: no handler was added before it; call it after .atomic(…) or .staged(…)"
             )));
         }
         if self.prefetch.is_some_and(|jobs| jobs > 10_000) {
-            return Err(Error::Config("prefetch: more than 10000 jobs ahead; give less".into()));
+            return Err(Error::Config("prefetch: out of range (at most 10000 jobs)".into()));
         }
         for (i, (queue, concurrency)) in self.queues.iter().enumerate() {
             check_name("queue", queue)?;
             if *concurrency == 0 || *concurrency > 10_000 {
                 return Err(Error::Config(format!(
-                    "queue {queue}: concurrency {concurrency} is not in 1..=10000"
+                    "queue {queue:?}: concurrency {concurrency} is out of range (1 to 10000)"
                 )));
             }
             if self.queues[..i].iter().any(|(other, _)| other == queue) {
-                return Err(Error::Config(format!("queue {queue} is listed twice")));
+                return Err(Error::Config(format!("queue {queue:?} is added twice; remove one")));
             }
         }
         declared(&self.breakers)?;
@@ -392,13 +396,18 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
             check_name("kind", &handler.kind)?;
             if handler.version < 1 {
                 let (kind, version) = (&handler.kind, handler.version);
-                return Err(Error::Config(format!("kind {kind}: version {version} is below 1")));
+                return Err(Error::Config(format!(
+                    "kind {kind:?}: version {version} is out of range (1 or more)"
+                )));
             }
             if let Some(problem) = handler.batch.problem(timing.lease) {
-                return Err(Error::Config(format!("kind {}: {problem}", handler.kind)));
+                return Err(Error::Config(format!("kind {:?}: {problem}", handler.kind)));
             }
             if self.handlers[..i].iter().any(|other| other.kind == handler.kind) {
-                return Err(Error::Config(format!("kind {} has two handlers", handler.kind)));
+                return Err(Error::Config(format!(
+                    "kind {:?} has two handlers; remove one",
+                    handler.kind
+                )));
             }
         }
         Ok(())
@@ -414,7 +423,7 @@ pub(crate) fn declared(breakers: &[(String, Breaker)]) -> Result<Vec<(String, Br
         match declared.iter().find(|(other, _)| other == name) {
             Some((_, other)) if other != breaker => {
                 return Err(Error::Config(format!(
-                    "breaker {name} has two settings; give every kind that is bound to it the same"
+                    "breaker {name:?} has two different settings; use the same for every kind that is bound to it"
                 )));
             }
             Some(_) => {}
@@ -434,7 +443,7 @@ pub(crate) async fn patiently<F: Future<Output = Result<()>>>(mut start: impl Fn
             Err(Error::Database { doing, source })
                 if tries < TRIES || (is_passing(&source) && began.elapsed() < START_PATIENCE) =>
             {
-                tracing::warn!(error = %source, "{doing} failed at the start; trying again");
+                tracing::warn!("{doing} failed at startup, retrying: {}", chain(&source));
                 tokio::time::sleep(wait).await;
                 tries += 1;
                 wait = (wait * 5 / 4).min(Duration::from_secs(1));

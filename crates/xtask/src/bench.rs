@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use crate::keeper::Keeper;
 use crate::postgres;
 use crate::step::Step;
-use crate::test::{FAULTS, HOW_TO_GET_POSTGRES};
+use crate::test::HOW_TO_GET_POSTGRES;
 
 const RUN: &str = "run --release --locked --quiet --package bench --bin bench --";
 
@@ -20,7 +20,7 @@ pub(crate) fn run(args: &[&str]) -> Result<ExitCode> {
         // Nothing is measured, so nothing is started.
         let mut keeper = Keeper::start(&[], postgres::Use::Bench)?;
         let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
-        let code = release(RUN).args(&args).run_for_code(&mut keeper)?;
+        let code = Step::cargo(RUN).args(&args).run_for_code(&mut keeper)?;
         return Ok(ExitCode::from(code));
     }
     let mut found = postgres::find_or_install()?;
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &[&str]) -> Result<ExitCode> {
     let mut keeper = Keeper::start(&[server], postgres::Use::Bench)?;
     let (label, url) = keeper.servers.first().context("the keeper started no server")?.clone();
     crate::note(&format!("{label} runs at {url}"));
-    release("build --release --locked --package bench --bins").run(&mut keeper)?;
+    Step::cargo("build --release --locked --package bench --bins").run(&mut keeper)?;
     let told = [
         ("ROWLOCK_BENCH_URL", url),
         (
@@ -39,15 +39,11 @@ pub(crate) fn run(args: &[&str]) -> Result<ExitCode> {
         ),
         ("ROWLOCK_BENCH_DIR", keeper.dir.display().to_string()),
     ];
-    let mut step = release(RUN);
+    let mut step = Step::cargo(RUN);
     for (name, value) in &told {
         step = step.env(name, value);
     }
     let args: Vec<String> = args.iter().map(|&arg| arg.to_owned()).collect();
     let code = step.args(&args).run_for_code(&mut keeper)?;
     Ok(ExitCode::from(code))
-}
-
-fn release(args: &str) -> Step {
-    Step::cargo(args).without_flags("RUSTFLAGS", FAULTS)
 }

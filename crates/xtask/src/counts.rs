@@ -25,9 +25,6 @@ const ARCHITECTURE: &str = "x86_64";
 
 const ACCEPTED: &str = "crates/counts/accepted.txt";
 
-/// Turns on the program and the door it uses. What else the caller compiles with must not change the figures.
-const FLAGS: &str = "--cfg rowlock_counts";
-
 /// What is called before and after each part, as valgrind writes it.
 const MARKS: &str = "counts::counted_*";
 
@@ -98,8 +95,9 @@ fn has_valgrind() -> bool {
 
 /// Builds the program and runs it once without a database, on SQLite, and on the first of the keeper's servers.
 fn count(keeper: &mut Keeper) -> Result<Figures> {
-    Step::cargo("build --profile counts --package counts --locked")
-        .env("RUSTFLAGS", FLAGS)
+    // What else the caller compiles with must not change the figures.
+    Step::cargo("build --release --package counts --locked")
+        .env("RUSTFLAGS", "")
         .run(keeper)?;
     let program = program()?;
     let mut counted = Figures::default();
@@ -188,7 +186,7 @@ fn program() -> Result<PathBuf> {
         .ancestors()
         .nth(2)
         .context("this program lies in no target folder")?;
-    Ok(target.join("counts").join("counts"))
+    Ok(target.join("release").join("counts"))
 }
 
 #[cfg(test)]

@@ -10,8 +10,9 @@
 //! Run to keeper, on its standard input: `step <process group>`, and `step` when that has ended; `serve <emulator>
 //! <interpreter>`, which the keeper answers by `server <emulator> <url>` or `failed <emulator> <why>`.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
@@ -21,9 +22,16 @@ use anyhow::{Context, Result, bail};
 
 use crate::emulator::{self, Running};
 use crate::postgres::{Cluster, Server, Use};
+use crate::times::Times;
+
+/// The least that must be free in memory for the folder of a run: servers, their logs and the tests' files take one.
+const MEMORY_KIB_MIN: u64 = 4 << 20;
 
 /// The hidden command that makes this program the keeper.
 pub(crate) const COMMAND: &str = "keep";
+
+/// The folder for the tests' files, in that of the run.
+const TMP: &str = "tmp";
 
 /// The run's side of its keeper; dropped, it waits until everything is cleaned up.
 #[derive(Debug)]
@@ -35,6 +43,8 @@ pub(crate) struct Keeper {
     pub(crate) dir: PathBuf,
     /// Label and address of each server, lowest version first.
     pub(crate) servers: Vec<(String, String)>,
+    /// Where the time of the run goes.
+    pub(crate) times: Times,
 }
 
 impl Keeper {
@@ -60,6 +70,7 @@ impl Keeper {
             said: BufReader::new(output),
             dir: PathBuf::new(),
             servers: Vec::new(),
+            times: Times::default(),
         };
         while let Some(said) = keeper.hear()? {
             match said.split(' ').collect::<Vec<_>>().as_slice() {
@@ -98,12 +109,22 @@ impl Keeper {
 
     /// The addresses in the form the tests read from `ROWLOCK_TEST_PG_URLS`.
     pub(crate) fn urls(&self) -> String {
-        let pairs: Vec<String> = self
-            .servers
-            .iter()
-            .map(|(label, url)| format!("{label}={url}"))
-            .collect();
-        pairs.join(" ")
+        urls(self.servers.iter())
+    }
+
+    /// The same of the newest server alone.
+    pub(crate) fn newest(&self) -> String {
+        urls(self.servers.iter().rev().take(1))
+    }
+
+    /// The same of all servers but the newest.
+    pub(crate) fn others(&self) -> String {
+        urls(self.servers.iter().rev().skip(1))
+    }
+
+    /// Where the tests put their files.
+    pub(crate) fn tmp(&self) -> String {
+        self.dir.join(TMP).to_string_lossy().into_owned()
     }
 
     /// Names the process group to stop should this process end; `None` when it has ended.
@@ -130,6 +151,11 @@ impl Drop for Keeper {
     }
 }
 
+fn urls<'a>(servers: impl Iterator<Item = &'a (String, String)>) -> String {
+    let pairs: Vec<String> = servers.map(|(label, url)| format!("{label}={url}")).collect();
+    pairs.join(" ")
+}
+
 fn word(purpose: Use) -> &'static str {
     match purpose {
         Use::Tests => "tests",
@@ -144,7 +170,7 @@ pub(crate) fn keep(args: &[&str]) -> Result<ExitCode> {
         ["bench", rest @ ..] => (Use::Bench, rest),
         _ => bail!("the keeper is started by this program's other commands only"),
     };
-    let folder = Folder::make(&std::env::temp_dir())?;
+    let folder = Folder::make(&parent(purpose))?;
     say(&format!("dir {}", folder.0.display()));
     let mut clusters = Vec::new();
     for pair in args.chunks_exact(2) {
@@ -220,6 +246,33 @@ pub(crate) fn signal(name: &str, target: &str) {
         .status();
 }
 
+/// Where the run's folder goes: for tests into memory where there is room, because a disk that is synced for every database
+/// that a test makes and drops takes longer than the tests; whoever sets `TMPDIR` decides.
+fn parent(purpose: Use) -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let wanted = matches!(purpose, Use::Tests) && std::env::var_os("TMPDIR").is_none();
+    match wanted && free_kib(memory) >= MEMORY_KIB_MIN {
+        true => memory.to_path_buf(),
+        false => std::env::temp_dir(),
+    }
+}
+
+/// What `df` says; nothing where it says nothing.
+fn free_kib(folder: &Path) -> u64 {
+    let said = Command::new("df")
+        .args(["--output=avail", "-k"])
+        .arg(folder)
+        .stderr(Stdio::null())
+        .output();
+    let text = said
+        .map(|said| String::from_utf8_lossy(&said.stdout).into_owned())
+        .unwrap_or_default();
+    text.lines()
+        .last()
+        .and_then(|line| line.trim().parse().ok())
+        .unwrap_or(0)
+}
+
 /// The run's temporary folder.
 #[derive(Debug)]
 struct Folder(PathBuf);
@@ -231,6 +284,11 @@ impl Folder {
         // Open to others for the server's user, who owns a folder in it.
         let made = std::fs::DirBuilder::new().mode(0o755).create(&path);
         made.with_context(|| format!("could not make {}", path.display()))?;
+        // Programs of the tests run as other users too.
+        let files = path.join(TMP);
+        std::fs::create_dir(&files)
+            .and_then(|()| std::fs::set_permissions(&files, Permissions::from_mode(0o1777)))
+            .with_context(|| format!("could not make {}", files.display()))?;
         Ok(Folder(path))
     }
 }

@@ -57,7 +57,7 @@ pub(crate) enum Use {
 impl Use {
     fn settings(self) -> &'static [&'static str] {
         match self {
-            Use::Tests => &["max_connections=200", "shared_buffers=128MB", "fsync=on"],
+            Use::Tests => &["max_connections=500", "shared_buffers=128MB", "fsync=on"],
             Use::Bench => &[
                 "max_connections=300",
                 "shared_buffers=1GB",

@@ -1,10 +1,10 @@
 //! `cargo xtask proof`: the chaos run. The `chaos` program starts its own servers and reads its own arguments; this finds
-//! or installs what it needs and compiles it with the fail points.
+//! or installs what it needs. Its crate turns on the fail points.
 
 use std::path::Path;
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 
 use crate::apt;
 use crate::extras::Extras;
@@ -12,12 +12,11 @@ use crate::keeper::Keeper;
 use crate::postgres::{self, Server};
 use crate::program::PGBOUNCER;
 use crate::step::Step;
-use crate::test::{FAULTS, HOW_TO_GET_POSTGRES};
+use crate::suites;
+use crate::test::HOW_TO_GET_POSTGRES;
 
-const BUILD: &str = "build --locked --package proof --bins";
-const RUN: &str = "run --locked --quiet --package proof --bin chaos --";
 /// The workload that needs emulators of SQS and none of the faults.
-const RUN_SQS: &str = "run --locked --quiet --package proof --bin sqs --";
+const RUN_SQS: &str = "run --locked --quiet --package proof-sqs --bin sqs --";
 
 /// Debian's package of the library that makes a process's clock wrong, and a file of it below `/usr/lib/<machine>`.
 const FAKETIME: (&str, &str) = ("libfaketime", "faketime/libfaketimeMT.so.1");
@@ -38,15 +37,15 @@ pub(crate) fn run(args: &[&str]) -> Result<ExitCode> {
     }
     let mut keeper = Keeper::start(&[], postgres::Use::Tests)?;
     prepare(true);
-    chaos(BUILD, &found).run(&mut keeper)?;
-    let code = chaos(RUN, &found).args(&args).run_for_code(&mut keeper)?;
+    build(&mut keeper)?;
+    let code = chaos("chaos", &found)?.args(&args).run_for_code(&mut keeper)?;
     Ok(ExitCode::from(code))
 }
 
 /// The SQS workload, on the servers and emulators that the tests have.
 fn sqs(args: &[String], found: &[Server]) -> Result<ExitCode> {
     let mut keeper = Keeper::start(found, postgres::Use::Tests)?;
-    let step = Step::cargo(RUN_SQS).args(args).flags("RUSTFLAGS", FAULTS);
+    let step = Step::cargo(RUN_SQS).args(args);
     let step = step.env("ROWLOCK_TEST_PG_URLS", &keeper.urls());
     let extras = Extras::get(&mut keeper, true).set;
     let step = extras.iter().fold(step, |step, (var, value)| step.env(var, value));
@@ -58,21 +57,56 @@ pub(crate) fn smoke(keeper: &mut Keeper, found: &[Server], may_install: bool) ->
     prepare(may_install);
     let database = if found.is_empty() { "sqlite" } else { "both" };
     let args = ["--smoke", "--json", "--database", database].map(str::to_owned);
-    chaos(BUILD, found).run(keeper)?;
-    chaos(RUN, found).args(&args).run(keeper)
+    build(keeper)?;
+    chaos("two minutes of chaos", found)?.args(&args).run(keeper)
 }
 
-/// Cargo with the fail points, told where the newest server is.
-fn chaos(args: &str, found: &[Server]) -> Step {
-    let step = Step::cargo(args).flags("RUSTFLAGS", FAULTS);
+/// Two of the known bugs, each of which a check must notice.
+pub(crate) fn mutants(keeper: &mut Keeper, found: &[Server]) -> Result<()> {
+    let args = ["--mutants", "--smoke"].map(str::to_owned);
+    chaos("two mutants", found)?.args(&args).run(keeper)
+}
+
+/// The shortest run that kills, as a part of the quick tests: the demo, on a file and on the newest server. It fails when
+/// anything was lost or doubled.
+pub(crate) fn kill_run(keeper: &mut Keeper) -> Result<()> {
+    let own = std::env::current_exe().context("could not find this program's own file")?;
+    let program = own.with_file_name("rowlock");
+    let server = keeper.servers.last().map(|(_, url)| url.clone());
+    for database in [None, server.as_deref()] {
+        let mut command = Command::new(&program);
+        command.args(["demo", "--json"]);
+        if let Some(url) = database {
+            command.args(["--database", url]);
+        }
+        let name = format!("rowlock demo on {}", database.unwrap_or("a SQLite file"));
+        Step::of(&name, command).called("kill run").run(keeper)?;
+        if server.is_none() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The programs of the suites, with the features that the tests have.
+fn build(keeper: &mut Keeper) -> Result<()> {
+    let build = format!("build --locked {} --bins", suites::quick_packages());
+    Step::cargo(&build).called("build of the programs").run(keeper)
+}
+
+/// The program, told where the newest server is.
+fn chaos(name: &'static str, found: &[Server]) -> Result<Step> {
+    let own = std::env::current_exe().context("could not find this program's own file")?;
+    let program = own.with_file_name("chaos");
+    let step = Step::of(&program.display().to_string(), Command::new(&program)).called(name);
     let step = match PGBOUNCER.find_or_install(false) {
         Ok(path) => step.env(PGBOUNCER.var, &path.to_string_lossy()),
         Err(_) => step,
     };
-    match found.last() {
+    Ok(match found.last() {
         Some(server) => step.env("PG_BIN_DIRS", &server.bin_dir.to_string_lossy()),
         None => step,
-    }
+    })
 }
 
 /// Gets what one fault needs. Without it the run says that it had to do without.

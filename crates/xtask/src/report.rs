@@ -31,9 +31,8 @@ impl Counts {
         self.skipped += other.skipped;
     }
 
-    /// Adds a line of output if it is a closing line of the runner.
+    /// Adds a line of output, without colours, if it is a closing line of the runner.
     pub(crate) fn add_line(&mut self, runner: Runner, line: &str) {
-        let line = without_colour(line);
         let line = line.trim();
         let (prefix, before, separator) = match runner {
             // test result: ok. 3 passed; 0 failed; 1 ignored; 0 measured; 2 filtered out; …
@@ -127,7 +126,7 @@ impl Cases {
 }
 
 /// Takes out terminal colours: escape, `[`, and all up to a letter.
-fn without_colour(line: &str) -> String {
+pub(crate) fn without_colour(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     let mut chars = line.chars();
     while let Some(char) = chars.next() {
@@ -160,7 +159,9 @@ mod tests {
 
     fn counts(runner: Runner, lines: &[&str]) -> String {
         let mut counts = Counts::default();
-        lines.iter().for_each(|line| counts.add_line(runner, line));
+        lines
+            .iter()
+            .for_each(|line| counts.add_line(runner, &without_colour(line)));
         counts.to_string()
     }
 

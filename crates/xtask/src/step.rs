@@ -9,16 +9,21 @@ use std::io::{BufRead, BufReader, IsTerminal, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 
 use crate::keeper::Keeper;
-use crate::report::{Counts, Runner};
+use crate::report::{Counts, Runner, without_colour};
+use crate::times::Times;
 
 /// A command, run at the root of the workspace.
 #[derive(Debug)]
 pub(crate) struct Step {
     name: String,
+    /// What the closing table calls it, if not by its command.
+    called: Option<&'static str>,
+    began: Instant,
     command: Command,
 }
 
@@ -43,8 +48,16 @@ impl Step {
         command.current_dir(workspace_root()).stdin(Stdio::null());
         Step {
             name: name.to_owned(),
+            called: None,
+            began: Instant::now(),
             command,
         }
+    }
+
+    /// What the closing table calls it.
+    pub(crate) fn called(mut self, name: &'static str) -> Step {
+        self.called = Some(name);
+        self
     }
 
     /// Adds arguments as they are, spaces and all.
@@ -77,22 +90,13 @@ impl Step {
         self.env(name, all.trim())
     }
 
-    /// Takes flags out of those the caller of this program has set.
-    pub(crate) fn without_flags(mut self, name: &str, flags: &str) -> Step {
-        let given = std::env::var(name).unwrap_or_default();
-        if given.contains(flags) {
-            self.command.env(name, given.replace(flags, "").trim());
-        }
-        self
-    }
-
     /// Runs to the end and gives the command's own exit code; a signal counts as 1.
     pub(crate) fn run_for_code(mut self, keeper: &mut Keeper) -> Result<u8> {
         let mut child = self.start(keeper)?;
         let status = child
             .wait()
             .with_context(|| format!("could not wait for {}", self.name))?;
-        keeper.watch(None)?;
+        self.ended(keeper)?;
         Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
     }
 
@@ -115,6 +119,20 @@ impl Step {
         })
     }
 
+    /// Runs to the end and gives what it printed on standard output; fails when the command does.
+    pub(crate) fn run_for_output(mut self, keeper: &mut Keeper) -> Result<String> {
+        self.command.stdout(Stdio::piped());
+        let mut child = self.start(keeper)?;
+        let mut printed = Vec::new();
+        if let Some(mut stdout) = child.stdout.take() {
+            stdout
+                .read_to_end(&mut printed)
+                .with_context(|| format!("could not read what {} prints", self.name))?;
+        }
+        self.finish(child, keeper)?;
+        Ok(String::from_utf8_lossy(&printed).into_owned())
+    }
+
     /// Runs a test runner to the end and adds its closing lines to `counts`, also when it fails.
     pub(crate) fn run_counted(mut self, runner: Runner, keeper: &mut Keeper, counts: &mut Counts) -> Result<()> {
         if std::io::stderr().is_terminal() && std::env::var_os("CARGO_TERM_COLOR").is_none() {
@@ -123,20 +141,23 @@ impl Step {
         self.command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = self.start(keeper)?;
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-        let (from_stdout, from_stderr) = std::thread::scope(|scope| {
+        let ((counted, times), (more, more_times)) = std::thread::scope(|scope| {
             let other = scope.spawn(|| pass_on(runner, stderr, std::io::stderr()));
             (
                 pass_on(runner, stdout, std::io::stdout()),
                 other.join().unwrap_or_default(),
             )
         });
-        counts.add(from_stdout);
-        counts.add(from_stderr);
+        counts.add(counted);
+        counts.add(more);
+        keeper.times.add(times);
+        keeper.times.add(more_times);
         self.finish(child, keeper)
     }
 
     fn start(&mut self, keeper: &mut Keeper) -> Result<Child> {
         crate::note(&format!("==> {}", self.name));
+        self.began = Instant::now();
         let child = self.command.process_group(0).spawn();
         let child = child.with_context(|| format!("could not run {}", self.name))?;
         let watched = keeper.watch(Some(child.id()));
@@ -146,11 +167,17 @@ impl Step {
         watched.map(|()| child)
     }
 
+    fn ended(&self, keeper: &mut Keeper) -> Result<()> {
+        let name = self.called.unwrap_or(&self.name);
+        keeper.times.step(name, self.began.elapsed());
+        keeper.watch(None)
+    }
+
     fn finish(&self, mut child: Child, keeper: &mut Keeper) -> Result<()> {
         let status = child
             .wait()
             .with_context(|| format!("could not wait for {}", self.name))?;
-        keeper.watch(None)?;
+        self.ended(keeper)?;
         if !status.success() {
             bail!("{} failed with {status}", self.name);
         }
@@ -169,18 +196,20 @@ pub(crate) fn has_nextest() -> bool {
 }
 
 /// Copies line by line until the writer is gone, counting tests on the way.
-fn pass_on(runner: Runner, input: Option<impl Read>, mut output: impl Write) -> Counts {
-    let mut counts = Counts::default();
-    let Some(input) = input else { return counts };
+fn pass_on(runner: Runner, input: Option<impl Read>, mut output: impl Write) -> (Counts, Times) {
+    let (mut counts, mut times) = (Counts::default(), Times::default());
+    let Some(input) = input else { return (counts, times) };
     let mut input = BufReader::new(input);
     let mut line = Vec::new();
     while matches!(input.read_until(b'\n', &mut line), Ok(1..)) {
         // A reader who left must not stop the tests half-way.
         let _ = output.write_all(&line).and_then(|()| output.flush());
-        counts.add_line(runner, &String::from_utf8_lossy(&line));
+        let text = without_colour(&String::from_utf8_lossy(&line));
+        counts.add_line(runner, &text);
+        times.add_line(&text);
         line.clear();
     }
-    counts
+    (counts, times)
 }
 
 /// The last line of a log that says something.

@@ -1,10 +1,8 @@
 //! Lying bars with whiskers from the least to the most.
 
-use super::canvas::{
-    Anchor, CEILING, CEILING_LIGHT, Canvas, GRID, Look, OURS, OURS_LIGHT, PEER, PEER_LIGHT, WIDTH, short, ticks,
-};
+use pictures::{Anchor, Canvas, Look, Paint, WIDTH, number, short, ticks};
+
 use crate::programs::Role;
-use crate::report::number;
 use crate::stats::Spread;
 
 const LEFT: f64 = 214.0;
@@ -78,7 +76,7 @@ pub(super) fn draw(canvas: &mut Canvas, panel: &Panel) {
     let far = marks.last().copied().unwrap_or(1.0);
     let x = |value: f64| LEFT + value / far * (WIDTH - LEFT - RIGHT);
     for mark in &marks {
-        canvas.line((x(*mark), top - 4.0), (x(*mark), bottom), GRID, 1.0);
+        canvas.line((x(*mark), top - 4.0), (x(*mark), bottom), Paint::Grid, 1.0);
         canvas.text(x(*mark), bottom + 16.0, &short(*mark), Look::quiet(Anchor::Middle));
     }
     canvas.text(
@@ -97,19 +95,19 @@ fn one(canvas: &mut Canvas, bar: &Bar, top: f64, x: &dyn Fn(f64) -> f64) {
     let ours = bar.role == Role::Ours;
     let base = top + ROW / 2.0 + 4.0;
     canvas.text(LEFT - 10.0, base, &bar.label, Look::plain(Anchor::End).bold(ours));
-    let colours = match bar.role {
-        Role::Ours => [OURS, OURS_LIGHT],
-        Role::Ceiling => [CEILING, CEILING_LIGHT],
-        Role::Peer => [PEER, PEER_LIGHT],
+    let paints = match bar.role {
+        Role::Ours => [Paint::Ours, Paint::OursLight],
+        Role::Ceiling => [Paint::Ceiling, Paint::CeilingLight],
+        Role::Peer => [Paint::Peer, Paint::PeerLight],
     };
     let mut from = 0.0;
-    for (part, colour) in bar.parts.iter().zip(colours.iter().cycle()) {
+    for (part, paint) in bar.parts.iter().zip(paints.iter().cycle()) {
         canvas.rect(
             x(from),
             top + (ROW - THICK) / 2.0,
             x(from + part) - x(from),
             THICK,
-            colour,
+            *paint,
         );
         from += part;
     }

@@ -1,15 +1,11 @@
 //! Values over time, or over a growing number: one line per series, named at its end.
 
-use super::canvas::{Anchor, Canvas, GRID, INK, Look, OURS, WIDTH, short, ticks};
+use pictures::{Anchor, Canvas, Look, Paint, WIDTH, number, short, ticks};
 
 const LEFT: f64 = 76.0;
 const RIGHT: f64 = 150.0;
 const HEIGHT: f64 = 250.0;
 const NAME_GAP: f64 = 15.0;
-/// Told apart by hue; ours is none of them and twice as wide.
-const COLOURS: [&str; 8] = [
-    "#d1495b", "#3f8f5f", "#8f5fbf", "#c98a1b", "#2c9fb3", "#7a6a58", "#d774b4", "#8895a3",
-];
 
 /// One line.
 #[derive(Clone, Debug)]
@@ -53,7 +49,7 @@ pub(super) fn draw(canvas: &mut Canvas, panel: &Panel) {
     let y_far = y_marks.last().copied().unwrap_or(1.0);
     let y = |value: f64| bottom - value / y_far * HEIGHT;
     for mark in &y_marks {
-        canvas.line((LEFT, y(*mark)), (WIDTH - RIGHT, y(*mark)), GRID, 1.0);
+        canvas.line((LEFT, y(*mark)), (WIDTH - RIGHT, y(*mark)), Paint::Grid, 1.0);
         canvas.text(LEFT - 8.0, y(*mark) + 4.0, &short(*mark), Look::quiet(Anchor::End));
     }
     let x = x_scale(panel);
@@ -70,10 +66,10 @@ pub(super) fn draw(canvas: &mut Canvas, panel: &Panel) {
     };
     x_marks.retain(|mark| *mark <= x_far);
     for mark in x_marks {
-        canvas.line((x(mark), bottom), (x(mark), bottom + 4.0), INK, 1.0);
+        canvas.line((x(mark), bottom), (x(mark), bottom + 4.0), Paint::Ink, 1.0);
         canvas.text(x(mark), bottom + 19.0, &short(mark), Look::quiet(Anchor::Middle));
     }
-    canvas.line((LEFT, bottom), (WIDTH - RIGHT, bottom), INK, 1.0);
+    canvas.line((LEFT, bottom), (WIDTH - RIGHT, bottom), Paint::Ink, 1.0);
     let middle = (LEFT + WIDTH - RIGHT) / 2.0;
     canvas.text(middle, bottom + 37.0, &panel.x_label, Look::quiet(Anchor::Middle));
     series(canvas, panel, &x, &y);
@@ -100,41 +96,42 @@ fn x_scale(panel: &Panel) -> Box<dyn Fn(f64) -> f64> {
 }
 
 fn series(canvas: &mut Canvas, panel: &Panel, x: &dyn Fn(f64) -> f64, y: &dyn Fn(f64) -> f64) {
-    let mut names: Vec<(f64, &str, &'static str, bool)> = Vec::new();
+    let mut names: Vec<(f64, &str, Paint, bool)> = Vec::new();
     // Ours last, so that it lies on top.
     let mut order: Vec<(usize, &Series)> = panel.series.iter().enumerate().collect();
     order.sort_by_key(|(_, series)| series.ours);
     for (place, series) in order {
-        let colour = if series.ours {
-            OURS
+        // Ours has its own paint and is twice as wide.
+        let paint = if series.ours {
+            Paint::Ours
         } else {
-            COLOURS[place % COLOURS.len()]
+            Paint::Series((place % usize::from(Paint::SERIES)) as u8)
         };
         let points: Vec<(f64, f64)> = series.points.iter().map(|(at, value)| (x(*at), y(*value))).collect();
-        canvas.path(&points, colour, if series.ours { 3.0 } else { 1.6 });
+        canvas.path(&points, paint, if series.ours { 3.0 } else { 1.6 });
         for ((at, _), (min, max)) in series.points.iter().zip(&series.spread) {
-            canvas.line((x(*at), y(*min)), (x(*at), y(*max)), INK, 1.2);
+            canvas.line((x(*at), y(*min)), (x(*at), y(*max)), Paint::Ink, 1.2);
         }
         if !panel.steps.is_empty() {
             for ((px, py), (_, value)) in points.iter().zip(&series.points) {
-                canvas.dot(*px, *py, 4.0, colour, "#ffffff");
+                canvas.dot(*px, *py, 4.0, paint, Paint::Paper);
                 canvas.text(
                     *px + 8.0,
                     *py - 9.0,
-                    &crate::report::number(*value),
+                    &number(*value),
                     Look::plain(Anchor::Start).bold(series.ours),
                 );
             }
         }
         // A line alone is named by the title.
         if let Some((_, last)) = points.last().filter(|_| panel.series.len() > 1) {
-            names.push((*last, &series.label, colour, series.ours));
+            names.push((*last, &series.label, paint, series.ours));
         }
     }
     names.sort_by(|a, b| a.0.total_cmp(&b.0));
     let places = apart(&names.iter().map(|(y, ..)| *y).collect::<Vec<_>>(), NAME_GAP);
-    for ((_, label, colour, ours), place) in names.iter().zip(places) {
-        let look = Look::plain(Anchor::Start).bold(*ours).colour(colour);
+    for ((_, label, paint, ours), place) in names.iter().zip(places) {
+        let look = Look::plain(Anchor::Start).bold(*ours).paint(*paint);
         canvas.text(WIDTH - RIGHT + 10.0, place + 4.0, label, look);
     }
 }

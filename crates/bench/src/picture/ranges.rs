@@ -1,6 +1,6 @@
 //! Latencies: p50, p95 and p99 of each program on one logarithmic axis.
 
-use super::canvas::{Anchor, Canvas, GRID, Look, OURS, PEER, WIDTH, short};
+use pictures::{Anchor, Canvas, Look, Paint, WIDTH, short};
 
 const LEFT: f64 = 250.0;
 const RIGHT: f64 = 170.0;
@@ -43,7 +43,7 @@ pub(super) fn draw(canvas: &mut Canvas, title: &str, rows: &[Range]) {
     let mut power = low;
     while power <= high + 1e-9 {
         let value = 10_f64.powf(power);
-        canvas.line((x(value), top - 4.0), (x(value), bottom), GRID, 1.0);
+        canvas.line((x(value), top - 4.0), (x(value), bottom), Paint::Grid, 1.0);
         canvas.text(x(value), bottom + 16.0, &short(value), Look::quiet(Anchor::Middle));
         power += 1.0;
     }
@@ -56,7 +56,10 @@ pub(super) fn draw(canvas: &mut Canvas, title: &str, rows: &[Range]) {
     );
     canvas.text(end, top - 10.0, "p50 / p95 / p99 ms", Look::quiet(Anchor::Start));
     for (place, row) in rows.iter().enumerate() {
-        let (y, colour) = (top + place as f64 * ROW + ROW / 2.0, if row.ours { OURS } else { PEER });
+        let (y, paint) = (
+            top + place as f64 * ROW + ROW / 2.0,
+            if row.ours { Paint::Ours } else { Paint::Peer },
+        );
         canvas.text(
             LEFT - 14.0,
             y + 4.0,
@@ -66,12 +69,12 @@ pub(super) fn draw(canvas: &mut Canvas, title: &str, rows: &[Range]) {
         canvas.line(
             (x(row.p50), y),
             (x(row.p99), y),
-            colour,
+            paint,
             if row.ours { 4.0 } else { 3.0 },
         );
-        canvas.dot(x(row.p99), y, 4.5, "#ffffff", colour);
-        canvas.dot(x(row.p95), y, 3.0, colour, colour);
-        canvas.dot(x(row.p50), y, 5.5, colour, colour);
+        canvas.dot(x(row.p99), y, 4.5, Paint::Paper, paint);
+        canvas.dot(x(row.p95), y, 3.0, paint, paint);
+        canvas.dot(x(row.p50), y, 5.5, paint, paint);
         let figures = format!("{:.1} / {:.1} / {:.1}", row.p50, row.p95, row.p99);
         canvas.text(end, y + 4.0, &figures, Look::plain(Anchor::Start).bold(row.ours));
     }

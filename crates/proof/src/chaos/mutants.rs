@@ -366,6 +366,9 @@ pub const MUTANTS: [Mutant; 21] = [
     },
 ];
 
+/// One bug in the library and one in a statement, each noticed within seconds: enough to show that the checks still see.
+pub const SMOKE: [&str; 2] = ["attempt in the effect key", "an unknown kind is thrown away"];
+
 /// Bugs in what there is not yet.
 pub const NOT_YET_BUILT: [&str; 1] = ["a stale leader fires a schedule twice (oban#1488)"];
 
@@ -476,6 +479,9 @@ mod tests {
             let (env, spoil) = put_in.unwrap_or_else(|error| panic!("{}: {error:#}", mutant.name));
             assert!(!mutant.noticed_by.is_empty(), "nobody notices {}", mutant.name);
             assert!(!env.is_empty() || spoil.is_some(), "{} changes nothing", mutant.name);
+        }
+        for name in SMOKE {
+            assert!(MUTANTS.iter().any(|mutant| mutant.name == name), "{name}");
         }
     }
 }

@@ -163,7 +163,7 @@ mod tests {
 
     #[tokio::test]
     async fn frames_come_out_as_they_went_in_however_they_arrive() {
-        let long = vec![7; 300_000];
+        let long = vec![7; 3 * BUFFER];
         let sent = [
             (b'Q', &b"select 1\0"[..]),
             (b'S', b""),

@@ -60,7 +60,7 @@ async fn a_case_does_not_bring_back_what_was_put_back_by_hand(mut bed: Bed) {
 
     let worker = adopted.worker().atomic(remind);
     let (counters, observe) = (worker.counters(), bed.rowlock.observe());
-    let over = proof::bed::until("the case to be over", std::time::Duration::from_secs(30), || async {
+    let over = proof::bed::until("the case to be over", std::time::Duration::from_secs(60), || async {
         let job = observe.job(case).await.unwrap().unwrap();
         (job.state == rowlock::State::Finished).then_some(())
     });
@@ -107,8 +107,7 @@ async fn a_retention_that_the_worker_for_cases_would_refuse_is_refused_at_start(
     let worker = opened(&bed.rowlock).await.worker().keep(keep).atomic(remind);
     let refused = worker.run_until(std::future::pending()).await.unwrap_err().to_string();
     assert!(
-        refused
-            .starts_with("retention: keys are kept for 90 d, but a job of kind rowlock.adopted-row may be tried for "),
+        refused.starts_with("retention: keys are kept for 90 d, but a job of kind rowlock.adopted-row can take "),
         "{refused}"
     );
 }

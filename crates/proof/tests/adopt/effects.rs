@@ -120,7 +120,7 @@ async fn a_parked_doubt_is_a_case_and_reopening_it_says_that_it_did_not_happen(m
     let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
     assert_eq!(
         said,
-        "nobody knows whether effect \"mail\" happened; reopen the case if it did not, close it if it did"
+        "it is unknown whether effect \"mail\" happened; reopen the case if it did not, close the case if it did"
     );
     let case = bed.rowlock.observe().cases(10).await.unwrap()[0].id;
     bed.rowlock.operate().reopen(case, "me").await.unwrap();
@@ -155,7 +155,7 @@ async fn a_parked_doubt_outlives_every_retention(mut bed: Bed) {
     assert!(
         cases[0]
             .reason
-            .starts_with("nobody knows whether effect \"mail\" happened")
+            .starts_with("it is unknown whether effect \"mail\" happened")
     );
     let intents = "select count(*) from rowlock.ledger where key like 'row effect %'";
     assert_eq!((cases.len(), bed.count(intents).await), (1, 1));
@@ -227,7 +227,7 @@ async fn an_effect_needs_a_name_of_its_own(mut bed: Bed) {
     let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
     assert_eq!(
         said,
-        "effect \"mail\" is used twice in one attempt; name each by what it is about"
+        "effect \"mail\" was used twice in one attempt; give each call its own name"
     );
 }
 

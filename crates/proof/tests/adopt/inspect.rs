@@ -154,16 +154,16 @@ async fn what_cannot_be_adopted_is_refused_with_a_sentence(mut bed: Bed) {
     let missing = look_for_none(&bed).await;
     assert_eq!(
         missing,
-        "no table nowhere; give its exact name, with its schema where that is not in the search path"
+        "no table nowhere; use its exact name, with its schema if that is not in the search path"
     );
     let cases = [
         (
             "create table t (id bigint, due_at timestamptz)",
-            "there is no primary key; add one of a single column, of type bigint, integer, uuid or text",
+            "there is no primary key; add one with a single column of type bigint, integer, uuid or text",
         ),
         (
             "create table t (a int, b int, due_at timestamptz, primary key (a, b))",
-            "the primary key has 2 columns; only one of a single column can be used",
+            "the primary key has 2 columns; only a key of a single column can be used",
         ),
         (
             "create table t (id date primary key, due_at timestamptz)",
@@ -171,7 +171,7 @@ async fn what_cannot_be_adopted_is_refused_with_a_sentence(mut bed: Bed) {
         ),
         (
             "create table t (id int primary key)",
-            "there is no column \"due_at\"; name the one that says when a row is due",
+            "there is no column \"due_at\"; name the column that holds the due time",
         ),
         (
             "create table t (id int primary key, due_at timestamp)",
@@ -183,7 +183,7 @@ async fn what_cannot_be_adopted_is_refused_with_a_sentence(mut bed: Bed) {
         ),
         (
             "create table t (id int primary key, due_at timestamptz, inactive boolean)",
-            "column \"inactive\" may be null, and a row where it is would never be claimed; set it not null",
+            "column \"inactive\" allows null, and a row with null would never be claimed; make it not null",
         ),
         (
             "create table t (id int primary key, due_at timestamptz, last_error text generated always as ('x') stored)",

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::steps::session::Bed;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 const NOBODY: [(i64, bool); 0] = [];
 
 async fn a_renewal_in_line_is_there_before_recovery(mut bed: Bed) {
@@ -56,7 +56,7 @@ async fn a_worker_keeps_its_claim_when_a_strangers_lock_ends(mut bed: Bed) {
         cx.done().ok()
     };
     let adopted = opened(&bed.rowlock).await;
-    let worker = adopted.worker().state(go.clone()).lease(Duration::from_secs(2));
+    let worker = adopted.worker().state(go.clone()).lease(Duration::from_secs(6));
     let worker = worker.poll(Duration::from_millis(20)).staged(waits);
     let counters = worker.counters();
     let mut stranger = bed.session().await;

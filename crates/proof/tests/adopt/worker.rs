@@ -18,7 +18,7 @@ use sqlx::{FromRow, Row, postgres::PgRow};
 use super::bed::{Stand, claim, fill, opened, stand};
 use crate::steps::session::Bed;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Snooze {
     pub(crate) id: i64,
@@ -75,7 +75,7 @@ async fn a_retention_that_makes_no_sense_is_refused(mut bed: Bed) {
     let refused = worker.run_until(std::future::pending()).await.unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "retention: history must be kept for an hour at least"
+        "retention: history must be kept for at least an hour"
     );
 }
 
@@ -196,11 +196,11 @@ async fn a_claim_is_renewed_while_its_handler_runs(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
     let adopted = opened(&bed.rowlock).await;
     let slow = |cx: RowStaged, _row: Snooze| async move {
-        tokio::time::sleep(Duration::from_secs(5)).await;
+        tokio::time::sleep(Duration::from_secs(15)).await;
         cx.done().ok()
     };
     // Two leases and a half, and the worker looks for stale claims all the time.
-    let worker = adopted.worker().lease(Duration::from_secs(2)).staged(slow);
+    let worker = adopted.worker().lease(Duration::from_secs(6)).staged(slow);
     let counters = worked_off(worker, 1).await;
     assert_eq!(
         (counters.claimed(), counters.expired(), counters.lease_lost()),
@@ -212,10 +212,10 @@ async fn a_claim_is_renewed_while_its_handler_runs(mut bed: Bed) {
 async fn a_handler_that_blocks_its_executor_keeps_its_claim(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
     let blocks = |cx: RowStaged, _row: Snooze| async move {
-        std::thread::sleep(Duration::from_secs(4));
+        std::thread::sleep(Duration::from_secs(10));
         cx.done().ok()
     };
-    let worker = opened(&bed.rowlock).await.worker().lease(Duration::from_secs(2));
+    let worker = opened(&bed.rowlock).await.worker().lease(Duration::from_secs(5));
     let counters = worked_off(worker.staged(blocks), 1).await;
     assert_eq!(
         (counters.claimed(), counters.expired(), counters.lease_lost()),
@@ -231,41 +231,6 @@ async fn a_listener_that_panics_stops_nothing(mut bed: Bed) {
         .on_event(|_| panic!("a bad listener"));
     worked_off(worker.atomic(remind), 10).await;
     assert_eq!(bed.count("select count(*) from sent").await, 10);
-}
-
-async fn metrics_have_the_names_of_any_worker_and_the_tables_name_as_their_queue(mut bed: Bed) {
-    fill(&mut bed.eye, 5).await;
-    let page = rowlock::otel::prometheus::Prometheus::new().unwrap();
-    let fails = |_cx: RowCtx, row: Snooze, tx: RowTx| async move {
-        match row.id {
-            5 => Err(Fail::retire("no luck")),
-            _ => tx.done().ok(),
-        }
-    };
-    let worker = opened(&bed.rowlock)
-        .await
-        .worker()
-        .telemetry(page.telemetry())
-        .atomic(fails);
-    let over = |c: &Counters| c.settled(Ended::Done) == 4 && c.settled(Ended::Retired) == 1;
-    runs_until(worker, "every row to end", over).await;
-    let text = page.text().unwrap();
-    let counted = |metric: &str| -> f64 {
-        let of = |line: &&str| line.starts_with(metric) && line.contains("queue=\"email_snoozes\"");
-        let line = text
-            .lines()
-            .find(of)
-            .unwrap_or_else(|| panic!("no {metric} in\n{text}"));
-        line.rsplit(' ').next().unwrap().parse().unwrap()
-    };
-    let metrics = [
-        "queue_claimed_total",
-        "queue_processed_total",
-        "queue_failed_total",
-        "queue_retired_total",
-    ];
-    assert_eq!(metrics.map(counted), [5.0, 4.0, 1.0, 1.0]);
-    assert_eq!(counted("queue_job_duration_ms_count"), 5.0);
 }
 
 async fn a_late_handler_is_stopped_and_nothing_of_it_counts(mut bed: Bed) {
@@ -354,7 +319,7 @@ async fn a_handler_that_committed_by_hand_and_hangs_is_not_tried_again(mut bed: 
         .atomic(hangs);
     runs_until(worker, "it to be retired", |c| c.settled(Ended::Retired) == 1).await;
     let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
-    assert_eq!(said, "handler committed its own transaction; then: it was cut off");
+    assert_eq!(said, "handler committed its own transaction; then: it was stopped");
     assert_eq!(bed.count("select count(*) from sent").await, 1);
 }
 
@@ -444,7 +409,7 @@ async fn events_count_what_the_table_shows(mut bed: Bed) {
     let worker = opened(&bed.rowlock)
         .await
         .worker()
-        .lease(Duration::from_secs(2))
+        .lease(Duration::from_secs(8))
         .atomic(fails);
     let counters = runs_until(worker, "every row to end", |c| {
         c.settled(Ended::Done) == 25 && c.settled(Ended::Retired) == 4 && c.expired() == 3
@@ -476,7 +441,6 @@ on_postgresql!(
     a_claim_is_renewed_while_its_handler_runs,
     a_handler_that_blocks_its_executor_keeps_its_claim,
     a_listener_that_panics_stops_nothing,
-    metrics_have_the_names_of_any_worker_and_the_tables_name_as_their_queue,
     a_late_handler_is_stopped_and_nothing_of_it_counts,
     a_stop_gives_back_what_was_not_begun,
     a_handler_that_takes_too_long_fails_its_attempt,

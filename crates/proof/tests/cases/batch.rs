@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio_util::sync::CancellationToken;
 
+use super::db::{Conn, Ctx, Outcome, Tx, Worker};
 use super::{AT_ONCE, Bed, LEASE, Note, Other, Running, Seen, fail, until, write};
-use crate::db::{Conn, Ctx, Outcome, Tx, Worker};
 
 /// As long as the default lease allows: on a busy machine a batch is to be as large as the case means it to be.
 pub(super) fn batch(jobs: usize) -> Batch {
@@ -309,6 +309,28 @@ async fn links_results_and_hooks_belong_to_their_job(bed: &Bed) {
     assert_eq!(counters.batches_undone(), 0);
 }
 
+async fn what_is_refused_fails_its_job_alone_also_without_the_closing_ok(bed: &Bed) {
+    let ids = enqueue(bed, ["a", "bad", "b"]).await;
+    let handler = |cx: Ctx, job: Note, mut tx: Tx| async move {
+        write(&mut tx, cx.id(), &job.text).await?;
+        let options = match job.text.as_str() {
+            "bad" => JobOptions::new().queue("two words"),
+            _ => JobOptions::new(),
+        };
+        Ok(tx.done().then_with(Other { n: cx.id() }, options))
+    };
+    let worker = worker(bed).atomic_with(handler, batch(10)).backoff(AT_ONCE);
+    bed.work(worker, &ids).await;
+    assert_eq!(ended(bed, ids[0]).await, (vec![Ended::Done], 1));
+    let refused = vec![Ended::Retried, Ended::Retried, Ended::Retired];
+    assert_eq!(ended(bed, ids[1]).await, (refused, 0));
+    assert_eq!(ended(bed, ids[2]).await, (vec![Ended::Done], 1));
+    assert_eq!(
+        bed.count("select count(*) from rowlock.job where kind = 'other'").await,
+        2
+    );
+}
+
 async fn a_key_that_is_refused_makes_a_case_of_its_job_alone(bed: &Bed) {
     let held = bed.rowlock.enqueue_now(Other { n: 0 }).key("taken").await.unwrap().id();
     let ids = enqueue(bed, ["a", "taken", "b"]).await;
@@ -405,7 +427,7 @@ async fn a_transaction_given_away_in_a_batch_costs_no_neighbour(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         jobs_of_a_batch_share_one_commit,
         a_job_that_fails_in_a_batch_fails_alone,
         the_last_of_a_batch_may_fail,
@@ -414,6 +436,7 @@ mod tests {
         a_transaction_ended_by_hand_keeps_nothing_of_its_neighbours,
         a_lease_lost_in_a_batch_takes_nobody_with_it,
         links_results_and_hooks_belong_to_their_job,
+        what_is_refused_fails_its_job_alone_also_without_the_closing_ok,
         a_key_that_is_refused_makes_a_case_of_its_job_alone,
         a_handler_that_hangs_in_a_batch_burns_no_neighbours_attempt,
         a_transaction_given_away_in_a_batch_costs_no_neighbour,

@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration};
 use rowlock::{Batch, Ended, Error};
 use tokio::sync::Notify;
 
+use super::db::{Ctx, Tx};
 use super::{
     AT_ONCE, Bed, LEASE, Note, Other, Running, Seen,
     batch::{as_told, batch, ended, enqueue, look, rows, told, worker},
     note, vanish, write,
 };
-use crate::db::{Ctx, Tx};
 
 async fn a_stop_ends_a_batch_after_the_job_under_way(bed: &Bed) {
     let ids = enqueue(bed, ["a", "wait", "b", "c"]).await;
@@ -122,10 +122,10 @@ async fn a_batch_that_cannot_be_is_refused_with_a_sentence(bed: &Bed) {
         other => panic!("not refused: {other:?}"),
     };
     for jobs in [0, 51] {
-        let wanted = format!("kind note: a batch of {jobs} jobs is not in 1..=50 (10 is the default)");
+        let wanted = format!("kind \"note\": batch size {jobs} is out of range (1 to 50, default 10)");
         assert_eq!(refusal(Batch::up_to(jobs)).await, wanted);
     }
-    let long = "kind note: a batch that takes up jobs for 2s is not above zero and at most a tenth of the lease, 1.5s";
+    let long = "kind \"note\": batch time 2s is out of range (above 0, at most a tenth of the lease: 1.5s)";
     assert_eq!(refusal(Batch::default().within(Duration::from_secs(2))).await, long);
 }
 
@@ -200,7 +200,7 @@ async fn without_savepoints_many_slots_do_every_job_once(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_stop_ends_a_batch_after_the_job_under_way,
         a_job_whose_worker_was_lost_shares_no_transaction,
         a_batch_passes_over_no_job_of_better_priority,

@@ -12,8 +12,8 @@ use rowlock::{Ended, State};
 use tokio::sync::{Barrier, Notify};
 use tokio_util::sync::CancellationToken;
 
+use super::db::{Conn, Outcome, Staged, Worker};
 use super::{Bed, LEASE, Note, Other, Running, Seen, note, until, vanish, write};
-use crate::db::{Conn, Outcome, Staged, Worker};
 
 /// How many are in the body now, and were at most.
 #[derive(Clone, Default)]
@@ -68,13 +68,22 @@ async fn never_more_than_the_slots(bed: &Bed, slots: i32, jobs: i64) {
             cx.done().ok()
         }
     };
-    bed.work(wide(bed).staged(handler), &ids).await;
+    // A lease that is renewed in time also while fifty handlers ask for the lock on a busy machine.
+    let worker = wide(bed).lease(Duration::from_secs(60)).staged(handler);
+    bed.work(worker, &ids).await;
     assert_eq!(inside.most(), i64::from(slots), "in the body at once");
     let done = bed
         .count("select count(*) from rowlock.outcome where outcome = 'done'")
         .await;
-    let all = bed.count("select count(*) from rowlock.outcome").await;
-    assert_eq!((done, all), (jobs, jobs), "nobody had to come back");
+    // On a busy machine some wait in vain and come back: that is a deferral, which costs no attempt, and nothing else.
+    let others = bed
+        .count("select count(*) from rowlock.outcome where outcome not in ('done', 'deferred')")
+        .await;
+    assert_eq!(
+        (done, others),
+        (jobs, 0),
+        "each is done once, and none failed or was lost"
+    );
 }
 
 async fn one_slot_is_never_two_under_fifty_concurrent_handlers(bed: &Bed) {
@@ -334,15 +343,19 @@ async fn a_lock_ends_with_its_attempt_and_a_wrong_use_is_a_case(bed: &Bed) {
     let reason = async |n: usize| bed.rowlock.observe().case(ids[n]).await.unwrap().unwrap().reason;
     assert_eq!(
         reason(1).await,
-        "lock \"a\" is held by this attempt already; release it before taking it again"
+        "lock \"a\" is already held by this attempt; release it before taking it again"
     );
-    assert_eq!(reason(2).await, "lock \"b\": 0 slots is not in 1..=1000");
-    assert!(reason(3).await.starts_with("lock: \"\" is not 1 to 250 bytes"));
+    assert_eq!(reason(2).await, "lock \"b\": 0 slots is out of range (1 to 1000)");
+    assert!(
+        reason(3)
+            .await
+            .starts_with("lock: \"\" is not valid; use 1 to 250 bytes")
+    );
     assert_eq!(
         reason(5).await,
-        "lock \"e\" taken after settle; take it before, for it ends with the commit"
+        "lock \"e\" was taken after settle; take it before settle, because it ends with the commit"
     );
-    let said = "lock \"c\" released after settle; it ends with the commit, so release it before or not at all";
+    let said = "lock \"c\" was released after settle; release it before settle, or let it end with the commit";
     assert_eq!(bed.job(ids[4]).await.result, Some(said.into()));
     assert_eq!(bed.ends(ids[0]).await, [Ended::Done]);
     // What they left is taken over at once: their leases are gone.
@@ -360,7 +373,7 @@ async fn a_lock_ends_with_its_attempt_and_a_wrong_use_is_a_case(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         one_slot_is_never_two_under_fifty_concurrent_handlers,
         three_slots_are_never_four_under_fifty_concurrent_handlers,
         keys_do_not_meet,

@@ -12,8 +12,8 @@ use std::{
 use rowlock::{Backoff, Breaker, BreakerState, BreakerView, Ended, Error, Event, Fail, Force, State};
 use tokio::sync::Notify;
 
+use super::db::{Ctx, Staged, Tx, Worker};
 use super::{Bed, LEASE, Note, Other, Running, pause::unstarted_come_back, until, vanish};
-use crate::db::{Ctx, Staged, Tx, Worker};
 
 /// What is promised, from a change to the last worker that hears of it.
 const WITHIN: Duration = Duration::from_secs(1);
@@ -408,7 +408,7 @@ async fn contradictions_are_refused_at_the_start(bed: &Bed) {
     let bad = [
         (
             base().breaker("till", Breaker::after(1)).atomic(note),
-            "there is no handler",
+            "no handler was added before it",
         ),
         (base().atomic(note).breaker("till", Breaker::after(0)), "after(0)"),
         (base().atomic(note).breaker("", Breaker::after(1)), "breaker"),
@@ -418,7 +418,7 @@ async fn contradictions_are_refused_at_the_start(bed: &Bed) {
                 .breaker("till", Breaker::after(1))
                 .atomic(other)
                 .breaker("till", Breaker::after(2)),
-            "two settings",
+            "two different settings",
         ),
     ];
     for (worker, said) in bad {
@@ -429,7 +429,7 @@ async fn contradictions_are_refused_at_the_start(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         it_opens_for_the_whole_fleet_and_closes_when_a_probe_succeeds,
         nobody_claims_while_it_is_open_and_no_attempt_is_burned,
         what_was_claimed_and_not_started_comes_back_with_its_attempt,

@@ -12,8 +12,8 @@ use std::{
 use rowlock::{CaseErrorView, Ended, Error, Fail, Group, State};
 use tokio::sync::Notify;
 
+use super::db::{Ctx, Tx, Worker};
 use super::{AT_ONCE, Bed, Note, Running, fail, note, sql, until, verify::verify};
-use crate::db::{Ctx, Tx, Worker};
 
 /// Retires what is not mended, each job for a reason with its own numbers and names in it.
 fn retiring(bed: &Bed, mended: &Arc<AtomicBool>) -> Worker {
@@ -155,7 +155,7 @@ async fn reopening_stops_by_itself_when_the_error_is_back(bed: &Bed) {
         .unwrap();
     running.stop().await;
     let why = ended.stopped.clone().expect("the error is back");
-    assert!(why.ends_with("failed in the same way again"), "{why}");
+    assert!(why.ends_with("failed again with the same error"), "{why}");
     assert!((1..=100).contains(&ended.reopened), "{ended:?}");
     assert_eq!(ended.reopened + ended.left, 200);
     let open = bed.rowlock.observe().cases_of_error(error, 1000).await.unwrap();
@@ -318,7 +318,7 @@ async fn a_case_may_be_closed_or_reopened_by_plain_sql(bed: &Bed) {
         .execute(&mut bed.conn().await)
         .await;
     let said = again.unwrap_err().to_string();
-    assert!(said.contains("is no case"), "{said}");
+    assert!(said.contains("is not a case"), "{said}");
     assert!(verify(bed).await.holds());
 }
 
@@ -359,7 +359,7 @@ async fn a_case_is_reopened_with_another_payload_and_the_old_one_is_kept(bed: &B
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         two_thousand_retirements_for_three_errors_are_three_groups,
         the_cases_of_an_error_are_reopened_at_their_pace_and_no_others,
         reopening_stops_by_itself_when_the_error_is_back,

@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 
 use super::{AT_ONCE, Bed, Note, Other, fail, note, until, write};
-use crate::{
-    cases::Running,
+use super::{
+    Running,
     db::{Ctx, Outcome, Staged, Tx},
 };
 
@@ -165,13 +165,41 @@ async fn an_invalid_next_link_fails_the_attempt_and_writes_nothing(bed: &Bed) {
     assert_eq!(bed.ledger().await, 0);
 }
 
+/// `Ok(tx.done().then(…))` is what most people write first.
+async fn what_is_refused_fails_the_attempt_also_without_the_closing_ok(bed: &Bed) {
+    let note = async |text: &str| bed.rowlock.enqueue_now(Note::new(text)).attempts(1).await.unwrap().id();
+    let (link, result) = (note("link").await, note("result").await);
+    let staged = bed.rowlock.enqueue_now(Other { n: 1 }).attempts(1).await.unwrap().id();
+    let handler = |cx: Ctx, job: Note, mut tx: Tx| async move {
+        write(&mut tx, cx.id(), "gone").await?;
+        match job.text.as_str() {
+            "link" => Ok(tx.done().then(Other { n: 1 }).then(Note::new("a\0b"))),
+            _ => Ok(tx.done().result(&"a\0b")),
+        }
+    };
+    let outside = |cx: Staged, _: Other| async {
+        let options = JobOptions::new().queue("two words");
+        Ok(cx.done().then_with(Note::new("x"), options))
+    };
+    bed.work(bed.worker().atomic(handler).staged(outside), &[link, result, staged])
+        .await;
+
+    for (id, field) in [(link, "payload: "), (result, "result: "), (staged, "queue: ")] {
+        let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
+        assert!(case.reason.starts_with(field), "{}", case.reason);
+        assert_eq!(chain(bed, id).await.len(), 1);
+    }
+    assert_eq!(bed.ledger().await, 0);
+}
+
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_chain_started_in_the_callers_transaction_runs_to_its_end,
         a_chain_of_a_rolled_back_caller_never_was,
         a_job_without_links_is_a_chain_of_one,
         one_link_may_have_several_next_ones,
         a_handler_that_fails_after_building_the_next_link_leaves_none,
         an_invalid_next_link_fails_the_attempt_and_writes_nothing,
+        what_is_refused_fails_the_attempt_also_without_the_closing_ok,
     );
 }

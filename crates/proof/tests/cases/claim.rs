@@ -7,8 +7,8 @@ use rowlock::{Ended, Job, State};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
+use super::db::{Ctx, Outcome, Staged, Tx};
 use super::{Bed, Note, Other, Running, Seen, note, until};
-use crate::db::{Ctx, Outcome, Staged, Tx};
 
 type Body = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
@@ -296,7 +296,7 @@ async fn a_missing_body_makes_one_case_and_does_not_fail_its_neighbours(bed: &Be
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_better_priority_is_always_served_first,
         jobs_claimed_together_start_in_order,
         within_a_priority_the_due_time_decides_and_then_the_id,

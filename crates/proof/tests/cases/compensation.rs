@@ -3,12 +3,12 @@
 use rowlock::{Ended, Error, Fail, Resolution, State};
 use tokio_util::sync::CancellationToken;
 
+use super::db::{Ctx, Outcome, Staged, Tx};
 use super::{
     AT_ONCE, Bed, LEASE, Note, Other, Running,
     effect::{only, reopen},
     fail, until, vanish,
 };
-use crate::db::{Ctx, Outcome, Staged, Tx};
 
 async fn put(bed: &Bed, text: &str) -> i64 {
     let put = bed.rowlock.enqueue_now(Note::new(text)).attempts(2);
@@ -192,7 +192,7 @@ async fn a_trace_goes_on_to_the_next_link_and_to_the_compensation(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_trace_goes_on_to_the_next_link_and_to_the_compensation,
         a_parked_doubt_is_not_compensated_before_somebody_decides,
         a_worker_lost_in_a_parked_call_leaves_a_case_without_compensation,

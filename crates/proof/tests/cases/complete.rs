@@ -6,8 +6,8 @@ use std::time::Duration;
 use rowlock::{Completed, Ended, Error, JobFilter, JobOptions, State};
 use sqlx::Connection;
 
+use super::db::{Ctx, Staged, Tx};
 use super::{Bed, Note, Other, Running, Seen, fail, note, state::table, until, write};
-use crate::db::{Ctx, Staged, Tx};
 
 const SOON: Duration = Duration::from_millis(100);
 
@@ -230,7 +230,10 @@ async fn a_wait_past_its_limit_is_retired_with_its_compensation(bed: &Bed) {
     let counters = running.stop().await;
     assert_eq!((counters.waits_over(), counters.settled(Ended::Retired)), (1, 0));
     let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
-    assert_eq!(case.reason, "its time limit came before this was completed: approval:1");
+    assert_eq!(
+        case.reason,
+        "its wait limit passed before this was completed: approval:1"
+    );
     assert_eq!((case.attempt, case.history.as_array().unwrap().len()), (0, 1));
     let [over] = bed.attempts(id).await.try_into().unwrap();
     assert_eq!((over.outcome, over.worker, over.attempt), (Ended::Retired, 0, 0));
@@ -274,7 +277,7 @@ async fn an_expiry_that_comes_first_cancels_and_a_limit_that_comes_first_retires
     }
     running.stop().await;
     let error = bed.job(only).await.last_error.unwrap();
-    assert_eq!(error, "expired while it waited for: never");
+    assert_eq!(error, "expired while waiting for: never");
     assert_eq!(bed.job(for_ever).await.state, State::Waiting);
 }
 
@@ -361,7 +364,8 @@ async fn an_answer_of_another_type_makes_a_case(bed: &Bed) {
     bed.work(bed.worker().atomic(handler), &[id]).await;
     let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
     assert!(
-        case.reason.starts_with("the answer it waited for, at by: invalid type"),
+        case.reason
+            .starts_with("the answer of the completion cannot be decoded at by: invalid type"),
         "{}",
         case.reason
     );
@@ -389,7 +393,7 @@ async fn bad_names_and_limits_are_refused_before_any_sql(bed: &Bed) {
         .wait_limit(SOON)
         .await
         .unwrap_err();
-    assert_eq!(said.to_string(), "wait_limit: a limit on no wait; add waits_for");
+    assert_eq!(said.to_string(), "wait_limit: set without a wait; add waits_for");
     let century = Duration::from_secs(100 * 366 * 24 * 3600);
     let said = bed
         .rowlock
@@ -399,7 +403,10 @@ async fn bad_names_and_limits_are_refused_before_any_sql(bed: &Bed) {
         .await;
     assert!(matches!(said, Err(Error::Invalid { field, .. }) if field == "wait_limit"));
     let said = bed.rowlock.complete(&mut tx, "a", "a\0b").await.unwrap_err();
-    assert!(said.to_string().starts_with("answer: a string holds a NUL"), "{said}");
+    assert!(
+        said.to_string().starts_with("answer: a string contains a NUL"),
+        "{said}"
+    );
     let id = bed
         .rowlock
         .enqueue(&mut tx, Note::new("fine"))
@@ -412,7 +419,7 @@ async fn bad_names_and_limits_are_refused_before_any_sql(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_waiting_job_runs_once_its_name_is_completed_and_reads_the_answer,
         a_name_completed_before_the_enqueue_lets_the_job_straight_to_ready,
         a_name_is_completed_once_and_the_first_answer_stays,

@@ -2,8 +2,8 @@
 
 use rowlock::{Breaker, Fail, Finding, Force, Health, Target};
 
+use super::db::{Ctx, Outcome, Staged, Tx};
 use super::{Bed, Note, Running, until};
-use crate::db::{Ctx, Outcome, Staged, Tx};
 
 pub(crate) async fn finding(bed: &Bed, check: &str) -> Finding {
     let findings = bed.rowlock.observe().doctor().await.unwrap();
@@ -76,7 +76,7 @@ async fn due_jobs_and_nobody_at_work_is_a_failure(bed: &Bed) {
     is(
         &finding(bed, "workers").await,
         Health::Fail,
-        "0 at work, 1 jobs due",
+        "0 at work, 1 job due",
         "start a worker",
     );
 }
@@ -177,7 +177,7 @@ async fn an_index_that_is_gone_is_a_drift_of_the_schema(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         who_is_well_is_told_so,
         a_history_that_nobody_removes_is_told,
         due_jobs_and_nobody_at_work_is_a_failure,

@@ -6,12 +6,12 @@ use anyhow::Context;
 use rowlock::{EffectState, Ended, Error, Fail, NotDone, OnUnknown, Resolution, State, Verdict};
 use tokio_util::sync::CancellationToken;
 
+use super::db::{Outcome, Staged};
 use super::{
     Bed, Note, Running, Seen,
     effect::{doubts, only, reason, reopen, work},
     until,
 };
-use crate::db::{Outcome, Staged};
 
 /// Ends its first call in every way that leaves a doubt or none, by the job's text; later calls are answered.
 async fn first_call_ends(cx: Staged, job: Note, calls: Seen, on_unknown: OnUnknown) -> Outcome {
@@ -77,13 +77,13 @@ async fn a_parked_doubt_becomes_a_case_that_names_the_way_out_and_is_never_calle
         (
             ids[1],
             vec![Ended::Retired],
-            "effect \"call\" had no answer within 300ms",
+            "effect \"call\" got no reply within 300ms",
         ),
         // A panic ends the attempt; the next one finds the open intent.
         (
             ids[2],
             vec![Ended::Retried, Ended::Retired],
-            "the attempt that called ended without a reply",
+            "the attempt that made the call ended without a reply",
         ),
     ];
     for (id, ended, why) in ends {
@@ -92,8 +92,9 @@ async fn a_parked_doubt_becomes_a_case_that_names_the_way_out_and_is_never_calle
         assert_eq!((effect.state, effect.tries), (EffectState::Uncertain, 1));
         let (no, key) = (effect.no, &effect.key);
         let told = format!(
-            "effect {no} \"call\" is in doubt since {:.0}: {why}; its key is {key}; find out whether it happened, then \
-             run `rowlock effect resolve {no} --happened JSON` or `rowlock effect resolve {no} --not-happened`",
+            "effect {no} \"call\" is in doubt since {:.0}: {why}; its idempotency key is {key}; find out whether the \
+             call happened, then run `rowlock effect resolve {no} --happened JSON` or `rowlock effect resolve {no} \
+             --not-happened`",
             effect.begun_at
         );
         assert_eq!(reason(bed, id).await, told);
@@ -219,7 +220,7 @@ async fn a_doubt_is_not_resolved_while_its_call_is_in_flight(bed: &Bed) {
     assert_eq!(
         resolved.unwrap_err().to_string(),
         format!(
-            "effect {} \"charge\" of job {id} is in flight; it can be resolved when its attempt is over",
+            "effect {} \"charge\" of job {id} is in flight; resolve it when its attempt has ended",
             effect.no
         )
     );
@@ -235,7 +236,7 @@ async fn a_doubt_is_not_resolved_while_its_call_is_in_flight(bed: &Bed) {
         .await;
     assert_eq!(
         missing.unwrap_err().to_string(),
-        "no effect 999; `rowlock effects` lists those in doubt"
+        "no effect 999; `rowlock effects` lists the effects in doubt"
     );
     let large = Resolution::Happened("x".repeat(2_000_000).into());
     let large = bed.rowlock.operate().resolve_effect(effect.no, large, "t").await;
@@ -288,7 +289,7 @@ async fn a_reconciler_is_asked_before_anything_is_done_about_a_doubt(bed: &Bed) 
     }
     let unknown = bed.attempts(ids[2]).await[1].error.clone().unwrap();
     assert!(
-        unknown.contains("the reconciler does not know whether it happened"),
+        unknown.contains("the reconciler does not know whether the call happened"),
         "{unknown}"
     );
     let count = |line: &str| seen.all().iter().filter(|l| *l == line).count();
@@ -334,7 +335,7 @@ async fn a_later_call_that_was_not_done_does_not_answer_an_earlier_doubt(bed: &B
     }
     assert_eq!(doubts(bed).await.len(), 2, "both are there to be looked into");
     let told = reason(bed, ids[1]).await;
-    assert!(told.contains("was begun with another request"), "{told}");
+    assert!(told.contains("was begun with a different request"), "{told}");
     assert_eq!(calls.all().len(), 5, "the other request was not called");
 
     // Once somebody has found out, a call that is not done closes the intent again.
@@ -371,7 +372,7 @@ async fn an_effect_given_up_by_its_handler_is_in_doubt_when_the_attempt_is_over(
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_doubt_is_called_again_under_the_same_key_unless_told_otherwise,
         a_parked_doubt_becomes_a_case_that_names_the_way_out_and_is_never_called_again,
         only_an_error_that_says_not_done_closes_an_intent,

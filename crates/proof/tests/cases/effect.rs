@@ -5,8 +5,8 @@ use std::sync::Arc;
 use rowlock::{EffectFilter, EffectState, EffectView, Ended, Fail, Resolution};
 use serde::{Deserialize, Serialize};
 
+use super::db::{Outcome, Staged};
 use super::{AT_ONCE, Bed, Note, Running, Seen, fail, until, write};
-use crate::db::{Outcome, Staged};
 
 pub(crate) async fn effects(bed: &Bed, id: i64) -> Vec<EffectView> {
     let filter = EffectFilter {
@@ -160,8 +160,8 @@ async fn another_request_under_the_same_name_becomes_a_case_and_is_not_called(be
     assert_eq!(seen.all().len(), 2);
     for id in &ids {
         let (no, told) = (only(bed, *id).await.no, reason(bed, *id).await);
-        let begins = format!("effect {no} \"charge\" was begun with another request: ");
-        assert!(told.starts_with(&begins) && told.contains(" is stored, "), "{told}");
+        let begins = format!("effect {no} \"charge\" was begun with a different request (stored: ");
+        assert!(told.starts_with(&begins) && told.contains("; given: "), "{told}");
         assert_eq!(bed.ends(*id).await, [Ended::Retried, Ended::Retired]);
     }
     // What did not happen holds no request: the way out of a doubt.
@@ -193,11 +193,11 @@ async fn a_reply_that_cannot_be_stored_leaves_a_doubt_and_a_case_that_says_so(be
     work(bed, handler, &ids).await;
     for (id, why) in ids
         .iter()
-        .zip(["2000002 bytes, at most", "a string holds a NUL character"])
+        .zip(["2000002 bytes, at most", "a string contains a NUL character"])
     {
         let told = reason(bed, *id).await;
         assert!(
-            told.contains("it was answered, but the reply cannot be stored: reply: ") && told.contains(why),
+            told.contains("the call returned, but its reply cannot be stored: reply: ") && told.contains(why),
             "{told}"
         );
         let effect = only(bed, *id).await;
@@ -312,7 +312,7 @@ async fn a_lease_lost_at_the_intent_or_at_the_reply_ends_the_attempt_unrecorded(
 /// Takes a job out of its worker's hands, as recovery would.
 async fn lose(url: &str, id: i64) {
     use sqlx::Connection;
-    let mut conn = crate::db::Conn::connect(url).await.unwrap();
+    let mut conn = super::db::Conn::connect(url).await.unwrap();
     sqlx::query(super::sql("delete from rowlock.lease where id = $1"))
         .bind(id)
         .execute(&mut conn)
@@ -332,13 +332,13 @@ async fn a_request_that_cannot_be_written_becomes_a_case(bed: &Bed) {
     work(bed, handler, &[id]).await;
     let told = reason(bed, id).await;
     assert!(
-        told.starts_with("effect \"call\": request: cannot be written as json"),
+        told.starts_with("effect \"call\": request: cannot be written as JSON"),
         "{told}"
     );
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_later_attempt_gets_the_stored_reply_without_a_call,
         effects_in_a_loop_and_beside_each_other_are_each_called_once,
         another_request_under_the_same_name_becomes_a_case_and_is_not_called,

@@ -14,8 +14,8 @@ use rowlock::{Ended, Error, Job, State};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
+use super::db::{Ctx, Outcome, Staged, Tx, Worker};
 use super::{AT_ONCE, Bed, LEASE, Note, Other, Running, note, until, vanish, write};
-use crate::db::{Ctx, Outcome, Staged, Tx, Worker};
 
 const ENDED_ITS_OWN: &str = "handler committed its own transaction";
 
@@ -341,7 +341,7 @@ async fn a_prefetch_beyond_reason_is_refused_with_a_sentence(bed: &Bed) {
     let with = |jobs| bed.worker().prefetch(jobs).atomic(note).run_until(async {});
     match with(10_001).await {
         Err(Error::Config(sentence)) => {
-            assert_eq!(sentence, "prefetch: more than 10000 jobs ahead; give less");
+            assert_eq!(sentence, "prefetch: out of range (at most 10000 jobs)");
         }
         other => panic!("not refused: {other:?}"),
     }
@@ -350,7 +350,7 @@ async fn a_prefetch_beyond_reason_is_refused_with_a_sentence(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_handler_that_committed_by_hand_and_returns_at_its_time_limit_is_never_retried,
         a_handler_that_committed_by_hand_and_is_cut_after_the_grace_becomes_a_case,
         a_hung_body_keeps_its_slot_and_the_next_jobs_go_to_an_idle_worker,

@@ -7,8 +7,8 @@ use rowlock::{Ended, Enqueue, Error, Fail, Job, JobFilter, State};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 
+use super::db::{Backend, Conn, Ctx, Tx};
 use super::{AT_ONCE, Bed, Note, Other, fail, note};
-use crate::db::{Backend, Conn, Ctx, Tx};
 
 async fn a_rolled_back_enqueue_leaves_nothing(bed: &Bed) {
     let mut conn = bed.conn().await;
@@ -333,7 +333,7 @@ async fn a_compensating_job_is_enqueued_by_the_commit_that_retires(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_rolled_back_enqueue_leaves_nothing,
         a_job_and_the_callers_own_row_commit_both_or_neither,
         on_a_bare_connection_it_is_a_commit_of_its_own,

@@ -13,8 +13,8 @@ use rowlock::{Batch, Enqueued, Error, Group, JobFilter, JobOptions, State};
 use sqlx::Connection;
 use tokio::sync::Semaphore;
 
+use super::db::{Ctx, Staged, Tx};
 use super::{Bed, Note, Other, Running, Seen, note, until};
-use crate::db::{Ctx, Staged, Tx};
 
 pub(super) async fn put(bed: &Bed, group: impl Into<Group>, text: &str) -> i64 {
     let id = bed.rowlock.enqueue_now(Note::new(text)).group(group).await;
@@ -273,7 +273,7 @@ async fn bad_input_is_refused_before_any_sql(bed: &Bed) {
         matches!(&said, Error::Invalid { field, .. } if field == "group"),
         "{said}"
     );
-    assert!(said.to_string().contains("cannot wait for a name as well"), "{said}");
+    assert!(said.to_string().contains("cannot also wait for a name"), "{said}");
     for bad in ["", "no spaces", &"x".repeat(101)] {
         let said = bed.rowlock.enqueue_now(Note::new("x")).group(bad).await.unwrap_err();
         assert!(
@@ -317,7 +317,7 @@ async fn a_partial_unique_index_admits_one_open_job_per_thing(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_partial_unique_index_admits_one_open_job_per_thing,
         jobs_of_a_group_run_in_order_and_never_two_at_once,
         in_transactions_of_handlers_too,

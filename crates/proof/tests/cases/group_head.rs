@@ -11,6 +11,7 @@ use std::{
 use rowlock::{Ended, Fail, Group, Retention, State, Target};
 use tokio::sync::{Notify, Semaphore};
 
+use super::db::{Ctx, Staged, Tx, Worker};
 use super::{
     AT_ONCE, Bed, Note, Other, Running, Seen, fail,
     group::{put, puts, written},
@@ -18,7 +19,6 @@ use super::{
     retention::{DAY, Rigged},
     until, vanish, write,
 };
-use crate::db::{Ctx, Staged, Tx, Worker};
 
 async fn a_head_that_fails_holds_its_group_while_it_is_tried_again(bed: &Bed) {
     let ids = puts(bed, "a", &["bad", "good"]).await;
@@ -40,7 +40,7 @@ async fn a_head_that_fails_holds_its_group_while_it_is_tried_again(bed: &Bed) {
     assert_eq!(bed.ends(ids[0]).await, [Ended::Retried, Ended::Retried, Ended::Done]);
 }
 
-async fn gives_up(cx: Ctx, job: Note, mut tx: Tx) -> crate::db::Outcome {
+async fn gives_up(cx: Ctx, job: Note, mut tx: Tx) -> super::db::Outcome {
     if job.text == "bad" {
         return fail(Fail::retire("no use"));
     }
@@ -260,8 +260,8 @@ async fn upkeep_mends_a_group_whose_head_is_over(bed: &Bed) {
 
 mod tests {
     // A rig brings its own tables.
-    crate::cases::cases!(bare: a_stopped_group_goes_on_when_the_case_is_removed, upkeep_mends_a_group_whose_head_is_over);
-    crate::cases::cases!(
+    super::super::cases!(bare: a_stopped_group_goes_on_when_the_case_is_removed, upkeep_mends_a_group_whose_head_is_over);
+    super::super::cases!(
         a_head_that_fails_holds_its_group_while_it_is_tried_again,
         a_retired_head_lets_its_group_go_on,
         or_stops_it_until_the_case_is_reopened,

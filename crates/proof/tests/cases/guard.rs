@@ -9,7 +9,7 @@ use sqlx::Connection;
 use tokio::sync::Barrier;
 
 use super::Bed;
-use crate::db::{Backend, Conn, Ctx, Outcome, Staged, Tx};
+use super::db::{Backend, Conn, Ctx, Outcome, Staged, Tx};
 
 /// The open incidents of one entity, as a policy's evaluation sees them.
 #[derive(Clone)]
@@ -109,10 +109,7 @@ async fn what_is_unchanged_goes_through_and_what_changed_does_not(bed: &Bed) {
         matches!(&refused, Error::Changed { key, .. } if key == "incidents:7"),
         "{refused:?}"
     );
-    assert_eq!(
-        refused.to_string(),
-        "\"incidents:7\" has changed since it was looked at"
-    );
+    assert_eq!(refused.to_string(), "\"incidents:7\" has changed since it was read");
     // Another entity's guard is none of this one's business, in the same transaction.
     bed.rowlock
         .unchanged(&mut tx, &OpenIncidents(8), &vec![])
@@ -290,7 +287,7 @@ async fn a_handler_may_settle_a_change_as_it_chooses(bed: &Bed) {
     let first = &bed.attempts(id).await[0];
     assert_eq!(
         first.error.as_deref(),
-        Some("\"incidents:1\" has changed since it was looked at")
+        Some("\"incidents:1\" has changed since it was read")
     );
     assert_eq!(bed.rowlock.version(&mut bed.conn().await, "seen").await.unwrap(), 1);
 }
@@ -333,7 +330,7 @@ async fn a_static_rule_is_kept_by_a_partial_unique_index_alone(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         of_two_evaluations_at_once_one_opens_the_incident_and_the_other_is_done_quietly,
         what_is_unchanged_goes_through_and_what_changed_does_not,
         opened_and_closed_again_is_caught_by_the_version_counter_alone,

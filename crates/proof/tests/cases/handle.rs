@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio::sync::{Mutex, Notify, mpsc};
 
+use super::db::{Ctx, Staged, Tx};
 use super::{AT_ONCE, Bed, Note, Other, Running, fail, note, until, write};
-use crate::db::{Ctx, Staged, Tx};
 
 /// What a handler that ended its own transaction becomes.
 const ENDED_ITS_OWN: &str = "handler committed its own transaction";
@@ -99,7 +99,7 @@ async fn a_nested_transaction_stays_inside(bed: &Bed) {
 }
 
 /// Ends its transaction by hand in the way that its text says.
-async fn ends_its_own(cx: Ctx, job: Note, mut tx: Tx) -> crate::db::Outcome {
+async fn ends_its_own(cx: Ctx, job: Note, mut tx: Tx) -> super::db::Outcome {
     write(&mut tx, cx.id(), &job.text).await?;
     let (how, then) = job.text.split_once(", then ").unwrap();
     let how = match how {
@@ -338,7 +338,7 @@ async fn what_a_handler_enqueues_commits_with_it_or_not_at_all(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         an_sql_error_inside_the_handler_is_recorded_and_retried,
         a_panic_is_caught_and_recorded_with_its_text,
         a_nested_transaction_stays_inside,

@@ -9,8 +9,8 @@ use rowlock::{Ended, Event, Fail, State};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use super::db::{Ctx, Outcome, Staged, Tx};
 use super::{AT_ONCE, Bed, Note, Running, Seen, fail, until, write};
-use crate::db::{Ctx, Outcome, Staged, Tx};
 
 /// A hook that notes this.
 fn told(seen: &Seen, text: &str) -> impl Future<Output = Result<(), Fail>> + Send + 'static {
@@ -34,7 +34,7 @@ async fn hooks_run_after_the_commit_in_the_order_given(bed: &Bed) {
             // By another connection's word: the commit is there when the first hook looks.
             tx.after_commit(async move {
                 use sqlx::Connection;
-                let mut conn = crate::db::Conn::connect(&look).await?;
+                let mut conn = super::db::Conn::connect(&look).await?;
                 let rows: i64 = sqlx::query_scalar("select count(*) from ledger where job = $1")
                     .bind(id)
                     .fetch_one(&mut conn)
@@ -240,7 +240,7 @@ async fn hooks_of_a_thousand_jobs_run_at_once_and_more_are_dropped_and_counted(b
     })
     .await;
     until("three to be dropped", async || running.counters.hooks_failed() >= 3).await;
-    let said = "its 2 hooks were dropped: those of 1000 other jobs are under way";
+    let said = "its 2 hooks were dropped: the hooks of 1000 other jobs are still running";
     assert_eq!(failed.all(), [said; 3]);
     go.cancel();
     let counters = running.stop().await;
@@ -249,7 +249,7 @@ async fn hooks_of_a_thousand_jobs_run_at_once_and_more_are_dropped_and_counted(b
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         hooks_run_after_the_commit_in_the_order_given,
         hooks_of_staged_handlers_run_too,
         hooks_are_dropped_with_whatever_does_not_commit,

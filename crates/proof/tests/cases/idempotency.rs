@@ -190,7 +190,7 @@ async fn a_failure_keeps_nothing_and_the_repeat_runs_again(bed: &Bed) {
     // The connection breaks off, as it would without the layer.
     assert_eq!(front.post("/panic", "panic", "").await.status, 0);
     let over = front.post("/big", "big", "").await;
-    assert_eq!((over.status, over.text().contains("nothing was done")), (500, true));
+    assert_eq!((over.status, over.text().contains("nothing was changed")), (500, true));
     assert_eq!(counted(bed).await, 0);
     assert_eq!(bed.count("select count(*) from rowlock.ledger").await, 0);
     front.end().await;
@@ -256,7 +256,7 @@ async fn a_twin_of_one_that_takes_too_long_is_told_so(bed: &Bed) {
     // On SQLite the connection's own busy time-out decides, which is the driver's 5 s here.
     let twin = front.post("/wait", "k", "").await;
     assert_eq!((twin.status, twin.header("retry-after")), (409, Some("1")), "{twin:?}");
-    assert!(twin.text().contains("still under way"), "{}", twin.text());
+    assert!(twin.text().contains("still running"), "{}", twin.text());
     front.gate.add_permits(1);
     assert_eq!(first.await.unwrap().status, 200);
     let repeat = front.post("/wait", "k", "").await;
@@ -277,7 +277,11 @@ async fn a_transaction_that_does_not_come_back_commits_nothing(bed: &Bed) {
     let front = Front::new(bed).await;
     let reply = front.post("/keep", "k", "").await;
     assert_eq!(reply.status, 500);
-    assert!(reply.text().contains("did not come back"), "{}", reply.text());
+    assert!(
+        reply.text().contains("did not give the request's transaction back"),
+        "{}",
+        reply.text()
+    );
     front.gate.add_permits(1);
     until("the transaction to be dropped", async || {
         front.pool.size() as usize == front.pool.num_idle()
@@ -287,7 +291,7 @@ async fn a_transaction_that_does_not_come_back_commits_nothing(bed: &Bed) {
     assert_eq!(counted(bed).await, 0);
     assert_eq!(bed.count("select count(*) from rowlock.ledger").await, 0);
     let two = front.post("/two", "k2", "").await;
-    assert!(two.text().contains("in use already"), "{}", two.text());
+    assert!(two.text().contains("already in use"), "{}", two.text());
     front.end().await;
 }
 
@@ -320,7 +324,7 @@ async fn a_job_enqueued_by_the_request_is_there_once(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_repeat_gets_the_first_response_and_makes_no_effect,
         fifty_clients_racing_one_key_get_one_effect_and_its_response,
         under_stricter_levels_racing_clients_still_make_one_effect,

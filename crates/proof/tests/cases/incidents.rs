@@ -14,11 +14,11 @@ use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio::sync::{Barrier, watch};
 
+use super::db::{Outcome, Staged, Worker};
 use super::{
     Bed, Running,
     guard::{OpenIncidents, incidents, open},
 };
-use crate::db::{Outcome, Staged, Worker};
 
 const ENTITIES: i64 = 200;
 const EVALUATIONS: usize = 20;
@@ -138,5 +138,5 @@ async fn racing_evaluations_over_a_small_pool_never_open_two_incidents(bed: &Bed
 }
 
 mod tests {
-    crate::cases::cases!(racing_evaluations_over_a_small_pool_never_open_two_incidents);
+    super::super::cases!(racing_evaluations_over_a_small_pool_never_open_two_incidents);
 }

@@ -3,8 +3,8 @@
 
 use rowlock::{Ended, Isolation};
 
+use super::db::{Ctx, Staged, Tx, Worker};
 use super::{Bed, Note, Other, write};
-use crate::db::{Ctx, Staged, Tx, Worker};
 
 const LEVELS: [Isolation; 3] = [
     Isolation::ReadCommitted,
@@ -72,7 +72,7 @@ async fn jobs_that_all_want_one_row_are_done_once_and_none_becomes_a_case(bed: &
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         jobs_that_all_want_one_row_are_done_once_and_none_becomes_a_case,
         jobs_that_are_strangers_are_done_once_at_every_level_without_a_retry
     );

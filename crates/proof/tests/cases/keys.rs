@@ -6,8 +6,8 @@ use rowlock::{Admin, Ended, Enqueue, Enqueued, Error, Existing, Fail, Hold, JobF
 use serde_json::json;
 use sqlx::Connection;
 
+use super::db::{Backend, Conn, Ctx, Tx};
 use super::{Bed, Note, Other, fail, note, until, write};
-use crate::db::{Backend, Conn, Ctx, Tx};
 
 /// What a repeat was told; a new job instead is a failed case.
 pub(crate) fn existing(put: Enqueued) -> Existing {
@@ -101,7 +101,10 @@ async fn another_request_under_a_key_is_a_conflict_and_the_transaction_goes_on(b
     let error = bed.rowlock.enqueue_now(Note::new("b")).key("k").await.unwrap_err();
     assert!(!error.is_retryable());
     let said = error.to_string();
-    assert!(said.starts_with("key \"k\" is held by another request: job "), "{said}");
+    assert!(
+        said.starts_with("key \"k\" is already used by a different request (stored: job "),
+        "{said}"
+    );
 }
 
 async fn a_key_goes_with_the_rollback_of_its_job(bed: &Bed) {
@@ -364,7 +367,7 @@ async fn a_named_job_has_a_key_too(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_repeat_of_a_request_gets_the_first_ones_job_and_writes_nothing,
         a_repeat_after_the_end_gets_the_stored_result,
         another_request_under_a_key_is_a_conflict_and_the_transaction_goes_on,

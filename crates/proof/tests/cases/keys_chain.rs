@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rowlock::{Ended, Fail, JobOptions, State};
 
+use super::db::{Ctx, Staged, Tx};
 use super::{Bed, Note, Other, fail, write};
-use crate::db::{Ctx, Staged, Tx};
 
 async fn made(bed: &Bed) -> [i64; 2] {
     [
@@ -29,7 +29,8 @@ async fn a_handler_enqueues_with_a_key_in_its_own_transaction(bed: &Bed) {
     bed.work(bed.worker().atomic(handler), &[id]).await;
     let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
     assert!(
-        case.reason.starts_with("key \"other\" is held by another request"),
+        case.reason
+            .starts_with("key \"other\" is already used by a different request"),
         "{}",
         case.reason
     );
@@ -92,7 +93,8 @@ async fn a_next_link_that_contradicts_its_key_makes_a_case_and_keeps_nothing(bed
     bed.work(bed.worker().atomic(handler), &[id]).await;
     let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
     assert!(
-        case.reason.starts_with("key \"other\" is held by another request"),
+        case.reason
+            .starts_with("key \"other\" is already used by a different request"),
         "{}",
         case.reason
     );
@@ -133,14 +135,15 @@ async fn a_contradiction_in_an_engine_batch_fails_no_neighbour(bed: &Bed) {
     }
     let case = bed.rowlock.observe().case(ids[4]).await.unwrap().unwrap();
     assert!(
-        case.reason.starts_with("key \"other\" is held by another request"),
+        case.reason
+            .starts_with("key \"other\" is already used by a different request"),
         "{}",
         case.reason
     );
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_handler_enqueues_with_a_key_in_its_own_transaction,
         a_next_link_whose_key_is_held_makes_no_second_job,
         a_next_link_that_contradicts_its_key_makes_a_case_and_keeps_nothing,

@@ -8,8 +8,8 @@ use serde_json::json;
 use sqlx::Connection;
 use tokio::{sync::Barrier, task::JoinSet};
 
+use super::db::{Conn, Ctx, Outcome, Rowlock, Tx};
 use super::{Bed, Note, Running, fail, until, write};
-use crate::db::{Conn, Ctx, Outcome, Rowlock, Tx};
 
 const CLIENTS: usize = 50;
 const KEY: &str = "charge:42";
@@ -212,7 +212,7 @@ async fn fifty_racing_a_key_whose_hold_is_over_make_one_job(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         fifty_racing_an_unheard_of_key_make_one_job_and_twenty_five_conflicts,
         fifty_racing_one_key_get_one_effect_twenty_four_answers_and_twenty_five_conflicts,
         fifty_racing_a_key_whose_job_was_retired_and_reopened_get_the_same,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio::task::JoinSet;
 
-use crate::{
+use super::{
     cases::{Bed, Note, Other, Running, until},
     db::{Conn, Ctx, Outcome, Staged, Tx, Worker},
 };
@@ -113,7 +113,7 @@ async fn enqueues_that_wait_for_an_open_twin_hold_up_no_other_job(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         next_links_that_wait_for_an_open_twin_hold_up_no_other_job,
         enqueues_that_wait_for_an_open_twin_hold_up_no_other_job,
     );

@@ -7,8 +7,8 @@ use std::{
 
 use rowlock::{Admin, Error};
 
+use super::db::Rowlock;
 use super::{Bed, note};
-use crate::db::Rowlock;
 
 async fn eight_that_migrate_at_once_apply_each_migration_once(bed: &Bed) {
     let mut handles = tokio::task::JoinSet::new();
@@ -47,7 +47,7 @@ async fn eight_that_migrate_at_once_apply_each_migration_once(bed: &Bed) {
     );
 }
 
-const MISSING: &str = "no rowlock schema here, this binary needs schema 14; run `rowlock migrate`";
+const MISSING: &str = "the database has no rowlock schema, but this binary needs schema 14; run `rowlock migrate`";
 
 async fn a_missing_schema_is_one_sentence_with_the_command_that_helps(bed: &Bed) {
     let said = |result: rowlock::Result<()>| match result {
@@ -102,7 +102,7 @@ async fn a_newer_schema_that_allows_this_binary_warns_and_works(bed: &Bed) {
     }
     let logged = String::from_utf8(log.0.lock().unwrap().clone()).unwrap();
     assert!(
-        logged.contains("WARN") && logged.contains("schema 15 is newer than this binary (14)"),
+        logged.contains("WARN") && logged.contains("the database has schema 15, newer than this binary's (14)"),
         "{logged}"
     );
 
@@ -119,7 +119,8 @@ async fn a_newer_schema_that_allows_this_binary_warns_and_works(bed: &Bed) {
 async fn a_newer_schema_that_does_not_allow_this_binary_refuses_it(bed: &Bed) {
     bed.run("insert into rowlock.migration (version, name, oldest) values (16, 'from the future', 15)")
         .await;
-    let refused = "schema 16 allows binaries from schema 15 on, this binary speaks 14; deploy a newer binary";
+    let refused = "the database has schema 16, which needs binaries of schema 15 or newer, but this one is of schema \
+                   14; deploy a newer binary";
     assert_eq!(bed.rowlock.check_schema().await.unwrap_err().to_string(), refused);
     let worker = bed.worker().atomic(note).run_until(async {}).await;
     assert_eq!(worker.unwrap_err().to_string(), refused);
@@ -139,12 +140,12 @@ async fn the_printed_sql_makes_the_same_schema_as_migrate(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(bare:
+    super::super::cases!(bare:
         eight_that_migrate_at_once_apply_each_migration_once,
         a_missing_schema_is_one_sentence_with_the_command_that_helps,
         the_printed_sql_makes_the_same_schema_as_migrate,
     );
-    crate::cases::cases!(
+    super::super::cases!(
         a_newer_schema_that_allows_this_binary_warns_and_works,
         a_newer_schema_that_does_not_allow_this_binary_refuses_it,
     );

@@ -65,7 +65,8 @@ use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection};
 use tokio_util::sync::CancellationToken;
 
-use crate::db::{Backend, Conn, Ctx, Outcome, Rowlock, Tx, Worker};
+use self::db::{Backend, Conn, Ctx, Outcome, Rowlock, Tx, Worker};
+pub(crate) use super::db;
 
 /// The shortest lease there is: cases that wait for its end stay short.
 pub(crate) const LEASE: Duration = Duration::from_secs(2);
@@ -78,8 +79,7 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub(crate) async fn new(server: &Server, case: &str) -> Bed {
-        let bed = Bed::bare(server, case).await;
-        bed.rowlock.migrate().await.unwrap();
+        let bed = Bed::on(Database::fresh(server, case).await.unwrap());
         bed.run("create table ledger (job bigint not null, note text not null)")
             .await;
         bed
@@ -87,12 +87,11 @@ impl Bed {
 
     /// A database without any table.
     pub(crate) async fn bare(server: &Server, case: &str) -> Bed {
-        let filter = tracing_subscriber::EnvFilter::from_default_env();
-        let _ = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_test_writer()
-            .try_init();
-        let database = Database::fresh(server, case).await.unwrap();
+        Bed::on(Database::bare(server, case).await.unwrap())
+    }
+
+    fn on(database: Database) -> Bed {
+        proof::bed::show_log();
         let rowlock = Rowlock::open(&database.queue_url).unwrap();
         Bed { database, rowlock }
     }
@@ -195,7 +194,7 @@ impl Bed {
 
 /// The statement with the engine's tables named as they are here.
 pub(crate) fn sql(text: &str) -> AssertSqlSafe<String> {
-    AssertSqlSafe(text.replace("rowlock.", crate::db::TABLES))
+    AssertSqlSafe(text.replace("rowlock.", db::TABLES))
 }
 
 /// A worker running in this process.
@@ -240,7 +239,7 @@ pub(crate) async fn vanish(worker: Worker, in_hand: impl Future<Output = ()> + S
 
 /// Waits for a state of the database or the counters, with a limit.
 pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut check: impl FnMut() -> F) {
-    proof::bed::until(what, Duration::from_secs(20), || {
+    proof::bed::until(what, Duration::from_secs(60), || {
         let check = check();
         async move { check.await.then_some(()) }
     })
@@ -308,17 +307,18 @@ pub(crate) const AT_ONCE: Backoff = Backoff {
     max: Duration::from_millis(2),
 };
 
-/// Makes a test of each case, run on every server of the run; `bare` cases get a database without any table.
+/// Makes a test of each case, run on every server of the run; `bare` cases get a database without any table. For a module
+/// `tests` whose grandparent has the macro, `db` and [`Bed`].
 macro_rules! cases {
-    (bare: $($name:ident),* $(,)?) => { $(crate::cases::cases!(@one bare $name);)* };
-    ($($name:ident),* $(,)?) => { $(crate::cases::cases!(@one new $name);)* };
+    (bare: $($name:ident),* $(,)?) => { $(super::super::cases!(@one bare $name);)* };
+    ($($name:ident),* $(,)?) => { $(super::super::cases!(@one new $name);)* };
     (@one $make:ident $name:ident) => {
         #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
         async fn $name() {
-            for server in crate::db::servers() {
+            for server in super::super::db::servers() {
                 let case = concat!(module_path!(), "::", stringify!($name));
-                let case = case.split_once("::").map_or(case, |(_, rest)| rest);
-                let bed = crate::cases::Bed::$make(&server, case).await;
+                let case = case.splitn(3, "::").last().unwrap_or(case);
+                let bed = super::super::Bed::$make(&server, case).await;
                 super::$name(&bed).await;
                 bed.remove().await;
             }

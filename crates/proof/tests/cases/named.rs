@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rowlock::{Admin, Ended, Fail, NamedJob, NamedKind, RawJob, State};
 
+use super::db::Staged;
 use super::{Bed, Note, Running, Seen, until};
-use crate::db::Staged;
 
 async fn enqueue(bed: &Bed, job: NamedJob) -> i64 {
     let admin = Admin::open(&bed.database.queue_url, "rowlock").unwrap();
@@ -60,15 +60,15 @@ async fn named_and_typed_kinds_share_a_worker_and_no_kind_has_two_handlers(bed: 
     for (worker, told) in [
         (
             bed.worker().staged(by_type).staged_named(kind("note"), by_name),
-            "kind note has two handlers",
+            "kind \"note\" has two handlers; remove one",
         ),
         (
             bed.worker().staged_named(kind("no name"), by_name),
-            "is not 1 to 100 of",
+            "is not a valid name; use 1 to 100 of",
         ),
         (
             bed.worker().staged_named(kind("named").version(0), by_name),
-            "kind named: version 0 is below 1",
+            "kind \"named\": version 0 is out of range (1 or more)",
         ),
     ] {
         let refused = worker.run_until(async {}).await.unwrap_err().to_string();
@@ -132,7 +132,7 @@ async fn a_handler_can_hand_its_jobs_trace_on(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_kind_known_by_name_gets_its_payload_byte_for_byte,
         versions_up_to_the_named_one_are_served_and_newer_ones_stay_untouched,
         named_and_typed_kinds_share_a_worker_and_no_kind_has_two_handlers,

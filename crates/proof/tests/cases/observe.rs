@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use rowlock::{Ended, Fail, JobFilter, State};
 use tokio::sync::Notify;
 
+use super::db::{Ctx, Staged, Tx};
 use super::{AT_ONCE, Bed, Note, Other, Running, fail, note, until};
-use crate::db::{Ctx, Staged, Tx};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -208,7 +208,7 @@ async fn cases_are_listed_newest_first(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         status_counts_each_place_per_queue_and_kind,
         jobs_are_listed_newest_first_narrowed_and_page_by_page,
         a_job_shows_its_state_and_what_belongs_to_it,

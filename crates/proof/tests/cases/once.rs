@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio::sync::Barrier;
 
+use super::db::{Backend, Conn, Ctx, Outcome, Rowlock, Tx};
 use super::{AT_ONCE, Bed, Note, fail, until, write};
-use crate::db::{Backend, Conn, Ctx, Outcome, Rowlock, Tx};
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Total {
@@ -158,8 +158,8 @@ async fn bad_input_is_refused_before_any_sql(bed: &Bed) {
     for (key, hold, field) in [
         ("", Hold::Policy, "key: "),
         ("a\nb", Hold::Policy, "key: "),
-        ("k", Hold::WhileOpen, "hold: while open is for keys of jobs"),
-        ("k", Hold::For(Duration::ZERO), "hold: a period of nothing"),
+        ("k", Hold::WhileOpen, "hold: while open is for job keys only"),
+        ("k", Hold::For(Duration::ZERO), "hold: a period of zero"),
     ] {
         let refused = said(rowlock.once(&mut tx, key).hold(hold).await);
         assert!(refused.starts_with(field), "{refused}");
@@ -187,7 +187,10 @@ async fn an_answer_that_no_longer_fits_names_the_field(bed: &Bed) {
     tx.commit().await.unwrap();
     let answer = bed.rowlock.seen(&mut conn, "k").await.unwrap().unwrap();
     let said = answer.get::<Total>().unwrap_err().to_string();
-    assert!(said.starts_with("answer: what is stored does not fit: n: "), "{said}");
+    assert!(
+        said.starts_with("answer: the stored answer does not fit the type: n: "),
+        "{said}"
+    );
 }
 
 async fn an_answer_is_stored_only_by_the_transaction_that_took_the_key(bed: &Bed) {
@@ -387,11 +390,7 @@ async fn a_conflict_in_a_handler_makes_a_case_that_names_the_key(bed: &Bed) {
         if bed.job(id).await.state == State::Case {
             let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
             assert!(case.reason.contains("charge:7"), "{}", case.reason);
-            assert_eq!(
-                bed.ends(id).await,
-                [Ended::Retired],
-                "a repeat would get the same answer"
-            );
+            assert_eq!(bed.ends(id).await, [Ended::Retired], "a retry gets the same answer");
             cases += 1;
         }
     }
@@ -418,7 +417,7 @@ async fn handlers_and_requests_share_one_ledger(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         the_first_gets_a_slot_and_every_repeat_its_answer,
         a_rollback_frees_the_key_and_keeps_no_answer,
         a_first_that_stores_nothing_leaves_an_empty_answer,

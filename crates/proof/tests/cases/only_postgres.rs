@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection, postgres::PgListener};
 use tokio::sync::Barrier;
 
-use crate::{
+use super::{
     cases::{AT_ONCE, Bed, Note, Other, Running, fail, note, until, write},
     db::{Ctx, Rowlock, Staged, Tx, Worker},
 };
@@ -474,7 +474,7 @@ async fn a_transition_moves_an_enum_or_a_domain_like_any_text(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_rolled_back_enqueue_leaves_not_even_a_wake,
         writes_outcome_and_next_link_are_of_one_transaction,
         a_compensating_job_is_of_the_transaction_that_retires,
@@ -492,5 +492,5 @@ mod tests {
         the_body_of_a_job_that_ended_lately_is_kept_however_old_it_is,
         a_transition_moves_an_enum_or_a_domain_like_any_text,
     );
-    crate::cases::cases!(bare: another_schema_name_works_from_end_to_end);
+    super::super::cases!(bare: another_schema_name_works_from_end_to_end);
 }

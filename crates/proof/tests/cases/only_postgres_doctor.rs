@@ -3,7 +3,7 @@
 use rowlock::Health;
 use sqlx::Connection;
 
-use crate::{
+use super::{
     cases::{Bed, doctor::finding},
     db::Rowlock,
 };
@@ -57,7 +57,7 @@ async fn who_has_a_transaction_open_is_named(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_day_without_a_partition_is_told,
         a_timeout_shorter_than_a_lease_is_told,
         who_has_a_transaction_open_is_named,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rowlock::{Ended, State};
 use sqlx::Connection;
 
-use crate::{
+use super::{
     cases::{
         AT_ONCE, Bed, Note, Running, Seen,
         relay::{as_told, enqueue, worker},
@@ -105,7 +105,7 @@ async fn a_connection_that_dies_in_the_commit_takes_no_other_job_with_it(bed: &B
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         the_string_that_commits_a_job_opens_the_next_ones_transaction,
         a_stop_that_comes_during_the_commit_releases_the_next_job_unrun,
         a_connection_that_dies_in_the_commit_takes_no_other_job_with_it,

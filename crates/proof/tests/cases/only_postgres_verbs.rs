@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rowlock::{Ended, State};
 use tokio::sync::Notify;
 
-use crate::{
+use super::{
     cases::{Bed, Note, Running, until, write},
     db::{Ctx, Tx},
 };
@@ -43,5 +43,5 @@ async fn a_cancelled_atomic_job_keeps_no_row_lock_and_nothing_it_wrote(bed: &Bed
 }
 
 mod tests {
-    crate::cases::cases!(a_cancelled_atomic_job_keeps_no_row_lock_and_nothing_it_wrote);
+    super::super::cases!(a_cancelled_atomic_job_keeps_no_row_lock_and_nothing_it_wrote);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rowlock::{CheckState, Invariant, VerifyLimits};
 use sqlx::Connection;
 
-use crate::cases::{Bed, until};
+use super::cases::{Bed, until};
 
 async fn an_index_that_is_not_valid_is_named(bed: &Bed) {
     let limits = VerifyLimits::default();
@@ -53,7 +53,7 @@ async fn history_that_is_dropped_while_a_look_begins_is_not_missed(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         an_index_that_is_not_valid_is_named,
         history_that_is_dropped_while_a_look_begins_is_not_missed,
     );

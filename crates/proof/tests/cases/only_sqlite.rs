@@ -5,7 +5,7 @@ use std::{future::pending, time::Duration};
 use rowlock::{Ended, Guard, Once, State};
 use sqlx::Connection;
 
-use crate::{
+use super::{
     cases::{
         AT_ONCE, Bed, LEASE, Note, Running,
         guard::{OpenIncidents, incidents, open},
@@ -176,7 +176,10 @@ async fn a_key_in_an_open_transaction_asks_others_to_try_again_until_it_ends(bed
     }
     assert_eq!(ended[0], Ok(true), "the first was rolled back");
     let refused = ended[1].as_ref().unwrap_err();
-    assert!(refused.starts_with("key \"k\" is held by another request"), "{refused}");
+    assert!(
+        refused.starts_with("key \"k\" is already used by a different request"),
+        "{refused}"
+    );
 }
 
 async fn a_transaction_that_read_before_another_took_the_key_asks_to_try_again(bed: &Bed) {
@@ -203,7 +206,7 @@ async fn a_transaction_that_read_before_another_took_the_key_asks_to_try_again(b
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_handler_that_keeps_its_transaction_for_a_third_of_the_lease_is_cut,
         history_is_a_plain_table,
         a_transaction_that_read_too_early_is_told_to_try_once_again,

@@ -2,8 +2,8 @@
 
 use rowlock::{Ended, Error, State};
 
+use super::db::{Ctx, Tx};
 use super::{AT_ONCE, Bed, Note, fail, note};
-use crate::db::{Ctx, Tx};
 
 /// A job that has used up its attempts.
 async fn a_case(bed: &Bed) -> i64 {
@@ -99,7 +99,7 @@ async fn of_two_who_reopen_at_once_one_is_refused(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_reopened_case_has_all_its_attempts_under_the_same_uid_and_a_rising_epoch,
         a_case_reopened_in_vain_shows_the_attempts_of_both_times,
         only_a_case_can_be_reopened,

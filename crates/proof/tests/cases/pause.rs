@@ -9,8 +9,8 @@ use std::{
 use rowlock::{Ended, Error, State, Target};
 use tokio::sync::{Notify, Semaphore};
 
+use super::db::{Ctx, Staged, Tx, Worker};
 use super::{Bed, Note, Other, Running, until};
-use crate::db::{Ctx, Staged, Tx, Worker};
 
 /// What is promised, from the operator's commit to the last worker's last claim.
 const WITHIN: Duration = Duration::from_secs(1);
@@ -239,7 +239,7 @@ async fn plain_sql_pauses_and_resumes_too(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         what_is_paused_is_left_alone_within_a_second_and_goes_on_when_resumed,
         what_was_claimed_and_not_started_comes_back_with_its_attempt,
         a_worker_that_starts_later_leaves_it_alone_from_the_first_claim_on,

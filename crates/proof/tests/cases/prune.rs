@@ -58,5 +58,5 @@ async fn a_prune_removes_what_is_over_tells_how_much_and_is_noted(bed: &Bed) {
 
 mod tests {
     // A rig brings its own tables.
-    crate::cases::cases!(bare: a_prune_removes_what_is_over_tells_how_much_and_is_noted);
+    super::super::cases!(bare: a_prune_removes_what_is_over_tells_how_much_and_is_noted);
 }

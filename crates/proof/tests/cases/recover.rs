@@ -7,8 +7,8 @@ use rowlock::{Ended, Fail, Job, State};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
+use super::db::{Ctx, Outcome, Staged, Tx, Worker};
 use super::{AT_ONCE, Bed, LEASE, Note, Other, Running, Seen, note, until, vanish, write};
-use crate::db::{Ctx, Outcome, Staged, Tx, Worker};
 
 const WORKER_LOST: &str = "worker lost: it stopped renewing its lease";
 
@@ -363,7 +363,7 @@ async fn recovered_jobs_with_next_links_follow_each_other_without_a_pause(bed: &
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         recovered_jobs_with_next_links_follow_each_other_without_a_pause,
         a_lost_workers_job_is_counted_recorded_and_done_once_by_the_next,
         a_job_whose_last_attempt_is_lost_becomes_a_case_with_its_compensation,

@@ -2,15 +2,15 @@
 
 use rowlock::{Ended, State};
 
+use super::db::{Ctx, Outcome, Tx, Worker};
 use super::{
     AT_ONCE, Bed, Note, Other, Running, Seen, fail,
     token::{lease_count, lose_lease},
     until, write,
 };
-use crate::db::{Ctx, Outcome, Tx, Worker};
 
 /// One slot, and everything there is in line for it.
-pub(crate) fn worker(bed: &Bed) -> rowlock::Worker<String, crate::db::Backend> {
+pub(crate) fn worker(bed: &Bed) -> rowlock::Worker<String, super::db::Backend> {
     Worker::new(&bed.rowlock)
         .queue("default", 1)
         .prefetch(20)
@@ -171,7 +171,7 @@ async fn a_payload_that_does_not_decode_ends_alone(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         the_end_of_one_job_does_not_touch_the_next_of_its_slot,
         the_next_job_of_a_slot_sees_what_the_one_before_committed,
         a_link_arrives_word_for_word,

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use rowlock::{Ended, Error, Fail, Group, State};
 use tokio::sync::Notify;
 
+use super::db::{Ctx, Outcome, Staged, Tx};
 use super::{Bed, Note, Other, Running, Seen, fail, note, until};
-use crate::db::{Ctx, Outcome, Staged, Tx};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -199,12 +199,13 @@ async fn what_cannot_be_rerun_is_refused_with_a_sentence(bed: &Bed) {
         (case, format!("job {case} is case, and cannot be re-run")),
         (
             expired,
-            format!("job {expired} expired at 1970-01-01T00:00:01Z, and cannot be re-run; enqueue it anew"),
+            format!("job {expired} expired at 1970-01-01T00:00:01Z, and cannot be re-run; enqueue a new job"),
         ),
         (
             bare,
             format!(
-                "job {bare} cannot be re-run: its history is gone, or somebody else has just re-run it; look at it again"
+                "job {bare} cannot be re-run: its history was removed, or somebody else has just re-run it; check it \
+                 again"
             ),
         ),
     ] {
@@ -357,7 +358,7 @@ async fn a_rerun_may_end_as_a_case_and_be_reopened(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_done_job_runs_once_more_under_a_new_epoch,
         effects_and_once_keep_what_they_did,
         links_that_it_has_are_not_made_again,

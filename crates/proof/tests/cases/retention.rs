@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use rowlock::{Enqueued, Error, Existing, Fail, Hold, Retention, State};
 use sqlx::AssertSqlSafe;
 
+use super::db::{Ctx, TestRig, Tx};
 use super::{AT_ONCE, Bed, Note, Other, fail, note};
-use crate::db::{Ctx, TestRig, Tx};
 
 pub(super) const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -19,7 +19,7 @@ pub(super) struct Rigged {
 
 impl Rigged {
     pub(super) async fn empty(bed: &Bed) -> Rigged {
-        let (rig, tables) = crate::db::rig(&bed.database.url).await;
+        let (rig, tables) = super::db::rig(&bed.database.url).await;
         Rigged { rig, tables }
     }
 
@@ -409,8 +409,8 @@ async fn a_worker_that_would_forget_keys_too_early_refuses_to_start_with_the_num
     // Three attempts of ten minutes and two delays of 2 ms at most.
     assert_eq!(
         refusal(keys(90 * DAY)).await,
-        "retention: keys are kept for 90 d, but a job of kind note may be tried for 30 min 1 s (3 attempts) and its case \
-         is kept for 90 d; keep keys for 90 d 30 min 1 s at least, or for ever"
+        "retention: keys are kept for 90 d, but a job of kind note can take 30 min 1 s (3 attempts) and its case is \
+         kept for 90 d; keep keys for at least 90 d 30 min 1 s, or for ever"
     );
     let cases_for_ever = Retention {
         cases: None,
@@ -419,7 +419,7 @@ async fn a_worker_that_would_forget_keys_too_early_refuses_to_start_with_the_num
     assert!(
         refusal(cases_for_ever)
             .await
-            .starts_with("retention: cases are kept for ever, but keys for 180 d only")
+            .starts_with("retention: cases are kept for ever, but keys only for 180 d")
     );
     let hour = Duration::from_secs(3600);
     let short = Retention {
@@ -428,7 +428,7 @@ async fn a_worker_that_would_forget_keys_too_early_refuses_to_start_with_the_num
     };
     assert_eq!(
         refusal(short).await,
-        "retention: cases must be kept for an hour at least"
+        "retention: cases must be kept for at least an hour"
     );
     assert_eq!(
         bed.count("select count(*) from rowlock.worker").await,
@@ -461,7 +461,7 @@ async fn changes_of_breakers_go_with_history(bed: &Bed) {
 
 mod tests {
     // A rig brings its own tables.
-    crate::cases::cases!(bare:
+    super::super::cases!(bare:
         a_key_held_by_policy_goes_with_its_time_and_never_while_its_job_is_open,
         the_sweep_removes_exactly_the_keys_that_an_enqueue_could_take_over,
         the_sweep_goes_through_any_number_of_keys,
@@ -472,5 +472,5 @@ mod tests {
         changes_of_breakers_go_with_history,
         what_people_did_goes_with_its_time_and_not_before_its_job,
     );
-    crate::cases::cases!(a_worker_that_would_forget_keys_too_early_refuses_to_start_with_the_numbers);
+    super::super::cases!(a_worker_that_would_forget_keys_too_early_refuses_to_start_with_the_numbers);
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use rowlock::{Fail, Retention, State};
 
+use super::db::{Ctx, Tx};
 use super::{Bed, Note, Other, fail, retention::Rigged};
-use crate::db::{Ctx, Tx};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -122,7 +122,7 @@ async fn a_retention_longer_than_time_keeps_everything(bed: &Bed) {
 
 mod tests {
     // A rig brings its own tables.
-    crate::cases::cases!(bare:
+    super::super::cases!(bare:
         a_case_reopened_long_after_its_completion_runs_with_the_answer,
         a_job_that_is_due_long_after_its_completion_reads_the_answer,
         one_upkeep_removes_any_number_of_completions_and_locks_of_the_dead,

@@ -9,8 +9,8 @@ use std::{
 use rowlock::{Error, Job, JobOptions};
 use serde::{Deserialize, Serialize};
 
+use super::db::{Ctx, Outcome, Rowlock, Tx, Worker};
 use super::{Bed, Running, until};
-use crate::db::{Ctx, Outcome, Rowlock, Tx, Worker};
 
 /// The keys that take the new way.
 async fn inside(rowlock: &Rowlock, name: &str) -> BTreeSet<String> {
@@ -191,7 +191,7 @@ async fn a_change_counts_within_a_second_on_two_workers_without_a_restart(bed: &
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_rollout_is_off_until_it_is_set_and_growing_never_drops_anyone,
         both_sides_are_counted_by_name,
         who_set_a_rollout_is_kept_and_a_bad_one_is_refused,

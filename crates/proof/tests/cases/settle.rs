@@ -6,8 +6,8 @@ use anyhow::Context;
 use jiff::Timestamp;
 use rowlock::{Applied, Backoff, Ended, Fail, State};
 
+use super::db::{Ctx, Outcome, Staged, Tx};
 use super::{AT_ONCE, Bed, Note, Running, fail, note, until, write};
-use crate::db::{Ctx, Outcome, Staged, Tx};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -334,7 +334,7 @@ async fn the_same_work_twice_at_once_is_done_once_and_the_other_is_told(bed: &Be
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         an_atomic_job_commits_its_writes_with_its_outcome,
         a_result_is_stored_with_the_outcome,
         a_refused_result_fails_the_attempt_and_writes_nothing,

@@ -7,12 +7,12 @@ use sqlx::Connection;
 use tokio::sync::Barrier;
 use tokio_util::sync::CancellationToken;
 
+use super::db::{Outcome, Staged};
 use super::{
     AT_ONCE, Bed, Note, Other, Running, Seen,
     effect::{only, reason},
     fail, note, until, write,
 };
-use crate::db::{Outcome, Staged};
 
 async fn a_write_in_prepare_is_an_error_that_points_to_settle(bed: &Bed) {
     let id = bed.rowlock.enqueue_now(Note::new("x")).attempts(1).await.unwrap().id();
@@ -263,9 +263,9 @@ async fn an_effect_that_happened_for_a_change_that_was_not_to_be_is_a_case_and_n
         .await;
     bed.run("insert into orders values (1, 'cancelled')").await;
     let told = [
-        ("already", r#"row 1 of orders is not "pending""#),
-        ("before", r#"row 1 of orders is not "pending""#),
-        ("changed", r#""order:1" has changed since it was looked at"#),
+        ("already", r#"row 1 of orders does not have the status "pending""#),
+        ("before", r#"row 1 of orders does not have the status "pending""#),
+        ("changed", r#""order:1" has changed since it was read"#),
     ];
     for (how, why) in told {
         let id = bed.note(how).await;
@@ -276,7 +276,7 @@ async fn an_effect_that_happened_for_a_change_that_was_not_to_be_is_a_case_and_n
         let effect = only(bed, id).await;
         let reason = reason(bed, id).await;
         let wanted = format!(
-            "outside calls were made and nothing of them is recorded (effect {} \"charge\" replied): {why}",
+            "external calls were made but are not recorded (effect {} \"charge\" replied): {why}",
             effect.no
         );
         assert!(reason.starts_with(&wanted), "{how}: {reason}");
@@ -292,7 +292,7 @@ async fn an_effect_that_happened_for_a_change_that_was_not_to_be_is_a_case_and_n
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         an_effect_that_happened_for_a_change_that_was_not_to_be_is_a_case_and_never_quiet,
         a_write_in_prepare_is_an_error_that_points_to_settle,
         prepare_reads_and_may_be_dropped_unfinished,

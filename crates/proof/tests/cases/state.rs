@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rowlock::{Ended, Fail};
 
+use super::db::{Ctx, Tx};
 use super::{Bed, Note, Other, Running, fail, until};
-use crate::db::{Ctx, Tx};
 
 /// The table itself, compiled a second time: it has no dependencies, and it is not public.
 #[allow(dead_code, reason = "only the decisions are used here")]
@@ -158,7 +158,7 @@ async fn a_released_job_goes_where_the_table_says(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         every_end_of_a_handler_moves_its_job_where_the_table_says,
         recovery_moves_a_lost_job_where_the_table_says,
         a_released_job_goes_where_the_table_says,

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use rowlock::{Ended, Fail, State};
 
+use super::db::{Conn, Outcome, Staged};
 use super::{Bed, Note, Running, fail, sql, until, write};
-use crate::db::{Conn, Outcome, Staged};
 
 /// What recovery and a new owner do while this attempt is outside: the lease is another worker's under a new epoch.
 pub(super) async fn lose_lease(url: &str, id: i64) {
@@ -88,5 +88,5 @@ async fn a_late_worker_cannot_settle_a_reclaimed_job(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(a_late_worker_cannot_settle_a_reclaimed_job);
+    super::super::cases!(a_late_worker_cannot_settle_a_reclaimed_job);
 }

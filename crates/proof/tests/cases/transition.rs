@@ -5,8 +5,8 @@ use rowlock::{AlreadyHandled, Ended, Error, RowId};
 use sqlx::Connection;
 use uuid::Uuid;
 
+use super::db::{Conn, Ctx, Tx};
 use super::{Bed, Note, write};
-use crate::db::{Conn, Ctx, Tx};
 
 async fn orders(bed: &Bed) {
     bed.run(
@@ -40,7 +40,10 @@ async fn a_row_is_moved_once_and_the_next_one_hears_that_it_was_handled(bed: &Be
 
     let again = pay(bed, &mut conn, 1).await.unwrap_err();
     assert!(matches!(again, Error::AlreadyHandled { .. }), "{again:?}");
-    assert_eq!(again.to_string(), "row 1 of orders is not \"pending\"");
+    assert_eq!(
+        again.to_string(),
+        "row 1 of orders does not have the status \"pending\""
+    );
     let source = std::error::Error::source(&again).unwrap();
     assert!(source.is::<AlreadyHandled>(), "{source:?}");
     let nobody = pay(bed, &mut conn, 99).await.unwrap_err();
@@ -96,7 +99,7 @@ async fn other_columns_and_words_of_sqls_own_are_named_as_they_are(bed: &Bed) {
     let two = step.column("select").id_column("status").await.unwrap_err();
     assert_eq!(
         two.to_string(),
-        "id_column: \"status\" names 2 rows of orders; roll back, and give a column that is unique"
+        "id_column: \"status\" matches 2 rows of orders; roll back, and use a unique column"
     );
     tx.rollback().await.unwrap();
 
@@ -189,7 +192,7 @@ async fn a_move_to_the_same_status_is_refused_before_any_sql(bed: &Bed) {
     let same = bed.rowlock.transition(&mut tx, "orders", 1, "pending", "pending");
     assert_eq!(
         same.await.unwrap_err().to_string(),
-        "to: \"pending\" is the status it comes from; everybody would win such a move"
+        "to: \"pending\" is also the status it starts from; use another status"
     );
     let moved = bed.rowlock.transition(&mut tx, "orders", 1, "pending", "paid");
     moved.await.unwrap();
@@ -279,7 +282,7 @@ async fn rows_are_named_by_number_text_or_uuid(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_row_is_moved_once_and_the_next_one_hears_that_it_was_handled,
         of_many_who_move_one_row_at_once_one_does,
         the_same_job_several_times_at_once_moves_the_row_once_and_the_others_are_done_quietly,

@@ -9,8 +9,8 @@ use rowlock::{Ended, Error, Fail, NamedJob, Standing, State, Triggered, Untaken}
 use tokio::sync::Notify;
 use uuid::Uuid;
 
+use super::db::{Ctx, Tx};
 use super::{AT_ONCE, Bed, Note, Running, fail, note, until};
-use crate::db::{Ctx, Tx};
 
 async fn untriggered(bed: &Bed, text: &str) -> (i64, Uuid) {
     let id = bed
@@ -314,7 +314,7 @@ async fn of_many_triggers_at_once_one_is_first(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         nobody_takes_a_job_that_was_not_triggered,
         a_trigger_wakes_a_worker_that_is_idle,
         a_second_pointer_changes_nothing_and_says_where_the_job_stands,

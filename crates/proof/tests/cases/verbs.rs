@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use rowlock::{AuditFilter, AuditView, Ended, Error, Fail, State, Target};
 use tokio::sync::Notify;
 
+use super::db::{Ctx, Staged, Tx, Worker};
 use super::{Bed, LEASE, Note, Running, fail, note, sql, until};
-use crate::db::{Ctx, Staged, Tx, Worker};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -267,7 +267,7 @@ async fn plain_sql_does_the_same_and_is_noted(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_scheduled_job_runs_now_and_a_due_one_later,
         a_job_that_waits_for_its_turn_may_be_delayed_too,
         what_people_did_is_read_newest_first,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use rowlock::{CheckState, Fail, Invariant, Once, State, Verification, VerifyLimits};
 use sqlx::Connection;
 
+use super::db::{Ctx, Outcome, Staged, Tx};
 use super::{AT_ONCE, Bed, Note, Other, Running, fail, until};
-use crate::db::{Ctx, Outcome, Staged, Tx};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
@@ -331,7 +331,7 @@ async fn a_group_without_its_row_is_found(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         one_of_a_group_out_of_turn_is_found,
         a_turn_that_nobody_passes_on_is_found,
         a_group_without_its_row_is_found,

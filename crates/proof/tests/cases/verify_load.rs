@@ -11,8 +11,8 @@ use rowlock::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::db::{Ctx, Outcome, Staged, Tx};
 use super::{AT_ONCE, Bed, Note, Other, Running, fail, retention::Rigged, until, vanish, verify::verify};
-use crate::db::{Ctx, Outcome, Staged, Tx};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -274,7 +274,7 @@ async fn what_retention_removed_is_not_missed(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_healthy_database_never_alarms_while_everything_goes_on,
         a_check_that_runs_out_of_time_says_so_and_the_others_go_on,
         no_more_rows_are_looked_at_than_allowed_and_the_newest_first,

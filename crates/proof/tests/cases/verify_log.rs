@@ -245,7 +245,7 @@ async fn an_entry_without_its_end_is_named(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         an_attempt_with_two_outcomes_is_named,
         an_attempt_without_an_outcome_is_named,
         an_outcome_that_nobody_knows_is_named,

@@ -5,12 +5,12 @@ use std::{sync::Arc, time::Duration};
 use rowlock::{Fail, JobFilter, State};
 use tokio::sync::Notify;
 
+use super::db::{Ctx, Staged, Tx};
 use super::{Bed, LEASE, Note, Other, Running, fail, note, sql, until, vanish};
-use crate::db::{Ctx, Staged, Tx};
 
 async fn rows<T>(bed: &Bed, text: &str) -> Vec<T>
 where
-    T: for<'r> sqlx::FromRow<'r, <crate::db::Backend as sqlx::Database>::Row> + Send + Unpin,
+    T: for<'r> sqlx::FromRow<'r, <super::db::Backend as sqlx::Database>::Row> + Send + Unpin,
 {
     sqlx::query_as(sql(text))
         .fetch_all(&mut bed.conn().await)
@@ -212,7 +212,7 @@ async fn jobs_of_a_state_are_listed_from_where_they_stand(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         the_backlog_counts_each_place_and_names_the_oldest,
         a_backlog_beyond_the_bound_says_that_there_is_more,
         what_is_held_shows_its_worker_and_whether_the_lease_is_over,

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use rowlock::{Awaited, Error, Fail, JobOptions, State};
 use sqlx::Connection;
 
+use super::db::{Ctx, Outcome, Tx};
 use super::{Bed, Note, Other, Running, fail, until};
-use crate::db::{Ctx, Outcome, Tx};
 
 /// Ends as its text says.
 async fn as_told(_: Ctx, job: Note, tx: Tx) -> Outcome {
@@ -102,7 +102,7 @@ async fn a_job_pruned_while_it_is_waited_for_is_not_found(bed: &Bed) {
         let said = wait.await.unwrap_err();
         assert_eq!(
             said.to_string(),
-            format!("job {id} is over, and its retention too; how it ended is not known any more")
+            format!("job {id} has ended and its history was removed; its outcome is no longer known")
         );
     }
 }
@@ -212,7 +212,7 @@ async fn a_chain_goes_on_being_waited_for_when_the_history_of_an_early_link_is_g
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         every_end_of_a_job_is_told_apart,
         a_timeout_of_nothing_is_one_look,
         a_job_that_is_not_there_is_not_found,

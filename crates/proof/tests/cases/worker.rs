@@ -14,8 +14,8 @@ use rowlock::{Ended, Error, Event, Isolation, State};
 use sqlx::Connection;
 use tokio::sync::{Barrier, Notify};
 
+use super::db::{Ctx, Outcome, Rowlock, Staged, Tx, Worker};
 use super::{AT_ONCE, Bed, LEASE, Note, Other, Running, Seen, fail, note, until, write};
-use crate::db::{Ctx, Outcome, Rowlock, Staged, Tx, Worker};
 
 async fn a_stop_waits_for_what_runs_and_releases_what_has_not_started(bed: &Bed) {
     let ids = bed
@@ -317,9 +317,9 @@ async fn settings_that_cannot_work_are_refused_with_a_sentence(bed: &Bed) {
     let second = Duration::from_secs(1);
     assert_eq!(
         refusal(with("q", 1).lease(second)).await,
-        "lease of 1s: give 2 s to 1 h (15 s is the default)"
+        "lease 1s is out of range (2 s to 1 h, default 15 s)"
     );
-    let nothing = "a worker needs a queue and a handler; add .queue(…) and .atomic(…) or .staged(…)";
+    let nothing = "the worker has no queue or no handler; add .queue(…) and .atomic(…) or .staged(…)";
     assert_eq!(refusal(new().atomic(note)).await, nothing);
     assert_eq!(refusal(new().queue("q", 1)).await, nothing);
     for (setting, early) in [
@@ -328,14 +328,20 @@ async fn settings_that_cannot_work_are_refused_with_a_sentence(bed: &Bed) {
     ] {
         assert_eq!(
             refusal(early.queue("q", 1).atomic(note)).await,
-            format!("{setting}: there is no handler to set it for yet; call it after .atomic(…) or .staged(…)")
+            format!("{setting}: no handler was added before it; call it after .atomic(…) or .staged(…)")
         );
     }
-    assert_eq!(refusal(with("q", 1).atomic(note)).await, "kind note has two handlers");
-    assert_eq!(refusal(with("q", 1).queue("q", 2)).await, "queue q is listed twice");
+    assert_eq!(
+        refusal(with("q", 1).atomic(note)).await,
+        "kind \"note\" has two handlers; remove one"
+    );
+    assert_eq!(
+        refusal(with("q", 1).queue("q", 2)).await,
+        "queue \"q\" is added twice; remove one"
+    );
     assert_eq!(
         refusal(with("q", 0)).await,
-        "queue q: concurrency 0 is not in 1..=10000"
+        "queue \"q\": concurrency 0 is out of range (1 to 10000)"
     );
     assert!(
         refusal(with("two words", 1))
@@ -366,7 +372,7 @@ async fn a_grace_period_without_end_is_one(bed: &Bed) {
 }
 
 mod tests {
-    crate::cases::cases!(
+    super::super::cases!(
         a_stop_waits_for_what_runs_and_releases_what_has_not_started,
         past_the_grace_a_handler_is_cut_and_its_job_run_again_by_the_next_worker,
         each_queue_keeps_to_its_own_concurrency,

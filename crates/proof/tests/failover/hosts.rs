@@ -72,11 +72,11 @@ async fn the_writable_host_is_found_wherever_it_stands_and_otherwise_each_is_nam
     victim.stop().await?;
 
     let said = refusal(&list(&url, &[&standby, &closed])).await?;
-    let wanted = format!("no host takes writes ({standby}: standby, {closed}: Connection refused");
+    let wanted = format!("no host accepts writes ({standby}: standby, {closed}: Connection refused");
     ensure!(said.contains(&wanted), "{said}");
     read_only(&mut world.pair).await?;
     let said = refusal(&list(&url, &[primary, &standby])).await?;
-    let wanted = format!("no host takes writes ({primary}: read-only, {standby}: standby)");
+    let wanted = format!("no host accepts writes ({primary}: read-only, {standby}: standby)");
     ensure!(said.contains(&wanted), "{said}");
     // The only host there is may be looked at.
     let alone = Admin::open(&url, "rowlock")?;

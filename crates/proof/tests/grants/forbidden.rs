@@ -3,7 +3,7 @@
 use proof::bed::postgres_servers;
 
 use crate::{
-    granted::{Granted, OPERATOR, PRODUCER, Run, WORKER, as_role, refused},
+    grants::granted::{Granted, OPERATOR, PRODUCER, Run, WORKER, as_role, refused},
     steps::sql,
 };
 

@@ -24,7 +24,7 @@ pub(crate) struct Granted {
 
 impl Granted {
     pub(crate) async fn new(server: &Server, case: &str) -> Granted {
-        let database = Database::fresh(server, &format!("grants::{case}")).await.unwrap();
+        let database = Database::bare(server, &format!("grants::{case}")).await.unwrap();
         let mut granted = Granted {
             root: PgConnection::connect(&database.url).await.unwrap(),
             database,

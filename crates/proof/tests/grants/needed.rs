@@ -4,7 +4,7 @@ use proof::bed::postgres_servers;
 use sqlx::Connection;
 
 use crate::{
-    granted::{Granted, NEXT_ID, OPERATOR, PRODUCER, Run, WORKER, as_role, refused},
+    grants::granted::{Granted, NEXT_ID, OPERATOR, PRODUCER, Run, WORKER, as_role, refused},
     steps::{catalog::script, enqueue, sql},
 };
 

@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 use sqlx::{Connection, postgres::PgListener};
 use tokio::sync::Notify;
 
-use crate::{
-    cases::{AT_ONCE, Bed, Note, Running, cases, until, write},
+use super::{
+    cases::{AT_ONCE, Bed, Note, Running, until, write},
     db::{Ctx, Rowlock, Staged, Tx, Worker},
 };
 
@@ -130,7 +130,7 @@ async fn a_url_that_does_not_name_its_pooler_is_told_what_to_add(bed: &Bed) {
         text += &format!(": {error}");
         source = error.source();
     }
-    assert!(text.contains("add pgbouncer=true to the url"), "{text}");
+    assert!(text.contains("add pgbouncer=true to the URL"), "{text}");
 }
 
 /// A transaction that only reads is no server that takes no writes.
@@ -192,7 +192,7 @@ async fn a_worker_outlives_its_pooler(mut database: Database) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn outlives_its_pooler() {
-    for server in crate::db::servers() {
+    for server in super::db::servers() {
         let database = Database::fresh(&server, "shared::a_worker_outlives_its_pooler").await;
         a_worker_outlives_its_pooler(database.unwrap()).await;
     }
@@ -236,7 +236,7 @@ async fn a_worker_that_is_sent_to_another_server_takes_another_id() {
 }
 
 mod tests {
-    super::cases!(
+    super::super::cases!(
         statements_of_handlers_on_shared_servers_do_not_meet,
         a_callers_connection_may_be_in_a_transaction_or_in_none,
         cutting_a_handler_off_ends_nobody_elses_transaction,

@@ -2,7 +2,7 @@
 
 use sqlx::{Connection, Executor, PgConnection};
 
-use crate::stage::{Side, alone};
+use crate::protocol::stage::{Side, alone};
 
 /// Ends whatever is in hand.
 const DONE: &str = "select rowlock.done_v1(l.id || '-' || l.epoch || '-' || l.worker) from rowlock.lease l";

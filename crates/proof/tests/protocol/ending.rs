@@ -2,7 +2,7 @@
 
 use rowlock::postgres::{Ctx, Tx, Worker};
 
-use crate::stage::{Note, Side, alone, number, same};
+use crate::protocol::stage::{Note, Side, alone, number, same};
 
 /// The library's worker does what the note says; the functions do this with its token.
 async fn ends_alike(case: &str, text: &str, settle: &str) {

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use rowlock::{Group, Hold, Once};
 
-use crate::stage::{HOUR, Note, same};
+use crate::protocol::stage::{HOUR, Note, same};
 
 #[tokio::test]
 async fn every_option_of_an_enqueue() {
@@ -169,7 +169,7 @@ async fn what_happens_once() {
             let again = r#"select concat(is_first, ' ', answer) from rowlock.once_v1('hook:1', '{"b":1,"a":2}')"#;
             assert_eq!(side.text(again).await, "f 7");
             let other = side.refused("select rowlock.once_v1('hook:1', '{}')").await;
-            assert_eq!(other, ("RL003".into(), "key \"hook:1\" was taken for another request".into()));
+            assert_eq!(other, ("RL003".into(), "key \"hook:1\" is already used by a different request".into()));
             let again = "select rowlock.answer_v1('hook:1', o.slot, '8') from rowlock.once_v1('hook:1') o";
             assert_eq!(side.refused(again).await.0, "RL010", "a repeat has no slot");
             let elsewhere = "select rowlock.answer_v1('hook:2', now(), '1')";

@@ -3,7 +3,7 @@
 use proof::cluster::Cluster;
 use sqlx::{Connection, Executor, PgConnection};
 
-use crate::stage::{Side, alone, end};
+use crate::protocol::stage::{Side, alone, end};
 
 const ENQUEUE: &str = r#"select concat(id, ' ', is_new) from rowlock.enqueue_v1('note', '{}', '{"key": "k"}')"#;
 const ONCE: &str = "select concat(is_first, ' ', slot is not null, ' ', answer) from rowlock.once_v1('k', '{}')";

@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::stage::{Side, alone};
+use crate::protocol::stage::{Side, alone};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 

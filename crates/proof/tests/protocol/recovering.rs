@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
 
-use crate::stage::{Side, alone};
+use crate::protocol::stage::{Side, alone};
 
 /// Silences every worker, long ago.
 const SILENCE: &str = "update rowlock.worker set beat = beat - interval '1 day', lease_ms = 1";

@@ -1,6 +1,6 @@
 //! What the functions refuse, each with a code of its own and a text that says what to do.
 
-use crate::stage::{Side, alone};
+use crate::protocol::stage::{Side, alone};
 
 async fn put(side: &mut Side) {
     side.run("select rowlock.enqueue_v1('note', '{\"text\":\"x\"}')").await;
@@ -86,37 +86,37 @@ async fn of_two_settles_at_once_one_is_refused() {
 const BAD: [(&str, &str); 54] = [
     (
         "enqueue_v1('n', '{}', '{\"if_retired\": \"refund\"}')",
-        "if_retired: give a job as an object",
+        "if_retired: use a job as an object",
     ),
     (
         "enqueue_v1('n', '{}', '{\"group\": \"g\", \"group_stops\": 1}')",
-        "group_stops: give true or false",
+        "group_stops: use true or false",
     ),
     (
         "enqueue_v1('n', '{}', '{\"group_stops\": true}')",
-        "group_stops: give true or false, beside a group",
+        "group_stops: use true or false, together with group",
     ),
     (
         "enqueue_v1('n', '{}', '{\"at\": \"2030-01-01T00:00:00+99\"}')",
-        "is no time such as",
+        "is not a time, such as",
     ),
-    ("done_v1('1-1-9999999999999999999')", "is none that a claim gave"),
+    ("done_v1('1-1-9999999999999999999')", "is not a token from a claim"),
     (
         "enqueue_v1('a b')",
-        "kind: \"a b\" is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/",
+        "kind: \"a b\" is not a valid name; use 1 to 100 of a-z, A-Z, 0-9 and -_.:/",
     ),
-    ("enqueue_v1(null)", "kind: \"\" is not 1 to 100"),
+    ("enqueue_v1(null)", "kind: \"\" is not a valid name; use 1 to 100"),
     (
         "enqueue_v1('n', '{}', '[]')",
-        "options: give an object such as {\"queue\": \"mail\"}",
+        "options: use an object such as {\"queue\": \"mail\"}",
     ),
     (
         "enqueue_v1('n', '{}', '{\"que\": 1}')",
-        "que: no such option; there are at, attempts",
+        "que: unknown option; the options are at, attempts",
     ),
     (
         "enqueue_v1('n', '{}', '{\"queue\": \"\"}')",
-        "queue: \"\" is not 1 to 100",
+        "queue: \"\" is not a valid name; use 1 to 100",
     ),
     (
         "enqueue_v1('n', '{}', '{\"priority\": 6}')",
@@ -132,23 +132,23 @@ const BAD: [(&str, &str); 54] = [
     ),
     (
         "enqueue_v1('n', '{}', '{\"at\": \"tomorrow\"}')",
-        "at: \"tomorrow\" is no time such as",
+        "at: \"tomorrow\" is not a time, such as",
     ),
     (
         "enqueue_v1('n', '{}', '{\"at\": \"2030-13-01T00:00:00Z\"}')",
-        "at: \"2030-13-01T00:00:00Z\" is no time",
+        "at: \"2030-13-01T00:00:00Z\" is not a time",
     ),
     (
         "enqueue_v1('n', '{}', '{\"at\": \"2030-01-01T00:00:00\"}')",
-        "is no time such as 2030-01-01T12:00:00Z",
+        "is not a time, such as 2030-01-01T12:00:00Z",
     ),
     (
         "enqueue_v1('n', '{}', '{\"at\": \"2030-01-01T00:00:00Z\", \"delay_ms\": 1}')",
-        "delay_ms: given beside at",
+        "delay_ms: set together with at",
     ),
     (
         "enqueue_v1('n', '{}', '{\"key\": \"\"}')",
-        "key: \"\" is not 1 to 250 bytes",
+        "key: \"\" is not valid; use 1 to 250 bytes",
     ),
     (
         "enqueue_v1('n', '{}', '{\"key\": \"a\\u0007\"}')",
@@ -156,31 +156,31 @@ const BAD: [(&str, &str); 54] = [
     ),
     (
         "enqueue_v1('n', '{}', '{\"hold\": \"open\"}')",
-        "hold: given without a key; add key",
+        "hold: set without a key; add key",
     ),
     (
         "enqueue_v1('n', '{}', '{\"key\": \"k\", \"hold\": \"long\"}')",
-        "hold: \"long\" is not policy, open or ever",
+        "hold: \"long\" is not valid; use policy, open or ever",
     ),
     (
         "enqueue_v1('n', '{}', '{\"wait_limit_ms\": 1}')",
-        "wait_limit_ms: a limit on no wait; add waits_for",
+        "wait_limit_ms: set without a wait; add waits_for",
     ),
     (
         "enqueue_v1('n', '{}', '{\"group\": \"g\", \"waits_for\": \"w\"}')",
-        "group: a job of a group cannot wait",
+        "group: a job of a group cannot also wait",
     ),
     (
         "enqueue_v1('n', '{}', '{\"tags\": [\"a b\"]}')",
-        "tags: not up to 32 names",
+        "tags: use up to 32 names",
     ),
     (
         "enqueue_v1('n', '{}', '{\"on_trigger\": 1}')",
-        "on_trigger: give true or false",
+        "on_trigger: use true or false",
     ),
     (
         "enqueue_v1('n', '{}', '{\"trace\": \"x\"}')",
-        "trace: no traceparent such as",
+        "trace: not a valid traceparent, such as",
     ),
     (
         "enqueue_v1('n', '{}', '{\"if_retired\": {\"payload\": 1}}')",
@@ -188,11 +188,11 @@ const BAD: [(&str, &str); 54] = [
     ),
     (
         "enqueue_v1('n', '\"\\u0000\"')",
-        "payload: a string holds a NUL character",
+        "payload: a string contains a NUL character",
     ),
     (
         "enqueue_v1('n', (repeat('[', 101) || repeat(']', 101))::json)",
-        "payload: nested deeper than 100",
+        "payload: nested deeper than 100 levels",
     ),
     (
         "enqueue_v1('n', to_json(repeat('x', 1048576)))",
@@ -200,31 +200,31 @@ const BAD: [(&str, &str); 54] = [
     ),
     (
         "enqueue_v1('n', '{\"a\": [\"\\ud800\"]}')",
-        "payload: a string holds half of a surrogate pair",
+        "payload: a string contains half of a surrogate pair",
     ),
     (
         "enqueue_v1('n', '{}', '{\"key\": \"\\udc00\"}')",
-        "options: a string holds half of a surrogate pair",
+        "options: a string contains half of a surrogate pair",
     ),
     (
         "enqueue_v1('n', '{}', '{\"queue\": \"\\u0000\"}')",
-        "options: a string holds a NUL character",
+        "options: a string contains a NUL character",
     ),
     (
         "enqueue_many_v1('[{\"kind\": \"\\u0000\"}]')",
-        "jobs: a string holds a NUL character",
+        "jobs: a string contains a NUL character",
     ),
     (
         "done_v1('1-1-1', null, '{\"kind\": \"\\u0000\"}')",
-        "next: a string holds a NUL character",
+        "next: a string contains a NUL character",
     ),
     (
         "once_v1('k', null, '{\"hold\": \"\\u0000\"}')",
-        "options: a string holds a NUL character",
+        "options: a string contains a NUL character",
     ),
     (
         "complete_v1('k', '\"\\ud800\"')",
-        "answer: a string holds half of a surrogate pair",
+        "answer: a string contains half of a surrogate pair",
     ),
     ("recover_v1(-1)", "most: -1 is not a whole number from 1"),
     ("recover_v1(null)", "most: <NULL> is not a whole number from 1"),
@@ -235,11 +235,11 @@ const BAD: [(&str, &str); 54] = [
     ),
     (
         "claim_v1(WORKER, 'default', '{note}', 1, '{strpe}')",
-        "breakers: no breaker \"strpe\"; there is one once",
+        "breakers: no breaker \"strpe\"; a breaker exists once",
     ),
-    ("enqueue_many_v1('{}')", "jobs: give an array of objects"),
-    ("enqueue_many_v1('[1]')", "jobs[0]: give an object with a kind"),
-    ("join_v1('')", "name: give the worker a name"),
+    ("enqueue_many_v1('{}')", "jobs: use an array of objects"),
+    ("enqueue_many_v1('[1]')", "jobs[0]: use an object with a kind"),
+    ("join_v1('')", "name: use a name of 1 to 200 bytes"),
     (
         "join_v1('a', 10)",
         "lease_ms: 10 is not a whole number from 1000 to 3600000",
@@ -252,14 +252,14 @@ const BAD: [(&str, &str); 54] = [
         "claim_v1(WORKER, 'default', '{note}', 0)",
         "most: 0 is not a whole number from 1",
     ),
-    ("done_v1('x')", "token: \"x\" is none that a claim gave"),
-    ("done_v1(null)", "token: \"<NULL>\" is none that a claim gave"),
+    ("done_v1('x')", "token: \"x\" is not a token from a claim"),
+    ("done_v1(null)", "token: \"<NULL>\" is not a token from a claim"),
     ("defer_v1('1-1-1', -1)", "delay_ms: -1 is not a whole number"),
     ("fail_v1('1-1-1', 'x', -1)", "retry_ms: -1 is not a whole number"),
-    ("once_v1(null)", "key: give one"),
+    ("once_v1(null)", "key: missing; give one"),
     (
         "pause_v1('mail', 'ann')",
-        "'mail' is none of queue:NAME, kind:NAME and group:NAME",
+        "'mail' is not a valid target; use queue:NAME, kind:NAME or group:NAME",
     ),
 ];
 

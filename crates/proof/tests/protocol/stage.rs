@@ -37,7 +37,6 @@ impl Side {
     pub(crate) async fn new(server: &Server, case: &str) -> Side {
         let database = Database::fresh(server, &format!("protocol::{case}")).await.unwrap();
         let rowlock = Rowlock::open(&database.url).unwrap();
-        rowlock.migrate().await.unwrap();
         Side {
             rowlock,
             pg: PgConnection::connect(&database.url).await.unwrap(),

@@ -194,7 +194,7 @@ async fn a_commit_at_the_end_of_a_long_text_is_found_and_one_in_a_literal_is_not
 }
 
 mod tests {
-    crate::site::cases!(bare:
+    crate::proxy::site::cases!(bare:
         a_commit_cut_before_it_is_sent_never_happens,
         a_commit_cut_in_or_before_its_reply_has_happened,
         a_commit_cut_as_soon_as_it_is_sent_happens_without_its_client,

@@ -191,7 +191,7 @@ async fn a_reply_kept_back_past_the_lease_leaves_the_job_done(site: &Site) {
 }
 
 mod tests {
-    crate::site::cases!(migrated:
+    crate::proxy::site::cases!(migrated:
         a_late_commit_is_waited_for_by_the_look_up,
         a_commit_that_never_arrives_holds_its_job_no_longer_than_half_a_lease,
         a_late_commit_in_line_finds_its_connection_ended,

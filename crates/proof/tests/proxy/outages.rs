@@ -91,7 +91,7 @@ async fn a_slow_network_that_writes_byte_by_byte_costs_nothing_but_time(site: &S
 }
 
 mod tests {
-    crate::site::cases!(migrated:
+    crate::proxy::site::cases!(migrated:
         a_worker_goes_on_after_nothing_reached_the_server_for_longer_than_a_lease,
         a_worker_goes_on_after_nothing_came_back_for_longer_than_a_lease,
         a_worker_goes_on_after_silence_both_ways_for_longer_than_a_lease,

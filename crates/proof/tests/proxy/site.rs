@@ -37,12 +37,16 @@ pub(crate) struct Site {
 impl Site {
     /// With nothing but an empty ledger in its database.
     pub(crate) async fn bare(server: &Server, case: &str) -> Site {
-        let filter = tracing_subscriber::EnvFilter::from_default_env();
-        let _ = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_test_writer()
-            .try_init();
-        let database = Database::fresh(server, case).await.unwrap();
+        Site::on(Database::bare(server, case).await.unwrap()).await
+    }
+
+    /// Ready for jobs.
+    pub(crate) async fn migrated(server: &Server, case: &str) -> Site {
+        Site::on(Database::fresh(server, case).await.unwrap()).await
+    }
+
+    async fn on(database: Database) -> Site {
+        proof::bed::show_log();
         let seed = fastrand::u64(..);
         println!("seed {seed}");
         let site = Site {
@@ -51,13 +55,6 @@ impl Site {
             database,
         };
         site.run("create table ledger (job bigint not null)").await;
-        site
-    }
-
-    /// Ready for jobs.
-    pub(crate) async fn migrated(server: &Server, case: &str) -> Site {
-        let site = Site::bare(server, case).await;
-        site.rowlock.migrate().await.unwrap();
         site
     }
 
@@ -310,7 +307,7 @@ macro_rules! cases {
         async fn $name() {
             for server in proof::bed::postgres_servers() {
                 let case = concat!(module_path!(), "::", stringify!($name));
-                let site = crate::site::Site::$site(&server, case).await;
+                let site = crate::proxy::site::Site::$site(&server, case).await;
                 super::$name(&site).await;
                 site.end().await;
             }

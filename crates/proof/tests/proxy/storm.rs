@@ -99,7 +99,7 @@ async fn every_job_happens_once_in_a_storm_of_every_fault_there_is(site: &Site) 
 }
 
 mod tests {
-    crate::site::cases!(migrated:
+    crate::proxy::site::cases!(migrated:
         of_hundreds_of_cut_commits_none_is_resolved_wrongly,
         every_job_happens_once_in_a_storm_of_every_fault_there_is,
     );

@@ -274,7 +274,7 @@ async fn a_proxy_that_is_dropped_leaves_nothing_open(site: &Site) {
 }
 
 mod tests {
-    crate::site::cases!(bare:
+    crate::proxy::site::cases!(bare:
         a_wish_for_encryption_is_declined_and_the_start_up_follows,
         a_cancel_request_reaches_the_server,
         frames_of_every_size_pass_both_ways,

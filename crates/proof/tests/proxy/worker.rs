@@ -189,7 +189,7 @@ async fn a_commit_that_happened_is_no_lost_lease_when_the_worker_stops_before_it
 }
 
 mod tests {
-    crate::site::cases!(migrated:
+    crate::proxy::site::cases!(migrated:
         a_commit_that_happened_is_no_lost_lease_when_the_worker_stops_before_it_knows,
         a_commit_cut_before_it_was_sent_is_tried_again,
         a_commit_cut_before_it_was_sent_is_tried_again_in_line,

@@ -166,7 +166,9 @@ async fn a_stricter_level_is_refused_without_a_lock_and_the_transaction_stays_us
             );
             assert_eq!(
                 refused.to_string(),
-                format!("guard needs a read committed transaction, this one is {level}; begin it as read committed")
+                format!(
+                    "guard needs a read committed transaction, but this one is {level}; begin it as read committed"
+                )
             );
         }
         assert_eq!(locks(&mut bed, session_pid(&mut tx).await).await, 0);

@@ -65,7 +65,7 @@ fn assert_try_again(told: &Error, code: &str) {
     assert_eq!(told.code().as_deref(), Some(code));
     assert!(
         told.to_string()
-            .ends_with("met another transaction; roll back and try again"),
+            .ends_with("conflicted with another transaction; roll back and run the transaction again"),
         "{told}"
     );
 }
@@ -380,7 +380,7 @@ async fn a_guard_in_a_stricter_handler_is_a_case_that_says_so_and_a_version_work
         if refused {
             let case = bed.rowlock.observe().case(by_look).await.unwrap().unwrap();
             let wanted = format!(
-                "guard needs a read committed transaction, this one is {}",
+                "guard needs a read committed transaction, but this one is {}",
                 level.as_str()
             );
             assert!(case.reason.contains(&wanted), "{}", case.reason);

@@ -22,7 +22,6 @@ pub(crate) async fn on_each_server(case: &str, race: impl AsyncFn(Bed)) {
     for server in postgres_servers() {
         let database = Database::fresh(&server, case).await.unwrap();
         let rowlock = Rowlock::open(&database.url).unwrap();
-        rowlock.migrate().await.unwrap();
         let bed = Bed {
             url: database.url.clone(),
             rowlock,

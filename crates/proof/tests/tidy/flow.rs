@@ -1,6 +1,6 @@
 //! The flow is one way: nouns, then the store, then the verbs in their order, then what composes them.
 
-use crate::{assert_none, read, tree};
+use super::{assert_none, read, tree};
 
 const SRC: &str = "crates/rowlock/src/";
 

@@ -1,6 +1,7 @@
-//! `rowlock adopt`: looks at a table of the user's own, prints what it needs to be worked off, and applies that on request.
+//! `rowlock adopt`: checks an existing table, prints what it needs so that workers can run its rows, and applies that on
+//! request.
 //!
-//! The exit code is for scripts: 3 when the table is not ready and nothing was applied.
+//! The exit code is for scripts: 3 if the table is not ready and nothing was applied.
 
 use std::process::ExitCode;
 
@@ -17,12 +18,12 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The table by its exact name: email_snoozes, app.email_snoozes, or '"Odd schema"."odd table"'
+    /// Exact name of the table: email_snoozes, app.email_snoozes, or '"Odd schema"."odd table"'
     table: String,
-    /// The column that says when a row is due
+    /// Column with the time at which a row is due
     #[arg(long, value_name = "COLUMN")]
     due: String,
-    /// Run the statements that are missing; each is a commit of its own, and none changes or drops what is there
+    /// Run the missing statements, each in its own commit; they never change or drop what exists
     #[arg(long)]
     apply: bool,
     #[command(flatten)]
@@ -32,32 +33,32 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Other names for the columns of the claim.
+/// Names for the columns of the claim.
 #[derive(clap::Args)]
-#[command(next_help_heading = "Columns that are called otherwise")]
+#[command(next_help_heading = "Column names, if not the default")]
 struct Parts {
-    /// Since when somebody has the row
+    /// Time at which a worker claimed the row
     #[arg(long, value_name = "COLUMN")]
     claimed_at: Option<String>,
-    /// Who
+    /// Worker that claimed the row
     #[arg(long, value_name = "COLUMN")]
     claimed_by: Option<String>,
-    /// The proof of it
+    /// Token of the claim
     #[arg(long, value_name = "COLUMN")]
     claim_token: Option<String>,
-    /// Attempts that failed or were lost
+    /// Number of failed or lost attempts
     #[arg(long, value_name = "COLUMN")]
     attempts: Option<String>,
-    /// How many there may be
+    /// Maximum number of attempts
     #[arg(long, value_name = "COLUMN")]
     max_attempts: Option<String>,
-    /// The row is done or retired
+    /// Whether the row is done or retired
     #[arg(long, value_name = "COLUMN")]
     inactive: Option<String>,
-    /// What went wrong last
+    /// Last error
     #[arg(long, value_name = "COLUMN")]
     last_error: Option<String>,
-    /// When
+    /// Time of the last error
     #[arg(long, value_name = "COLUMN")]
     last_error_at: Option<String>,
 }
@@ -96,8 +97,8 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
     let url = place.url()?;
     if url.starts_with("sqlite:") {
         return Err(Advice::usage(
-            "tables are adopted on PostgreSQL only",
-            "a job per row: enqueue it in the transaction that writes the row",
+            "adopt works on PostgreSQL only",
+            "enqueue a job for each row, in the transaction that writes the row",
         ));
     }
     let (rowlock, columns) = (Rowlock::open_in(url, place.schema())?, args.columns());
@@ -119,7 +120,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let said = match seen.problems.len() {
-        0 => format!("{} needs a migration; --apply runs it", seen.table),
+        0 => format!("{} needs a migration; run it with --apply", seen.table),
         1 => format!("{} cannot be adopted as it is: 1 problem", seen.table),
         problems => format!("{} cannot be adopted as it is: {problems} problems", seen.table),
     };
@@ -163,7 +164,7 @@ fn shown(seen: &Inspection, applied: &[String]) -> String {
         return said + &format!("{} is ready\n", seen.table);
     }
     if !seen.migration.is_empty() {
-        said += &format!("\n{CYAN}-- what is missing{PLAIN}\n");
+        said += &format!("\n{CYAN}-- missing statements{PLAIN}\n");
         for statement in &seen.migration {
             said += &format!("{statement};\n");
         }

@@ -1,4 +1,4 @@
-//! `rowlock audit`: what people did, newest first.
+//! `rowlock audit`: what operators did, newest first.
 
 use anyhow::Result;
 use comfy_table::Cell;
@@ -7,22 +7,22 @@ use rowlock::{AuditFilter, AuditView};
 use super::Place;
 use crate::output::{self, right, short, table, text, when};
 
-/// Longer texts are for `--json`.
+/// Longer texts are cut; `--json` has them in full.
 const CELL: usize = 40;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only what was done to this job
-    #[arg(value_name = "ID")]
+    /// Only actions on this job
+    #[arg(value_name = "ID", value_parser = super::job_id)]
     job: Option<i64>,
-    /// Only what this actor did
+    /// Only actions of this actor
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
-    /// Only entries before this one
+    /// Only entries below this number, for the next page
     #[arg(long, value_name = "NO")]
     below: Option<i64>,
-    /// At most so many
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    /// Maximum number of entries
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
     max: i64,
     /// Print a JSON array, with every text in full
     #[arg(long)]
@@ -41,12 +41,12 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         return output::print_json(&all);
     }
     if all.is_empty() {
-        return output::print("nothing in the audit\n");
+        return output::print("no audit entries\n");
     }
     output::print(&shown(&all))?;
     let full = i64::try_from(all.len()).is_ok_and(|len| len == args.max);
     if let Some(last) = all.last().filter(|_| full) {
-        output::note(&format!("there may be more: --below {}", last.no));
+        output::note(&format!("there may be more entries: add --below {}", last.no));
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! `rowlock breaker`: where the breakers stand, how one came there, and moving one by hand.
+//! `rowlock breaker`: the state of the breakers, the last changes of one, and opening or closing one by hand.
 
 use anyhow::Result;
 use comfy_table::Cell;
@@ -9,17 +9,17 @@ use crate::output::{self, table, text, when};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Shows this one with its last changes
+    /// Show this breaker with its last changes
     name: Option<String>,
-    /// Moves it by hand: open or closed, whatever happens, until it is auto again
+    /// Force the breaker open or closed, until it is set to auto again
     #[arg(requires = "name")]
     to: Option<To>,
     #[command(flatten)]
     actor: Actor,
-    /// How many changes to show
+    /// Number of changes to show
     #[arg(long, default_value_t = 10, value_name = "N")]
     changes: u32,
-    /// Print a JSON array of the breakers, or with a name an object with its changes
+    /// Print a JSON array of the breakers; with a name, one object with its changes
     #[arg(long)]
     json: bool,
 }
@@ -49,25 +49,25 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         let said = match to {
             To::Open => "forced open",
             To::Closed => "forced closed",
-            To::Auto => "on its own",
+            To::Auto => "automatic",
         };
         output::note(&match changed {
             true => format!("breaker {name} is {said}; every worker follows within a second"),
-            false => format!("breaker {name} was {said} before"),
+            false => format!("breaker {name} was already {said}"),
         });
     }
     let mut breakers = admin.observe().breakers().await?;
     let Some(name) = args.name else {
         return match (args.json, breakers.is_empty()) {
             (true, _) => output::print_json(&breakers),
-            (false, true) => output::print("no worker was ever bound to a breaker\n"),
+            (false, true) => output::print("no breakers; a breaker appears when a worker uses it\n"),
             (false, false) => output::print(&listed(&breakers)),
         };
     };
     breakers.retain(|breaker| breaker.name == name);
     let Some(breaker) = breakers.first() else {
         return Err(rowlock::Error::NotFound(format!(
-            "no breaker {name:?}; `rowlock breaker` lists those that workers were bound to"
+            "no breaker {name:?}; `rowlock breaker` lists the breakers that workers have used"
         ))
         .into());
     };

@@ -1,139 +1,46 @@
-//! `rowlock bridge sqs`: runs a bridge between an SQS queue and the jobs, until ctrl-c or SIGTERM.
+//! `rowlock bridge`: messages of an external queue trigger jobs. SQS is a feature, as the AWS client takes long to build;
+//! without it the command is still there, and says how to get it.
 
-use std::{sync::Arc, time::Duration};
+#[cfg(feature = "sqs")]
+mod sqs;
 
-use anyhow::{Error, Result};
-use rowlock_sqs::{Bridge, Config, Count, Counts, Role};
-use serde::Serialize;
+use anyhow::Result;
 
-use super::{Place, duration, own::interrupted};
-use crate::output::{self, Advice};
+use super::Place;
 
+#[cfg(feature = "sqs")]
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
     to: To,
 }
 
+#[cfg(feature = "sqs")]
 #[derive(clap::Subcommand)]
 enum To {
-    /// Triggers jobs by pointers in an SQS queue, and makes jobs of foreign messages; runs until ctrl-c
-    Sqs(Box<Sqs>),
+    /// Let pointers in an SQS queue trigger jobs, and make jobs of other messages, until stopped
+    Sqs(Box<sqs::Args>),
 }
 
-/// Region and credentials come from the AWS environment.
-#[derive(clap::Args)]
-struct Sqs {
-    /// The SQS queue's address
-    #[arg(long, value_name = "URL")]
-    queue_url: String,
-    /// The queue of jobs: foreign messages go to it, and pointers are sent for it
-    #[arg(long, value_name = "NAME", default_value = "default")]
-    queue: String,
-    /// The kind of foreign messages that name none in the attribute rowlock-kind
-    #[arg(long)]
-    kind: Option<String>,
-    /// Sends pointers too: to jobs that nobody has triggered, and to those that are due and not taken
-    #[arg(long)]
-    produce: bool,
-    /// Receives nothing
-    #[arg(long, requires = "produce")]
-    only_produce: bool,
-    /// The address of a dead-letter queue whose messages become cases
-    #[arg(long = "dead-letter", value_name = "URL")]
-    drain: Option<String>,
-    /// How long a message is hidden from others; it is extended while the work runs
-    #[arg(long, value_parser = duration, default_value = "30s")]
-    visibility: Duration,
-    /// How long a job may be due and not taken before another pointer is sent
-    #[arg(long, value_parser = duration, default_value = "60s")]
-    grace: Duration,
-    /// How many polls at once
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    receivers: usize,
-    /// Another address of SQS itself, such as that of an emulator
-    #[arg(long, value_name = "URL")]
-    endpoint_url: Option<String>,
-    /// How often the numbers are printed
-    #[arg(long, value_parser = duration, default_value = "10s")]
-    every: Duration,
-    /// Print one JSON object a line
-    #[arg(long)]
-    json: bool,
-}
-
+#[cfg(feature = "sqs")]
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     let To::Sqs(args) = args.to;
-    let mut config = Config::new(&args.queue_url, &args.queue);
-    config.role = match (args.produce, args.only_produce) {
-        (false, _) => Role::Consume,
-        (true, false) => Role::Both,
-        (true, true) => Role::Produce,
-    };
-    config.kind = args.kind;
-    config.visibility = args.visibility;
-    config.grace = args.grace;
-    config.receivers = args.receivers;
-    config.drain_url = args.drain;
-    let client = rowlock_sqs::connect(args.endpoint_url.as_deref()).await;
-    let bridge = Bridge::new(place.checked().await?, client, config).map_err(explained)?;
-    let counts = bridge.counts();
-    let every = args.every.max(Duration::from_millis(100));
-    let telling = tell(counts.clone(), every, args.json);
-    let run = bridge.run_until(interrupted());
-    tokio::select! {
-        ended = run => ended.map_err(explained)?,
-        told = telling => told?,
-    }
-    line(&counts.read(), args.json)
+    sqs::run(place, *args).await
 }
 
-/// A setting that is out of its limits is a matter of the command line.
-fn explained(error: rowlock_sqs::Error) -> Error {
-    match error {
-        rowlock_sqs::Error::Config { .. } => {
-            Advice::usage(error.to_string(), "rowlock bridge sqs --help   lists the settings")
-        }
-        rowlock_sqs::Error::NoQueue { .. } => Advice::missing(
-            error.to_string(),
-            "aws sqs list-queues   lists those of the region; or check --endpoint-url",
-        ),
-        other => Error::new(other),
-    }
+#[cfg(not(feature = "sqs"))]
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// sqs and its options; this binary was built without the feature `sqs`
+    #[arg(value_name = "sqs", trailing_var_arg = true, allow_hyphen_values = true)]
+    _words: Vec<std::ffi::OsString>,
 }
 
-async fn tell(counts: Arc<Counts>, every: Duration, json: bool) -> Result<()> {
-    loop {
-        tokio::time::sleep(every).await;
-        line(&counts.read(), json)?;
-    }
-}
-
-#[derive(Serialize)]
-struct Line<'a> {
-    at: jiff::Timestamp,
-    #[serde(flatten)]
-    count: &'a Count,
-}
-
-/// Every number that is not zero, or all of them as JSON.
-fn line(count: &Count, json: bool) -> Result<()> {
-    let at = jiff::Timestamp::now();
-    if json {
-        return output::print(&format!("{}\n", serde_json::to_string(&Line { at, count })?));
-    }
-    let serde_json::Value::Object(all) = serde_json::to_value(count)? else {
-        return Ok(());
-    };
-    let words: Vec<String> = all
-        .iter()
-        .filter(|(_, value)| value.as_u64() != Some(0))
-        .map(|(name, value)| format!("{} {value}", name.replace('_', " ")))
-        .collect();
-    let said = if words.is_empty() {
-        "nothing yet".to_owned()
-    } else {
-        words.join(", ")
-    };
-    output::print(&format!("{said}\n"))
+#[cfg(not(feature = "sqs"))]
+pub(crate) async fn run(_: &Place, _: Args) -> Result<()> {
+    Err(crate::output::Advice::error(
+        "this binary was built without the feature `sqs`, so it has no `bridge sqs`",
+        "cargo install --path crates/rowlock-cli --features sqs   installs one that has it; \
+         from the source: cargo run --features sqs -- bridge sqs …",
+    ))
 }

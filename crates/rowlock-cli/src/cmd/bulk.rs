@@ -1,12 +1,13 @@
-//! A verb on several jobs: those that are named, or all that a selection finds. A refusal of one keeps no other from its
-//! turn; each is told, and the worst one is the exit code.
+//! One action on several jobs: those that are named, or all that a selection finds. If one job refuses, the others still
+//! get their turn; each refusal is printed, and the worst one is the exit code.
 
 use std::{collections::HashSet, process::ExitCode};
 
 use anyhow::Result;
 use rowlock::{Admin, Ended, JobFilter, Observe, State};
+use serde_json::{Value, json};
 
-use super::{Actor, jobs};
+use super::{Actor, job_id, jobs};
 use crate::{
     exit::Exit,
     output::{self, Advice},
@@ -14,141 +15,205 @@ use crate::{
 
 /// Jobs read at a time.
 const PAGE: i64 = 500;
-/// More are not done at once: each is a commit of its own.
+/// A command does no more than this: each job is its own commit.
 const JOBS_MAX: usize = 1_000_000;
 
 /// Which jobs.
 #[derive(clap::Args)]
 pub(crate) struct Jobs {
-    /// The jobs' ids
+    /// Ids of the jobs
     #[arg(
         value_name = "ID",
+        value_parser = job_id,
         required_unless_present_any = ["queue", "kind"],
         conflicts_with_all = ["queue", "kind", "state"]
     )]
     ids: Vec<i64>,
-    /// Instead of ids: all of this queue
+    /// Instead of ids: all jobs of this queue
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
-    /// Instead of ids: all of this kind
+    /// Instead of ids: all jobs of this kind
     #[arg(long, value_name = "NAME")]
     kind: Option<String>,
-    /// Of those, only the ones in this state
+    /// Only the jobs in this state
     #[arg(long, value_parser = jobs::state, value_name = "ready|waiting|leased|case|finished")]
     state: Option<State>,
-    /// Do it to all of a queue or kind
+    /// Confirm the action on all jobs of a queue or kind; without it, only count them and exit with 2
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
     pub(crate) actor: Actor,
+    /// Print a JSON array, one object per job: id, ok, and the error of a refused one; without a
+    /// needed --yes, one object: dry_run, jobs
+    #[arg(long)]
+    json: bool,
 }
 
-/// What is done to each.
+/// What is done to each job.
 pub(crate) struct Verb {
-    /// As in "3 jobs would be cancelled".
+    /// As in "3 cancelled".
     pub(crate) done: &'static str,
-    /// Where a job may stand for it; a selection looks nowhere else.
+    /// As in "would cancel 3 jobs", with {} for the jobs.
+    pub(crate) to_do: &'static str,
+    /// States from which it is possible; a selection looks at no other job.
     pub(crate) from: &'static [State],
-    /// Of those, only the ones that ended like this.
+    /// Only jobs that ended like this.
     pub(crate) ended: Option<Ended>,
 }
 
-/// Does it to each, one commit after the other. `act` gives the line to print.
+/// What was done to one job: a line for people, and the same for scripts.
+pub(crate) struct Answer {
+    line: String,
+    facts: Value,
+}
+
+impl Answer {
+    pub(crate) fn new(line: String) -> Answer {
+        Answer { line, facts: json!({}) }
+    }
+
+    /// With more fields than `id` and `ok`: a JSON object.
+    pub(crate) fn with(line: String, facts: Value) -> Answer {
+        Answer { line, facts }
+    }
+}
+
+/// Does it to each, one commit after the other.
 pub(crate) async fn each(
     admin: &Admin,
     jobs: &Jobs,
     verb: &Verb,
-    act: impl AsyncFn(i64) -> Result<String>,
+    act: impl AsyncFn(i64) -> Result<Answer>,
 ) -> Result<ExitCode> {
     if !jobs.ids.is_empty() {
-        return named(&jobs.ids, verb.done, act).await;
+        return named(&jobs.ids, verb.done, jobs.json, act).await;
     }
     let mut selection = Selection::new(admin, jobs, verb)?;
     let mut found = selection.look().await?;
-    if found.is_empty() {
-        output::print("no such jobs\n")?;
-        return Ok(ExitCode::SUCCESS);
+    match (found.len(), jobs.yes) {
+        (0, true) if jobs.json => {
+            output::print_json(&json!([]))?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        (0, _) => return output::nothing_to_do(jobs.json, "no matching jobs", json!({ "jobs": 0 })),
+        (count, false) => {
+            let what = match count {
+                1 => "1 job".to_owned(),
+                _ => format!("{count} jobs"),
+            };
+            let what = verb.to_do.replace("{}", &what);
+            return output::would(jobs.json, &what, json!({ "jobs": count }));
+        }
+        (_, true) => {}
     }
-    if !jobs.yes {
-        let done = verb.done;
-        return Err(Advice::unsure(match found.len() {
-            1 => format!("1 job would be {done}"),
-            count => format!("{count} jobs would be {done}"),
-        }));
+    let mut tally = Tally::new(jobs.json);
+    let ended: Result<()> = async {
+        // Look again, for jobs that were in another state for a moment.
+        while !found.is_empty() {
+            tally.all(&found, &act).await?;
+            found = selection.look().await?;
+        }
+        Ok(())
     }
-    let mut tally = Tally::default();
-    // Again, for those that stood elsewhere for a moment.
-    while !found.is_empty() {
-        tally.all(&found, &act).await?;
-        found = selection.look().await?;
-    }
-    tally.sum_up(verb.done);
-    Ok(tally.worst.into())
+    .await;
+    tally.end(ended, verb.done, true)
 }
 
 /// Does it to each of these.
-pub(crate) async fn named(ids: &[i64], done: &str, act: impl AsyncFn(i64) -> Result<String>) -> Result<ExitCode> {
-    let mut tally = Tally::default();
-    tally.all(ids, &act).await?;
-    if ids.len() > 1 {
-        tally.sum_up(done);
-    }
-    Ok(tally.worst.into())
+pub(crate) async fn named(
+    ids: &[i64],
+    done: &str,
+    json: bool,
+    act: impl AsyncFn(i64) -> Result<Answer>,
+) -> Result<ExitCode> {
+    let mut tally = Tally::new(json);
+    let ended = tally.all(ids, &act).await;
+    tally.end(ended, done, ids.len() > 1)
 }
 
 /// How it went so far.
-#[derive(Default)]
 struct Tally {
     done: usize,
     refused: usize,
     worst: Exit,
+    /// One object per job, if JSON is wanted.
+    printed: Option<Vec<Value>>,
 }
 
 impl Tally {
-    async fn all(&mut self, ids: &[i64], act: &impl AsyncFn(i64) -> Result<String>) -> Result<()> {
+    fn new(json: bool) -> Tally {
+        Tally {
+            done: 0,
+            refused: 0,
+            worst: Exit::Done,
+            printed: json.then(Vec::new),
+        }
+    }
+
+    async fn all(&mut self, ids: &[i64], act: &impl AsyncFn(i64) -> Result<Answer>) -> Result<()> {
         for id in ids {
             match act(*id).await {
-                Ok(line) => {
-                    output::print(&format!("{line}\n"))?;
+                Ok(answer) => {
                     self.done += 1;
+                    match &mut self.printed {
+                        Some(printed) => printed.push(entry(*id, answer.facts)),
+                        None => output::print(&format!("{}\n", answer.line))?,
+                    }
                 }
                 Err(error) if is_refusal(&error) => {
                     output::tell(&error);
                     self.refused += 1;
                     self.worst = self.worst.worse(Exit::of(&error));
+                    if let Some(printed) = &mut self.printed {
+                        printed.push(json!({ "id": id, "ok": false, "error": error.to_string() }));
+                    }
                 }
-                // It would be the same with all the others.
+                // Every other job would meet the same error.
                 Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn sum_up(&self, done: &str) {
-        let refused = match self.refused {
-            0 => String::new(),
-            refused => format!(", {refused} refused"),
-        };
-        output::note(&format!("{} {done}{refused}", self.done));
+    /// Prints the JSON, also of what was done before an error; or the counts, if there are `several` jobs.
+    fn end(self, ended: Result<()>, done: &str, several: bool) -> Result<ExitCode> {
+        if let Some(printed) = self.printed.filter(|all| ended.is_ok() || !all.is_empty()) {
+            output::print_json(&printed)?;
+        } else if several && ended.is_ok() {
+            let refused = match self.refused {
+                0 => String::new(),
+                refused => format!(", {refused} refused"),
+            };
+            output::note(&format!("{} {done}{refused}", self.done));
+        }
+        ended.map(|()| self.worst.into())
     }
 }
 
-/// About this one job, and no other.
+fn entry(id: i64, facts: Value) -> Value {
+    let mut entry = json!({ "id": id, "ok": true });
+    if let (Some(entry), Value::Object(facts)) = (entry.as_object_mut(), facts) {
+        entry.extend(facts);
+    }
+    entry
+}
+
+/// Whether the error is about this one job, and no other.
 fn is_refusal(error: &anyhow::Error) -> bool {
     let busy = error.downcast_ref::<rowlock::Error>().is_some_and(|e| e.is_retryable());
     busy || matches!(Exit::of(error), Exit::NotFound | Exit::Conflict)
 }
 
-/// The jobs of a queue or kind that a verb can do something to.
+/// The jobs of a queue or kind that an action is possible on.
 struct Selection {
     observe: Observe,
     queue: Option<String>,
     kind: Option<String>,
     states: Vec<State>,
     ended: Option<Ended>,
-    /// Found before: whatever became of them, they had their turn.
+    /// Found before, and not tried a second time.
     seen: HashSet<i64>,
-    /// Jobs that come while it goes on are not meant.
+    /// Leaves out jobs that are enqueued meanwhile.
     below: Option<i64>,
 }
 
@@ -161,7 +226,7 @@ impl Selection {
                 let words: Vec<&str> = verb.from.iter().map(|state| state.as_str()).collect();
                 return Err(Advice::usage(
                     format!("a {} job cannot be {}", state.as_str(), verb.done),
-                    format!("--state {}, or leave it out", words.join(" or ")),
+                    format!("--state {}, or no --state", words.join(" or ")),
                 ));
             }
         };
@@ -176,7 +241,7 @@ impl Selection {
         })
     }
 
-    /// Those that were not found before, newest first within each state.
+    /// Jobs that were not found before, newest first within each state.
     async fn look(&mut self) -> Result<Vec<i64>> {
         let mut found = Vec::new();
         for state in self.states.clone() {
@@ -196,8 +261,8 @@ impl Selection {
                 found.extend(meant.map(|job| job.id).filter(|id| self.seen.insert(*id)));
                 if self.seen.len() > JOBS_MAX {
                     return Err(Advice::error(
-                        format!("more than {JOBS_MAX} jobs at once"),
-                        "choose fewer: both --queue and --kind, or one --state at a time",
+                        format!("the selection has more than {JOBS_MAX} jobs"),
+                        "select fewer: --queue and --kind together, or one --state at a time",
                     ));
                 }
                 filter.below = page.last().map(|job| job.id);

@@ -1,12 +1,17 @@
-//! `rowlock case`: what people do about cases: reopen them, one, some or all that failed alike; note on them; close them.
+//! `rowlock case`: operator commands on cases. Reopen one, some, or all with the same error; annotate them; close them.
 
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Subcommand;
 use rowlock::Admin;
+use serde_json::json;
 
-use super::{Actor, Place, bulk, reopen};
+use super::{
+    Actor, Place,
+    bulk::{self, Answer},
+    job_id, reopen,
+};
 use crate::{
     exit::Exit,
     output::{self, Advice, CYAN, PLAIN, RED},
@@ -18,132 +23,161 @@ pub(crate) struct Args {
     what: What,
     #[command(flatten)]
     actor: Actor,
+    /// Print JSON: an array with one object per case, or one object for a note or an error
+    #[arg(long, global = true)]
+    json: bool,
 }
 
 #[derive(Subcommand)]
 enum What {
-    /// Puts cases back, with all their attempts: these, or all of an error, so many a minute until it is back
+    /// Reopen cases by id, or all cases of an error, a few per minute until the error comes back
     Reopen {
-        /// The jobs' ids
-        #[arg(required_unless_present = "error", conflicts_with = "error")]
+        /// Ids of the jobs
+        #[arg(required_unless_present = "error", conflicts_with = "error", value_parser = job_id)]
         ids: Vec<i64>,
         /// All open cases of this error, as `rowlock cases --by-error` lists them
         #[arg(long, value_name = "ERROR", value_parser = error_no)]
         error: Option<i64>,
-        /// How many of an error's cases a minute
+        /// With --error: how many cases per minute
         #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=20_000))]
         per_minute: u32,
-        /// Another payload for the one case that is named, as JSON; the old one is kept in the audit
+        /// New payload for one case, as JSON; the old payload is kept in the audit
         #[arg(long, value_name = "JSON", conflicts_with = "error")]
         payload: Option<String>,
-        /// Do it to several at once
+        /// Confirm the action on several cases; without it, only count them and exit with 2
         #[arg(long)]
         yes: bool,
     },
-    /// Says on a case whose it is and what was found out
+    /// Write an owner and a note on a case
     Note {
-        /// The job's id
+        /// Id of the job
+        #[arg(value_parser = job_id)]
         id: i64,
-        /// What was found out
+        /// The note, such as what you found out
         #[arg(required_unless_present = "owner")]
         text: Option<String>,
-        /// Whose it is
+        /// Who takes care of the case
         #[arg(long, value_name = "NAME")]
         owner: Option<String>,
     },
-    /// Closes cases for good: their jobs are finished, as cancelled
+    /// Close cases for good: their jobs are finished, as cancelled
     Close {
-        /// The jobs' ids
-        #[arg(required = true)]
+        /// Ids of the jobs
+        #[arg(required = true, value_parser = job_id)]
         ids: Vec<i64>,
-        /// Why; kept in the audit and with the job
-        #[arg(long)]
+        /// Reason, kept with the job and in the audit
+        #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
-        /// Do it to several at once
+        /// Confirm the action on several cases; without it, only count them and exit with 2
         #[arg(long)]
         yes: bool,
     },
 }
 
-/// As it is printed: twelve hexadecimal digits.
+/// An error's number as it is printed: twelve hexadecimal digits.
 pub(super) fn error_no(text: &str) -> Result<i64, String> {
-    i64::from_str_radix(text, 16).map_err(|_| "give the twelve digits that `rowlock cases --by-error` prints".into())
+    i64::from_str_radix(text, 16).map_err(|_| "use the twelve digits that `rowlock cases --by-error` prints".into())
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
     let admin = place.checked().await?;
-    let (operate, actor) = (admin.operate(), place.actor(&args.actor));
+    let (operate, actor, json) = (admin.operate(), place.actor(&args.actor), args.json);
     match args.what {
         What::Reopen {
             error: Some(error),
             per_minute,
             yes,
             ..
-        } => return reopen_error(&admin, error, per_minute, actor, yes).await,
+        } => {
+            if !yes {
+                return would_reopen_error(&admin, error, json).await;
+            }
+            return reopen_error(&admin, error, per_minute, actor, json).await;
+        }
         What::Reopen { ids, payload, yes, .. } => {
-            if payload.is_none() {
-                sure(ids.len(), yes, "reopened")?;
+            if payload.is_none() && needs_yes(&ids, yes) {
+                return would(json, "reopen", &ids);
             }
-            match (payload, &ids[..]) {
-                (Some(payload), [id]) => {
-                    operate.reopen_with(*id, &payload, actor).await?;
-                    output::print(&format!("{}\n", reopen::told(&admin, *id).await?))?;
-                }
-                (Some(_), _) => {
-                    return Err(Advice::usage(
-                        "one payload for several cases",
-                        "name one case at a time",
-                    ));
-                }
-                (None, ids) => {
-                    let act = async |id| reopen::one(&admin, id, actor).await;
-                    return bulk::named(ids, "reopened", act).await;
-                }
+            if payload.is_some() && ids.len() > 1 {
+                return Err(Advice::usage(
+                    "--payload is for one case, and several are named",
+                    "name one case at a time",
+                ));
             }
+            let act = async |id| {
+                let reopened = match &payload {
+                    Some(payload) => {
+                        operate.reopen_with(id, payload, actor).await?;
+                        reopen::now(&admin, id).await?
+                    }
+                    None => reopen::one(&admin, id, actor).await?,
+                };
+                Ok(Answer::with(reopened.line(), serde_json::to_value(&reopened)?))
+            };
+            return bulk::named(&ids, "reopened", json, act).await;
         }
         What::Note { id, text, owner } => {
             operate.note_case(id, owner.as_deref(), text.as_deref(), actor).await?;
-            output::print(&format!("noted on {id}\n"))?;
+            match json {
+                true => {
+                    let case = admin.observe().case(id).await?;
+                    let (owner, note) = case.map(|case| (case.owner, case.note)).unwrap_or_default();
+                    output::print_json(&json!({ "id": id, "owner": owner, "note": note }))?;
+                }
+                false => output::print(&format!("noted on {id}\n"))?,
+            }
         }
         What::Close { ids, reason, yes } => {
-            sure(ids.len(), yes, "closed")?;
+            if needs_yes(&ids, yes) {
+                return would(json, "close", &ids);
+            }
             let act = async |id| {
                 operate.close_case(id, reason.as_deref(), actor).await?;
-                Ok(format!("closed {id}"))
+                Ok(Answer::new(format!("closed {id}")))
             };
-            return bulk::named(&ids, "closed", act).await;
+            return bulk::named(&ids, "closed", json, act).await;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Several at once need a word more.
-fn sure(cases: usize, yes: bool, what: &str) -> Result<()> {
-    match cases > 1 && !yes {
-        true => Err(Advice::unsure(format!("{cases} cases would be {what}"))),
-        false => Ok(()),
-    }
+/// Whether `--yes` is missing: an action on several cases needs it.
+fn needs_yes(ids: &[i64], yes: bool) -> bool {
+    ids.len() > 1 && !yes
 }
 
-async fn reopen_error(admin: &Admin, error: i64, per_minute: u32, actor: &str, yes: bool) -> Result<ExitCode> {
+fn would(json: bool, verb: &str, ids: &[i64]) -> Result<ExitCode> {
+    let cases = ids.len();
+    output::would(json, &format!("{verb} {cases} cases"), json!({ "cases": cases }))
+}
+
+async fn would_reopen_error(admin: &Admin, error: i64, json: bool) -> Result<ExitCode> {
     let errors = admin.observe().case_errors(100_000).await?;
     let cases = errors.iter().find(|e| e.no == error).map_or(0, |e| e.cases);
-    if !yes {
-        // There may be more that nobody has named yet.
-        return Err(Advice::unsure(format!(
-            "all open cases of error {error:012x} would be reopened, at present {cases}"
-        )));
-    }
+    // There may be more that no worker has grouped yet.
+    let what = format!("reopen all open cases of error {error:012x}, {cases} now");
+    output::would(json, &what, json!({ "cases": cases }))
+}
+
+async fn reopen_error(admin: &Admin, error: i64, per_minute: u32, actor: &str, json: bool) -> Result<ExitCode> {
     let tell = |reopened| output::progress(&format!("reopened {reopened}"));
     let ended = admin.operate().reopen_error(error, per_minute, actor, tell).await?;
-    output::print(&format!("reopened {}, {} left\n", ended.reopened, ended.left))?;
+    match json {
+        true => output::print_json(&json!({
+            "error": format!("{error:012x}"),
+            "reopened": ended.reopened,
+            "left": ended.left,
+            "stopped": ended.stopped,
+        }))?,
+        false => output::print(&format!("reopened {}, {} left\n", ended.reopened, ended.left))?,
+    }
     let Some(why) = ended.stopped else {
         return Ok(ExitCode::SUCCESS);
     };
     output::note(&format!("{RED}error:{PLAIN} stopped: {why}"));
     output::note(&format!(
-        "{CYAN}try:  {PLAIN} rowlock inspect ID   shows how; mend it, and go on with the same command"
+        "{CYAN}try:  {PLAIN} rowlock inspect ID   shows how; fix the cause, then run the same command again"
     ));
-    // The error was back.
+    // The error came back.
     Ok(Exit::NotMet.into())
 }

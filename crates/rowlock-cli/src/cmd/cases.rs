@@ -9,13 +9,13 @@ use crate::output::{self, right, short, table, text, when};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// At most so many
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    /// Maximum number of cases or errors
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
     max: i64,
-    /// Count the cases that failed alike instead of listing each
+    /// Count the cases of each error instead of listing every case
     #[arg(long, conflicts_with = "error")]
     by_error: bool,
-    /// Only those of this error, as --by-error lists them
+    /// Only cases of this error, as --by-error lists them
     #[arg(long, value_name = "ERROR", value_parser = super::case::error_no)]
     error: Option<i64>,
     /// Print a JSON array, each case with its history
@@ -52,7 +52,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         ]);
     }
     output::print(&text(&rows))?;
-    output::note("rowlock inspect ID shows one; rowlock case reopen ID tries it again");
+    output::note("rowlock inspect ID shows a case; rowlock case reopen ID runs its job again");
     Ok(())
 }
 
@@ -61,7 +61,7 @@ fn by_error(errors: &[CaseErrorView], unnamed: bool, json: bool) -> Result<()> {
         return output::print_json(&errors);
     }
     if unnamed {
-        return output::print("there are open cases, but no worker has looked what they have in common yet\n");
+        return output::print("there are open cases, but no worker has grouped them by error yet\n");
     }
     if errors.is_empty() {
         return output::print("no open cases\n");
@@ -78,6 +78,8 @@ fn by_error(errors: &[CaseErrorView], unnamed: bool, json: bool) -> Result<()> {
         ]);
     }
     output::print(&text(&rows))?;
-    output::note("rowlock cases --error ERROR lists one's cases; rowlock case reopen --error ERROR tries them again");
+    output::note(
+        "rowlock cases --error ERROR lists the cases of an error; rowlock case reopen --error ERROR reopens them",
+    );
     Ok(())
 }

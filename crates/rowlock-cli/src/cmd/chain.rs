@@ -1,4 +1,4 @@
-//! `rowlock chain`: every link of a job's chain, by the id of any of them.
+//! `rowlock chain`: every job of a chain, by the id of any of them.
 
 use anyhow::Result;
 use comfy_table::Cell;
@@ -9,7 +9,8 @@ use crate::output::{self, right, short, table, text};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The id of any of its jobs
+    /// Id of any job of the chain
+    #[arg(value_parser = super::job_id)]
     id: i64,
     /// Print a JSON array, first link first
     #[arg(long)]

@@ -1,20 +1,22 @@
-//! `rowlock demo`: what a newcomer should see with their own eyes. Four scenes, each a small application whose workers
-//! are processes of their own, and at the end everything is counted.
+//! `rowlock demo`: four scenes for newcomers. Each scene is a small application with separate worker processes, and
+//! counts at the end what was lost or doubled.
 //!
 //! - `orders`, the default: orders go through workers that are killed all the time
-//! - `charges`: the payment provider loses its replies as well, and half of it does not even honour keys
-//! - `incidents`: many evaluations of the same thing at once, of which only one may act
-//! - `snoozes`: a table of the application's own, adopted, on PostgreSQL
+//! - `charges`: the payment provider also loses replies, and half of its accounts ignore idempotency keys
+//! - `incidents`: many evaluations of the same entity run at the same time, and only one may act
+//! - `snoozes`: workers run jobs from an existing application table, on PostgreSQL
 //!
-//! The scenes share the crew of worker processes, the provider, the run with its kills and its progress bar, and the
-//! show around it.
+//! The scenes share the worker processes (`crew`), the provider, the run with its kills and progress bar, the recorder
+//! (`record`) and everything around a run (`show`).
 
 mod charges;
 mod crew;
 mod desk;
+mod ground;
 mod incidents;
 mod orders;
 mod provider;
+mod record;
 mod report;
 mod run;
 mod show;
@@ -31,7 +33,7 @@ use self::show::Manners;
 use super::own::Tables;
 use crate::output::Advice;
 
-/// How long a silent worker keeps its jobs: the shortest there is, so that a demo need not wait long for them.
+/// How long a silent worker keeps its jobs: the shortest lease there is, so that a demo does not wait long for them.
 const LEASE: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args)]
@@ -46,21 +48,31 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Scene {
-    /// Orders through workers that are killed all the time (what `rowlock demo` alone runs)
+    /// Run orders through workers that are killed all the time (the default scene)
     Orders(orders::Args),
-    /// Charges by workers that are killed, at a provider that loses replies, with and without idempotency keys
+    /// Charge orders at a provider that loses replies, with and without idempotency keys
     Charges(charges::Args),
-    /// Many slow evaluations of the same entities at once, over a few connections: never two open incidents
+    /// Evaluate the same entities many times at once: an entity never has two open incidents
     Incidents(incidents::Args),
-    /// Reminders in a table of the application's own, adopted by workers that are killed all the time; on PostgreSQL
+    /// Send reminders from an existing application table while workers are killed (PostgreSQL)
     Snoozes(snoozes::Args),
+}
+
+/// The end of a scene's help: the JSON of its result, and of a recorded run.
+fn after_help(fields: &str) -> String {
+    format!(
+        "--json prints: {fields}\n\
+         Exits with 1 if a promise was broken, with 124 if the demo did not finish in time; lost and\n\
+         doubled are null then.\n\n{}",
+        record::HELP
+    )
 }
 
 pub(crate) async fn run(database: Option<&str>, args: Args) -> Result<ExitCode> {
     if let (Some(_), Some(option)) = (&args.scene, args.orders.given()) {
         return Err(Advice::usage(
-            format!("{option} stands before the name of the scene"),
-            "options of a scene come after its name: rowlock demo charges --orders 50",
+            format!("{option} comes before the name of the scene"),
+            "put the options of a scene after its name: rowlock demo charges --orders 50",
         ));
     }
     match args.scene {

@@ -1,6 +1,6 @@
-//! `rowlock doctor`: what is or will be in the way of jobs, and the command that mends it.
+//! `rowlock doctor`: checks everything that can stop jobs from running, and suggests a fix for each problem.
 //!
-//! The exit code is for scripts: 3 when something fails, 0 also with warnings.
+//! The exit code is for scripts: 3 if a check fails, 0 if there are only warnings.
 
 use std::process::ExitCode;
 
@@ -22,10 +22,30 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// What `--json` prints.
 #[derive(Serialize)]
 struct Printed<'a> {
     healthy: bool,
-    findings: &'a [Finding],
+    findings: Vec<Check<'a>>,
+}
+
+#[derive(Serialize)]
+struct Check<'a> {
+    check: &'a str,
+    health: Health,
+    detail: &'a str,
+    fix: Option<&'a str>,
+}
+
+impl<'a> Check<'a> {
+    fn of(finding: &'a Finding) -> Check<'a> {
+        Check {
+            check: finding.check,
+            health: finding.health,
+            detail: &finding.said,
+            fix: finding.mend.as_deref(),
+        }
+    }
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
@@ -34,16 +54,16 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
     match args.json {
         true => output::print_json(&Printed {
             healthy: failing == 0,
-            findings: &findings,
+            findings: findings.iter().map(Check::of).collect(),
         })?,
-        false => output::print(&format!("{}{}", seen(&findings), mends(&findings)))?,
+        false => output::print(&format!("{}{}", seen(&findings), fixes(&findings)))?,
     }
     if failing == 0 {
         return Ok(ExitCode::SUCCESS);
     }
     let verb = if failing == 1 { "fails" } else { "fail" };
     output::note(&format!(
-        "{RED}error:{PLAIN} of {} checks {failing} {verb}",
+        "{RED}error:{PLAIN} {failing} of {} checks {verb}",
         findings.len()
     ));
     Ok(Exit::NotMet.into())
@@ -70,12 +90,12 @@ fn health(health: Health) -> Cell {
     Cell::new(health.as_str()).fg(colour)
 }
 
-/// What to do, one line for each that is not as it should be.
-fn mends(findings: &[Finding]) -> String {
+/// The fix for each problem, one line each.
+fn fixes(findings: &[Finding]) -> String {
     let mut said = String::new();
     for finding in findings {
-        if let Some(mend) = &finding.mend {
-            said += &format!("{CYAN}try:  {PLAIN} {}: {mend}\n", finding.check);
+        if let Some(fix) = &finding.mend {
+            said += &format!("{CYAN}try:  {PLAIN} {}: {fix}\n", finding.check);
         }
     }
     match said.is_empty() {

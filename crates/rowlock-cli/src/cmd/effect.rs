@@ -1,10 +1,12 @@
-//! `rowlock effect resolve`: records what somebody found out about an effect in doubt.
+//! `rowlock effect resolve`: records whether an uncertain external call happened.
 
 use anyhow::Result;
 use rowlock::{Admin, CaseView, EffectFilter, Resolution};
 
 use super::{Actor, Place};
 use crate::output;
+
+const HAPPENED: &str = "happened";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -14,26 +16,29 @@ pub(crate) struct Args {
 
 #[derive(clap::Subcommand)]
 enum Verb {
-    /// Records whether an effect in doubt happened, and reopens the case that it parked
+    /// Record whether an uncertain external call happened, and reopen the case of its job
     Resolve(Resolve),
 }
 
 #[derive(clap::Args)]
 #[command(group = clap::ArgGroup::new("found").required(true).args(["happened", "not_happened"]))]
 struct Resolve {
-    /// The effect's number, as `rowlock effects` shows it
+    /// Number of the call, as `rowlock effects` shows it
     no: i64,
-    /// It happened; later attempts get this reply without a call
+    /// The call happened; later attempts get this reply and do not call again
     #[arg(long, value_name = "JSON", value_parser = json)]
     happened: Option<serde_json::Value>,
-    /// It did not happen and cannot happen any more; the next attempt calls
+    /// The call did not happen and no longer can; the next attempt calls
     #[arg(long)]
     not_happened: bool,
-    /// Leave the case as it is, also without the compensation that the doubt withheld
+    /// Leave the case as it is; its compensation is not enqueued either
     #[arg(long)]
     no_reopen: bool,
     #[command(flatten)]
     actor: Actor,
+    /// Print one JSON object: no, job, whether it happened, and whether the case was reopened
+    #[arg(long)]
+    json: bool,
 }
 
 fn json(text: &str) -> Result<serde_json::Value, String> {
@@ -44,34 +49,50 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     let Verb::Resolve(args) = args.verb;
     let admin = place.checked().await?;
     let (resolution, word) = match args.happened {
-        Some(reply) => (Resolution::Happened(reply), "happened"),
+        Some(reply) => (Resolution::Happened(reply), HAPPENED),
         None => (Resolution::NotHappened, "did not happen"),
     };
     let actor = place.actor(&args.actor);
     let job = admin.operate().resolve_effect(args.no, resolution, actor).await?;
+    let reopened = match args.no_reopen {
+        true => Err("--no-reopen was given".to_owned()),
+        false => reopen(&admin, job, actor).await?,
+    };
+    if args.json {
+        return output::print_json(&serde_json::json!({
+            "no": args.no,
+            "job": job,
+            "happened": word == HAPPENED,
+            "reopened": reopened.is_ok(),
+            "not_reopened": reopened.err(),
+        }));
+    }
     let mut text = format!("effect {} of job {job} {word}\n", args.no);
     if !args.no_reopen {
-        text += &reopen(&admin, job, actor).await?;
+        text += &match reopened {
+            Ok(()) => format!("reopened {job}\n"),
+            Err(why) => format!("not reopened: {why}\n"),
+        };
     }
     output::print(&text)
 }
 
-/// Whether it is a doubt that made a case of the job.
+/// Whether the job is a case because of an uncertain call.
 pub(super) fn is_parked(case: &CaseView) -> bool {
     case.reason.starts_with("effect ") && case.reason.contains(" is in doubt since ")
 }
 
-/// Reopens the job's case, unless another effect would park it again at once.
-async fn reopen(admin: &Admin, job: i64, actor: &str) -> Result<String> {
+/// Reopens the job's case, unless another uncertain call would park it again; then it says why not.
+async fn reopen(admin: &Admin, job: i64, actor: &str) -> Result<Result<(), String>> {
     let observe = admin.observe();
     let Some(case) = observe.case(job).await? else {
-        return Ok(format!("job {job} is no case; nothing to reopen\n"));
+        return Ok(Err(format!("job {job} is not a case")));
     };
     if !is_parked(&case) {
-        return Ok(format!(
-            "not reopened: job {job} was not parked, it was retired because {}; `rowlock reopen {job}` does\n",
+        return Ok(Err(format!(
+            "job {job} was retired for another reason: {}; `rowlock reopen {job}` reopens it",
             case.reason
-        ));
+        )));
     }
     let doubts = EffectFilter {
         job: Some(job),
@@ -80,11 +101,11 @@ async fn reopen(admin: &Admin, job: i64, actor: &str) -> Result<String> {
     };
     let doubts = observe.effects(&doubts).await?;
     if let Some(other) = doubts.iter().find(|effect| effect.policy == "park") {
-        return Ok(format!(
-            "not reopened: effect {} {:?} of job {job} is in doubt too\n",
+        return Ok(Err(format!(
+            "effect {} {:?} of job {job} is uncertain too",
             other.no, other.name
-        ));
+        )));
     }
     admin.operate().reopen(job, actor).await?;
-    Ok(format!("reopened {job}\n"))
+    Ok(Ok(()))
 }

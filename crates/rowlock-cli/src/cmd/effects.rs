@@ -1,4 +1,4 @@
-//! `rowlock effects`: outside calls of staged handlers, those in doubt first of all.
+//! `rowlock effects`: external calls of staged handlers, by default only the uncertain ones.
 
 use anyhow::Result;
 use rowlock::EffectFilter;
@@ -8,16 +8,16 @@ use crate::output;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Also those that are not in doubt
+    /// Include calls that are not uncertain
     #[arg(long)]
     all: bool,
-    /// Only this job's
-    #[arg(long, value_name = "ID")]
+    /// Only calls of this job
+    #[arg(long, value_name = "ID", value_parser = super::job_id)]
     job: Option<i64>,
-    /// At most so many
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
+    /// Maximum number of calls
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
     max: i64,
-    /// Print a JSON array, each effect with its reply and error
+    /// Print a JSON array, each call with its reply and error
     #[arg(long)]
     json: bool,
 }
@@ -36,13 +36,15 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         let none = if args.all {
             "no effects\n"
         } else {
-            "no effects in doubt\n"
+            "no uncertain effects\n"
         };
         return output::print(none);
     }
     output::print(&tables::effects(&effects))?;
     if !args.all {
-        output::note("find out whether it happened: rowlock effect resolve NO --happened JSON | --not-happened");
+        output::note(
+            "find out whether the call happened, then run: rowlock effect resolve NO --happened JSON | --not-happened",
+        );
     }
     Ok(())
 }

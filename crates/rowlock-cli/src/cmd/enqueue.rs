@@ -1,51 +1,57 @@
-//! `rowlock enqueue`: a job by its kind and JSON payload, in a commit of its own.
+//! `rowlock enqueue`: a job by its kind and JSON payload, in its own transaction.
 
-use std::time::Duration;
+use std::{io::Read, time::Duration};
 
 use anyhow::Result;
 use rowlock::{Enqueued, Group, Hold, NamedJob, State};
 
 use super::{Place, duration};
-use crate::output;
+use crate::output::{self, Advice};
+
+/// More is not read from stdin; a payload has at most 1 MiB.
+const STDIN_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Which handler runs it
+    /// Kind of the job: which handler runs it
     kind: String,
-    /// The payload as JSON
+    /// Payload as JSON; - reads it from stdin
     #[arg(value_name = "JSON")]
     payload: String,
-    /// Its queue
+    /// Queue of the job
     #[arg(long, default_value = "default")]
     queue: String,
-    /// 1 runs first, strictly, 5 last
-    #[arg(long, default_value_t = 3)]
+    /// Priority, 1 (always first) to 5
+    #[arg(long, value_name = "N", default_value_t = 3)]
     priority: i16,
-    /// How many attempts it gets before it becomes a case
-    #[arg(long, default_value_t = 10)]
+    /// Number of attempts before the job becomes a case; the kind's own number is not known here
+    #[arg(long, value_name = "N", default_value_t = 10)]
     attempts: i32,
-    /// Due this long from now, such as 500ms, 5s, 10m, 2h or 1d
-    #[arg(long, value_parser = duration, default_value = "0s")]
+    /// Delay before the job is due, such as 500ms, 5s, 10m, 2h or 1d
+    #[arg(long, value_name = "TIME", value_parser = duration, default_value = "0s")]
     after: Duration,
-    /// Due when somebody triggers it, such as `rowlock bridge sqs` by a pointer in its queue
+    /// The job is due when something triggers it, such as a message received by `rowlock bridge sqs`
     #[arg(long, conflicts_with = "after")]
     on_trigger: bool,
-    /// The payload's version
-    #[arg(long, default_value_t = 1)]
+    /// Version of the payload
+    #[arg(long, value_name = "N", default_value_t = 1)]
     version: i32,
-    /// A name for the operation: while it is held, a repeat makes no second job
-    #[arg(long)]
+    /// Idempotency key: while it is held, enqueuing it again makes no second job
+    #[arg(long, value_name = "TEXT")]
     key: Option<String>,
-    /// How long the key is held: while its job is open, for ever, or for at least so long, such as 30d; else as long as
+    /// How long the key is held: while its job is open, for ever, or for a time; default: as long as
     /// the workers keep keys
     #[arg(long, value_parser = hold, value_name = "open|ever|30d", requires = "key")]
     hold: Option<Hold>,
-    /// Runs after every job of this group that was enqueued before it, and never beside one
-    #[arg(long)]
+    /// Group: its jobs run one after the other, in the order of enqueuing
+    #[arg(long, value_name = "NAME")]
     group: Option<String>,
-    /// When this job is retired, its group stops until the case is reopened or removed
+    /// If this job is retired, stop the group until the case is reopened or removed
     #[arg(long, requires = "group")]
     group_stops: bool,
+    /// Print one JSON object: id, whether the job is new, and the state of an existing one
+    #[arg(long)]
+    json: bool,
 }
 
 fn hold(text: &str) -> Result<Hold, String> {
@@ -53,7 +59,7 @@ fn hold(text: &str) -> Result<Hold, String> {
         "open" => Ok(Hold::WhileOpen),
         "ever" => Ok(Hold::ForEver),
         period => {
-            let period = duration(period).map_err(|_| "give open, ever, or a time such as 30d".to_owned())?;
+            let period = duration(period).map_err(|_| "use open, ever, or a time such as 30d".to_owned())?;
             Ok(Hold::For(period))
         }
     }
@@ -63,7 +69,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     let job = NamedJob {
         kind: args.kind,
         version: args.version,
-        payload: args.payload,
+        payload: payload(args.payload)?,
         queue: args.queue,
         priority: args.priority,
         attempts_max: args.attempts,
@@ -77,10 +83,38 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         }),
     };
     let put = place.checked().await?.enqueue(job).await?;
-    output::print(&format!("{}\n", put.id()))?;
-    if let Enqueued::Existing(existing) = put {
+    let existing = match &put {
+        Enqueued::Existing(existing) => Some(existing),
+        _ => None,
+    };
+    match args.json {
+        true => {
+            let state = existing.and_then(|job| job.state).map(State::as_str);
+            output::print_json(&serde_json::json!({ "id": put.id(), "new": put.is_new(), "state": state }))?;
+        }
+        false => output::print(&format!("{}\n", put.id()))?,
+    }
+    if let Some(existing) = existing {
         let state = existing.state.map_or("gone, only its key is left", State::as_str);
-        output::note(&format!("the key is held by that job already; it is {state}"));
+        output::note(&format!("that job already holds the key; it is {state}"));
     }
     Ok(())
+}
+
+/// The payload as it was given, or from stdin: the system limits the length of arguments.
+fn payload(given: String) -> Result<String> {
+    if given != "-" {
+        return Ok(given);
+    }
+    let mut bytes = Vec::new();
+    let read = std::io::stdin().take(STDIN_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| Advice::because(error, "stdin cannot be read", "rowlock enqueue KIND - < payload.json"))?;
+    if bytes.len() as u64 > STDIN_BYTES_MAX {
+        return Err(Advice::usage(
+            format!("stdin: the payload is longer than {STDIN_BYTES_MAX} bytes"),
+            "store large data elsewhere and enqueue its name",
+        ));
+    }
+    String::from_utf8(bytes)
+        .map_err(|_| Advice::usage("stdin: the payload is not UTF-8", "write the payload as JSON in UTF-8"))
 }

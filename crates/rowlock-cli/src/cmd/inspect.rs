@@ -11,7 +11,8 @@ const EFFECTS_MAX: i64 = 1000;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The job's id
+    /// Id of the job
+    #[arg(value_parser = super::job_id)]
     id: i64,
     /// Print one JSON object: job, attempts, effects, chain, case
     #[arg(long)]
@@ -49,7 +50,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     }
     text += &heading("attempts");
     text += &if attempts.is_empty() {
-        "none has ended\n".into()
+        "no attempt has ended\n".into()
     } else {
         tables::attempts(&attempts)
     };
@@ -87,7 +88,7 @@ fn facts(job: &JobView) -> String {
         let behind = job.state == State::Waiting;
         fact(
             "group",
-            format!("{group}{}", if behind { ", waits for its turn" } else { "" }),
+            format!("{group}{}", if behind { ", waiting for its turn" } else { "" }),
         );
     }
     if let Some(due) = job.due_at {
@@ -114,15 +115,15 @@ fn reason(case: &CaseView) -> String {
     let known = [("owner", case.owner.clone()), ("note", case.note.clone())];
     let error = case
         .error_no
-        .map(|no| format!("{no:012x} (rowlock cases --error {no:012x} lists its like)"));
+        .map(|no| format!("{no:012x} (rowlock cases --error {no:012x} lists cases like this)"));
     for (name, value) in known.into_iter().chain([("error", error)]) {
         if let Some(value) = value {
             text += &format!("{DIM}{name:<11}{PLAIN}{value}\n");
         }
     }
     match super::effect::is_parked(case) {
-        // Its reason says what comes first.
+        // Its reason says what to do first.
         true => text,
-        false => text + &format!("rowlock reopen {id}   tries it again\n"),
+        false => text + &format!("rowlock reopen {id}   runs it again\n"),
     }
 }

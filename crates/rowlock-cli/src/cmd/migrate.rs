@@ -7,9 +7,12 @@ use crate::output;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Print every migration instead of applying what is missing; touches no database
+    /// Print every migration and connect to no database
     #[arg(long)]
     sql: bool,
+    /// Print one JSON object: the migrations that were applied
+    #[arg(long, conflicts_with = "sql")]
+    json: bool,
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
@@ -18,8 +21,11 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         return output::print(admin.migration_sql());
     }
     let applied = admin.migrate().await?;
-    // On a schema that is newer than this binary nothing was applied, and that may be too new.
+    // Nothing was applied to a schema that is newer than this binary, and it may be too new.
     admin.check_schema().await?;
+    if args.json {
+        return output::print_json(&serde_json::json!({ "applied": applied }));
+    }
     if applied.is_empty() {
         return output::print("schema is up to date\n");
     }

@@ -70,8 +70,8 @@ impl Site {
             rowlock::Admin::open(url, "rowlock")?;
             if url.starts_with("sqlite:") {
                 return Err(Advice::error(
-                    format!("{what} makes a SQLite file of its own and removes it afterwards"),
-                    format!("rowlock {what}   without --database, or with a postgres:// url"),
+                    format!("{what} creates and deletes its own SQLite file, and does not run on another one"),
+                    format!("rowlock {what}   without --database, or with a postgres:// URL"),
                 ));
             }
             one_host(url, what)?;
@@ -135,6 +135,9 @@ impl Site {
 /// The exit code that a shell reports for a program ended by Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
 
+/// The exit code for a demo that did not finish in its time: the one that `timeout` uses.
+pub(crate) const TIMED_OUT: u8 = 124;
+
 /// Waits for Ctrl-C, or for the signal that asks a program to end.
 pub(crate) async fn interrupted() {
     #[cfg(unix)]
@@ -158,8 +161,8 @@ fn one_host(url: &str, what: &str) -> anyhow::Result<()> {
     match PgConnectOptions::from_str(url) {
         Ok(options) if !options.get_host().contains(',') => Ok(()),
         _ => Err(Advice::error(
-            format!("{what} uses one server, and the url names several hosts"),
-            format!("rowlock {what}   with the primary's host alone"),
+            format!("{what} uses one server, and the URL has several hosts"),
+            format!("rowlock {what}   with the host of the primary only"),
         )),
     }
 }

@@ -1,8 +1,8 @@
-//! `rowlock pause` and `rowlock resume`: stop claims of a queue or a kind in the whole fleet, and let them go on.
+//! `rowlock pause` and `rowlock resume`: stop all workers from claiming a queue, kind or group, and let them claim again.
 
 use anyhow::Result;
 use comfy_table::Cell;
-use rowlock::Target;
+use rowlock::{Observe, Target};
 
 use super::{Actor, Place};
 use crate::output::{self, table, text, when};
@@ -13,7 +13,7 @@ pub(crate) struct Args {
     what: What,
     #[command(flatten)]
     actor: Actor,
-    /// Print a JSON array of what is paused then, each with since when and by whom
+    /// Print a JSON array of all pauses after this command, each with its time and actor
     #[arg(long)]
     json: bool,
 }
@@ -21,13 +21,13 @@ pub(crate) struct Args {
 #[derive(clap::Args)]
 #[group(multiple = false)]
 struct What {
-    /// Every job of this queue
+    /// All jobs of this queue
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
-    /// Every job of this kind, in any queue
+    /// All jobs of this kind, in every queue
     #[arg(long, value_name = "NAME")]
     kind: Option<String>,
-    /// Every job of this group
+    /// All jobs of this group
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
 }
@@ -39,7 +39,7 @@ impl What {
     }
 }
 
-/// Without a target it lists what is paused.
+/// Without a target it lists the pauses.
 pub(crate) async fn run(place: &Place, args: Args, pause: bool) -> Result<()> {
     let admin = place.checked().await?;
     let target = args.what.target();
@@ -51,9 +51,12 @@ pub(crate) async fn run(place: &Place, args: Args, pause: bool) -> Result<()> {
         };
         output::note(&match (changed, pause) {
             (true, _) => format!("{target} {done}; every worker follows within a second"),
-            (false, true) => format!("{target} was paused before"),
+            (false, true) => format!("{target} was already paused"),
             (false, false) => format!("{target} was not paused"),
         });
+        if changed && pause {
+            warn_of_a_wrong_name(&admin.observe(), target).await?;
+        }
     }
     let pauses = admin.observe().pauses().await?;
     if args.json {
@@ -71,4 +74,19 @@ pub(crate) async fn run(place: &Place, args: Args, pause: bool) -> Result<()> {
         ]);
     }
     output::print(&text(&rows))
+}
+
+/// A name that no open job has may be mistyped. It may also be right: a pause can come before the first job.
+async fn warn_of_a_wrong_name(observe: &Observe, target: &Target) -> Result<()> {
+    let lanes = observe.status().await?.lanes;
+    let (known, none) = match target {
+        Target::Queue(name) => (lanes.iter().any(|lane| lane.queue == *name), "is in this queue"),
+        Target::Kind(name) => (lanes.iter().any(|lane| lane.kind == *name), "is of this kind"),
+        // A status does not count groups.
+        _ => return Ok(()),
+    };
+    if !known {
+        output::note(&format!("no open job {none} now; check the name if you expected some"));
+    }
+    Ok(())
 }

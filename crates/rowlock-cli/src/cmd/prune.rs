@@ -1,16 +1,17 @@
-//! `rowlock prune`: applies a retention now, instead of waiting for a worker's upkeep.
+//! `rowlock prune`: applies a retention now, instead of waiting for the upkeep of a worker.
 //!
 //! Keys and the audit are left to the workers: only they know how long operations may be repeated, and a key that is
-//! forgotten too early is an effect that happens twice. Keys whose own hold is over go here too.
+//! deleted too early lets an effect happen twice. Keys with their own hold time are deleted here when it is over.
 
-use std::{str::FromStr, time::Duration};
+use std::{process::ExitCode, str::FromStr, time::Duration};
 
 use anyhow::Result;
 use jiff::Timestamp;
 use rowlock::{JobFilter, Observe, Pruned, Retention, State};
+use serde::Serialize;
 
 use super::{Actor, Place, duration};
-use crate::output::{self, Advice};
+use crate::output;
 
 /// Finished jobs are counted up to here, so many at a time.
 const FINISHED_MAX: usize = 10_000;
@@ -20,18 +21,19 @@ const CASES_MAX: i64 = 1000;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Remove finished jobs, with their attempts and results, that ended longer ago than this, such as 7d; an hour at least
+    /// Delete finished jobs, with attempts and results, that ended longer ago than this; at least 1h
     #[arg(long, value_name = "TIME")]
     finished: Age,
-    /// Remove open cases too that nobody decided on for so long; without it they are kept
+    /// Also delete open cases older than this; default: keep them
     #[arg(long, value_name = "TIME")]
     cases: Option<Age>,
-    /// Do it
+    /// Confirm; without it, only count and exit with 2
     #[arg(long)]
     yes: bool,
     #[command(flatten)]
     actor: Actor,
-    /// Print one JSON object: how many of what were removed
+    /// Print one JSON object: how many rows of each type were deleted; without --yes: dry_run, jobs, jobs_more
+    /// (there are more than were counted) and cases (null if there are too many to count)
     #[arg(long)]
     json: bool,
 }
@@ -49,7 +51,7 @@ impl FromStr for Age {
     fn from_str(text: &str) -> Result<Age, String> {
         let time = duration(text)?;
         if time < Duration::from_secs(3600) {
-            return Err("give an hour at least, such as 1h or 7d".into());
+            return Err("use at least an hour, such as 1h or 7d".into());
         }
         Ok(Age {
             typed: text.to_owned(),
@@ -58,7 +60,7 @@ impl FromStr for Age {
     }
 }
 
-pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
+pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
     let admin = place.checked().await?;
     let keep = Retention {
         history: args.finished.time,
@@ -67,35 +69,74 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         audit: None,
     };
     if !args.yes {
-        return Err(Advice::unsure(would(&admin.observe(), &args).await?));
+        return Count::of(&admin.observe(), &args).await?.tell(&args);
     }
-    let tell = |so_far: &Pruned| output::progress(&format!("removed {} jobs", so_far.jobs + so_far.cases));
+    let tell = |so_far: &Pruned| output::progress(&format!("deleted {} jobs", so_far.jobs + so_far.cases));
     let removed = admin.operate().prune(&keep, place.actor(&args.actor), tell).await?;
     match args.json {
-        true => output::print_json(&removed),
-        false => output::print(&said(&removed)),
+        true => output::print_json(&removed)?,
+        false => output::print(&said(&removed))?,
     }
+    Ok(ExitCode::SUCCESS)
 }
 
-/// What would go, counted as far as that is cheap.
-async fn would(observe: &Observe, args: &Args) -> Result<String> {
-    let cases = match &args.cases {
-        Some(age) => {
-            let cases = observe.cases(CASES_MAX).await?;
-            let old = cases.iter().filter(|case| case.retired_at < ago(age)).count();
-            match (cases.len() as i64) < CASES_MAX {
-                true => format!("and {old} open cases older than {}", age.typed),
-                false => format!("and all open cases older than {}", age.typed),
+/// What would be deleted, counted as far as that is cheap.
+#[derive(Serialize)]
+struct Count {
+    jobs: usize,
+    /// There are more than were counted.
+    jobs_more: bool,
+    /// None if there are too many to count.
+    cases: Option<usize>,
+}
+
+impl Count {
+    async fn of(observe: &Observe, args: &Args) -> Result<Count> {
+        let cases = match &args.cases {
+            Some(age) => {
+                let cases = observe.cases(CASES_MAX).await?;
+                let old = cases.iter().filter(|case| case.retired_at < ago(age)).count();
+                ((cases.len() as i64) < CASES_MAX).then_some(old)
             }
+            None => Some(0),
+        };
+        let jobs = finished(observe, ago(&args.finished)).await?;
+        Ok(Count {
+            jobs,
+            jobs_more: jobs >= FINISHED_MAX,
+            cases,
+        })
+    }
+
+    /// Prints what would be deleted, and gives the exit code.
+    fn tell(&self, args: &Args) -> Result<ExitCode> {
+        let counts = serde_json::to_value(self)?;
+        if self.jobs == 0 && self.cases == Some(0) {
+            let cases = args.cases.as_ref();
+            let cases = cases.map(|age| format!(" and no open cases older than {}", age.typed));
+            let why = format!(
+                "no finished jobs older than {}{}",
+                args.finished.typed,
+                cases.unwrap_or_default()
+            );
+            return output::nothing_to_do(args.json, &why, counts);
         }
-        None => "and open cases are kept".into(),
-    };
-    let age = &args.finished.typed;
-    let count = finished(observe, ago(&args.finished)).await?;
-    Ok(match count {
-        FINISHED_MAX.. => format!("{FINISHED_MAX} finished jobs or more, older than {age}, would be removed, {cases}"),
-        count => format!("{count} finished jobs older than {age} would be removed, {cases}"),
-    })
+        output::would(args.json, &format!("delete {}", self.text(args)), counts)
+    }
+
+    fn text(&self, args: &Args) -> String {
+        let at_least = if self.jobs_more { "at least " } else { "" };
+        let jobs = counted(self.jobs as u64, "finished job", "finished jobs");
+        let jobs = format!("{at_least}{jobs} older than {}", args.finished.typed);
+        match (&args.cases, self.cases) {
+            (None, _) => jobs,
+            (Some(age), Some(cases)) => {
+                let cases = counted(cases as u64, "open case", "open cases");
+                format!("{jobs} and {cases} older than {}", age.typed)
+            }
+            (Some(age), None) => format!("{jobs} and all open cases older than {}", age.typed),
+        }
+    }
 }
 
 fn ago(age: &Age) -> Timestamp {
@@ -125,7 +166,7 @@ async fn finished(observe: &Observe, before: Timestamp) -> Result<usize> {
     }
 }
 
-/// The id from which on all jobs are younger. Ids rise with time, so it is found by halves, and no young job is read.
+/// The id from which all jobs are younger. Ids rise with time, so a binary search finds it and reads no younger job.
 async fn first_since(observe: &Observe, since: Timestamp) -> Result<i64> {
     let is_young = async |below: i64| -> Result<bool> {
         let newest = JobFilter {
@@ -148,13 +189,16 @@ async fn first_since(observe: &Observe, since: Timestamp) -> Result<i64> {
     Ok(old)
 }
 
+fn counted(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
 fn said(removed: &Pruned) -> String {
-    let count = |count: u64, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
     format!(
-        "removed {}, {}, {}, {}\n",
-        count(removed.jobs, "finished job", "finished jobs"),
-        count(removed.cases, "case", "cases"),
-        count(removed.keys, "key", "keys"),
-        count(removed.ledger, "entry of the ledger", "entries of the ledger"),
+        "deleted {}, {}, {}, {}\n",
+        counted(removed.jobs, "finished job", "finished jobs"),
+        counted(removed.cases, "case", "cases"),
+        counted(removed.keys, "key", "keys"),
+        counted(removed.ledger, "ledger entry", "ledger entries"),
     )
 }

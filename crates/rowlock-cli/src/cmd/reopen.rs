@@ -1,36 +1,62 @@
-//! `rowlock reopen`: puts a case back to ready, or to waiting while what it waits for has not come.
+//! `rowlock reopen`: puts a case back to ready, or to waiting if the name it waits for is not completed.
 
 use anyhow::Result;
 use rowlock::{Admin, State};
+use serde::Serialize;
 
 use super::{Actor, Place};
 use crate::output;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The job's id
+    /// Id of the job
+    #[arg(value_parser = super::job_id)]
     id: i64,
     #[command(flatten)]
     actor: Actor,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
-    let line = one(&place.checked().await?, args.id, place.actor(&args.actor)).await?;
-    output::print(&format!("{line}\n"))
+    let reopened = one(&place.checked().await?, args.id, place.actor(&args.actor)).await?;
+    match args.json {
+        true => output::print_json(&reopened),
+        false => output::print(&format!("{}\n", reopened.line())),
+    }
 }
 
-/// Reopens a case, and says where it stands then.
-pub(super) async fn one(admin: &Admin, id: i64, actor: &str) -> Result<String> {
+/// A case that was reopened, and where its job is now.
+#[derive(Serialize)]
+pub(super) struct Reopened {
+    id: i64,
+    /// None if the job was removed a moment later.
+    state: Option<&'static str>,
+    waits_for: Option<String>,
+}
+
+impl Reopened {
+    pub(super) fn line(&self) -> String {
+        let waits = self.waits_for.as_ref();
+        let waits = waits.map(|name| format!("; it waits for {name} (rowlock complete {name})"));
+        format!("reopened {}{}", self.id, waits.unwrap_or_default())
+    }
+}
+
+/// Reopens a case.
+pub(super) async fn one(admin: &Admin, id: i64, actor: &str) -> Result<Reopened> {
     admin.operate().reopen(id, actor).await?;
-    told(admin, id).await
+    now(admin, id).await
 }
 
-/// Says that a case was reopened, and what it waits for if it does.
-pub(super) async fn told(admin: &Admin, id: i64) -> Result<String> {
+/// Where the job of a reopened case is.
+pub(super) async fn now(admin: &Admin, id: i64) -> Result<Reopened> {
     let job = admin.observe().job(id).await?;
-    let waits = job
-        .filter(|job| job.state == State::Waiting)
-        .and_then(|job| job.waits_for);
-    let waits = waits.map(|name| format!("; it waits for {name} (rowlock complete {name})"));
-    Ok(format!("reopened {id}{}", waits.unwrap_or_default()))
+    let waiting = job.as_ref().filter(|job| job.state == State::Waiting);
+    Ok(Reopened {
+        id,
+        state: job.as_ref().map(|job| job.state.as_str()),
+        waits_for: waiting.and_then(|job| job.waits_for.clone()),
+    })
 }

@@ -1,4 +1,4 @@
-//! `rowlock rollout`: shows and sets how many of a hundred keys take a new way.
+//! `rowlock rollout`: shows and sets the percentage of keys that take a new code path.
 
 use anyhow::Result;
 use comfy_table::Cell;
@@ -8,14 +8,14 @@ use crate::output::{self, right, table, text, when};
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The rollout; without it every one that was ever set is listed
+    /// Name of the rollout; without it, all rollouts are listed
     name: Option<String>,
-    /// How many of a hundred keys take the new way, 0 to 100; without it the present setting is shown
+    /// Percentage of keys that take the new code path, 0 to 100; without it, the setting is shown
     #[arg(value_parser = clap::value_parser!(u8).range(0..=100))]
     percent: Option<u8>,
     #[command(flatten)]
     actor: Actor,
-    /// Print a JSON array, each rollout with when and by whom it was set
+    /// Print a JSON array, each rollout with the time and actor of its last change
     #[arg(long)]
     json: bool,
 }
@@ -37,8 +37,8 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     }
     if rollouts.is_empty() {
         return output::print(&match args.name {
-            Some(name) => format!("{name} was never set: it is at 0 %\n"),
-            None => "no rollout was ever set\n".to_owned(),
+            Some(name) => format!("{name} is not set: 0 %\n"),
+            None => "no rollouts\n".to_owned(),
         });
     }
     let mut rows = table(["rollout", "percent", "set", "by"]);

@@ -1,4 +1,4 @@
-//! `rowlock status`: what waits, runs or was retired, and who works.
+//! `rowlock status`: how many jobs are due, waiting, running or retired, and which workers run.
 
 use anyhow::Result;
 use comfy_table::Cell;
@@ -35,21 +35,21 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     ))
 }
 
-/// The status with what keeps jobs from being claimed.
+/// The status, with everything that stops jobs from being claimed.
 #[derive(Serialize)]
 struct Shown<'a> {
     #[serde(flatten)]
     status: &'a Status,
     pauses: &'a [PauseView],
-    /// Those that are not closed, or forced.
+    /// Only breakers that are not closed, or forced.
     breakers: &'a [BreakerView],
 }
 
-/// One line for each thing that is stopped; nothing when nothing is.
+/// One line for each pause and open breaker.
 fn stopped(pauses: &[PauseView], breakers: &[BreakerView]) -> String {
     let mut lines = String::new();
     for pause in pauses {
-        lines += &format!("{} is paused, by {} {}\n", pause.target, pause.by, when(pause.since));
+        lines += &format!("{} was paused by {} {}\n", pause.target, pause.by, when(pause.since));
     }
     for breaker in breakers {
         let forced = if breaker.forced { ", forced" } else { "" };
@@ -68,7 +68,7 @@ fn stopped(pauses: &[PauseView], breakers: &[BreakerView]) -> String {
 
 fn lanes(lanes: &[LaneStatus]) -> String {
     if lanes.is_empty() {
-        return "no job waits, runs or is a case\n".into();
+        return "no open jobs\n".into();
     }
     let mut rows = table([
         "queue",

@@ -1,13 +1,13 @@
-//! `rowlock verify`: whether the invariants hold, by one look at a live database.
+//! `rowlock verify`: checks the invariants on a live database.
 //!
-//! The exit code is for scripts: 0 when every check holds, 3 when one is broken or late, 1 when nothing is known to be
-//! broken but a check did not finish.
+//! The exit code is for scripts: 0 if every check holds, 3 if one is broken or late, 1 if nothing is known to be broken but
+//! a check did not finish.
 
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use comfy_table::{Cell, Color};
-use rowlock::{Breach, CheckState, CheckView, Verification, VerifyLimits};
+use rowlock::{Breach, CheckState, CheckView, Invariant, Verification, VerifyLimits};
 use serde::Serialize;
 
 use super::Place;
@@ -18,10 +18,10 @@ use crate::{
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// How many rows of a table each check looks at, the newest first
+    /// Rows of a table that each check reads, newest first
     #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(i64).range(1..=10_000_000))]
     rows: i64,
-    /// How long each check may take
+    /// Time limit of each check
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     seconds: u64,
     /// Print one JSON object
@@ -29,11 +29,38 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// What `--json` prints.
 #[derive(Serialize)]
 struct Printed<'a> {
     holds: bool,
-    #[serde(flatten)]
-    verification: &'a Verification,
+    checks: Vec<Check<'a>>,
+}
+
+#[derive(Serialize)]
+struct Check<'a> {
+    check: Invariant,
+    claim: &'static str,
+    state: CheckState,
+    rows: i64,
+    complete: bool,
+    broken: i64,
+    breaches: &'a [Breach],
+    took_ms: u64,
+}
+
+impl<'a> Check<'a> {
+    fn of(seen: &'a CheckView) -> Check<'a> {
+        Check {
+            check: seen.invariant,
+            claim: seen.claim,
+            state: seen.state,
+            rows: seen.looked,
+            complete: seen.whole,
+            broken: seen.broken,
+            breaches: &seen.breaches,
+            took_ms: seen.took_ms,
+        }
+    }
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
@@ -46,7 +73,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
     match args.json {
         true => output::print_json(&Printed {
             holds: seen.holds(),
-            verification: &seen,
+            checks: seen.checks.iter().map(Check::of).collect(),
         })?,
         false => output::print(&format!("{}{}", checks(&seen.checks), breaches(&seen.checks)))?,
     }
@@ -54,7 +81,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
 }
 
 fn checks(checks: &[CheckView]) -> String {
-    let mut rows = table(["check", "", "rows", "broken", "jobs"]);
+    let mut rows = table(["check", "", "rows", "broken", "claim"]);
     for check in checks {
         rows.add_row([
             Cell::new(check.invariant.as_str()),
@@ -68,7 +95,7 @@ fn checks(checks: &[CheckView]) -> String {
                 CheckState::NotFinished => right("?"),
                 _ => watched(check.broken),
             },
-            Cell::new(jobs(&check.breaches)),
+            Cell::new(check.claim),
         ]);
     }
     text(&rows)
@@ -83,12 +110,7 @@ fn state(state: CheckState) -> Cell {
     }
 }
 
-fn jobs(breaches: &[Breach]) -> String {
-    let ids: Vec<String> = breaches.iter().filter_map(|b| b.job).map(|id| id.to_string()).collect();
-    ids.join(", ")
-}
-
-/// What each broken check says, and how the first few jobs break it.
+/// How the first few jobs break each claim that does not hold.
 fn breaches(checks: &[CheckView]) -> String {
     let mut said = String::new();
     for check in checks.iter().filter(|check| !check.breaches.is_empty()) {
@@ -107,7 +129,7 @@ fn breaches(checks: &[CheckView]) -> String {
     said
 }
 
-/// Says what to do, if there is anything, and gives the exit code.
+/// Prints what to do about each problem, and gives the exit code.
 fn verdict(seen: &Verification) -> ExitCode {
     let all = seen.checks.len();
     let count = |state| seen.that(state).count();
@@ -116,19 +138,23 @@ fn verdict(seen: &Verification) -> ExitCode {
         (
             broken,
             "broken",
-            "change nothing yet: keep a copy of the database, and what `rowlock verify --json` and `rowlock inspect ID` \
-             say; if nobody wrote to the tables by hand, report it",
+            "change nothing yet: keep a copy of the database and the output of `rowlock verify --json` and \
+             `rowlock inspect ID`; if the tables were not changed by hand, report it",
         ),
-        (late, "late", "see that a worker runs, and look again in a minute"),
+        (
+            late,
+            "late",
+            "make sure that a worker runs, and verify again in a minute",
+        ),
         (
             unfinished,
             "not finished",
-            "give it more --seconds, fewer --rows, or a quieter hour",
+            "use more --seconds or fewer --rows, or verify when the load is lower",
         ),
     ] {
         if count > 0 {
             output::note(&format!(
-                "{RED}error:{PLAIN} of {all} checks {count} {} {what}",
+                "{RED}error:{PLAIN} {count} of {all} checks {} {what}",
                 verb(count)
             ));
             output::note(&format!("{CYAN}try:  {PLAIN} {next}"));
@@ -137,7 +163,7 @@ fn verdict(seen: &Verification) -> ExitCode {
     match (broken + late, unfinished) {
         (0, 0) => Exit::Done.into(),
         (0, _) => Exit::Failed.into(),
-        // What scripts may rely on to mean a broken invariant, and nothing else.
+        // Scripts rely on it: a broken invariant, and nothing else.
         _ => Exit::NotMet.into(),
     }
 }

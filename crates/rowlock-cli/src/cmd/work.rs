@@ -1,8 +1,8 @@
-//! `rowlock work`: a worker whose handlers are programs and servers, so that no Rust need be written.
+//! `rowlock work`: a worker with programs and servers as handlers, so that you need not write Rust.
 //!
 //! Each is a staged handler. The call is an effect: its intent is committed first, it carries a key that is the same on
-//! every attempt, and a reply that is stored is not asked for again. What is written about the job is written with its
-//! token, as by any worker: a program that goes on after its lease is lost changes nothing here.
+//! every attempt, and a stored reply is not asked for again. Every write about the job needs its token, as in any worker:
+//! a program that goes on after its lease is lost changes nothing here.
 
 mod call;
 mod exec;
@@ -42,52 +42,51 @@ const MARGIN: Duration = Duration::from_secs(30);
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Runs this program for each job of the kind, the payload on its stdin. The text behind = is its path; with arguments
-    /// it is a JSON array: 'resize=["./resize","--small"]'. KIND@3 serves payloads of versions 1 to 3, KIND those of
-    /// version 1
+    /// Run this program for each job of the kind, with the payload on stdin. PROGRAM is a path, or a JSON array with
+    /// arguments: 'resize=["./resize","--small"]'. KIND accepts payloads of version 1, KIND@3 of versions 1 to 3
     #[arg(long = "exec", value_name = "KIND=PROGRAM", value_parser = spec::exec)]
     execs: Vec<Exec>,
-    /// Posts each job of the kind to this address, the payload as the body
+    /// Send a POST request to this URL for each job of the kind, with the payload as the body
     #[arg(long = "http", value_name = "KIND=URL", value_parser = spec::http)]
     https: Vec<Http>,
-    /// A queue to serve and how many of its jobs may run at once, 4 unless said; may be repeated
+    /// Queue to work on, and how many of its jobs run concurrently (4 if not given); may be repeated
     #[arg(long = "queue", value_name = "NAME[=SLOTS]", value_parser = spec::slots, default_value = "default")]
     queues: Vec<Slots>,
-    /// How long one call may take; a program that runs longer is ended with all that it started
+    /// Time limit of one call; a program that runs longer is killed, with every process it started
     #[arg(long, value_name = "TIME", value_parser = timeout, default_value = "60s")]
     timeout: Duration,
-    /// How much output is kept as the result, in bytes or with k, at most 128k; the rest is dropped
+    /// How much output is stored as the result, in bytes or with k, at most 128k; the rest is dropped
     #[arg(long, value_name = "BYTES", value_parser = bytes, default_value = "64k")]
     output_max: usize,
-    /// What follows when nobody knows whether a call happened
+    /// What to do if it is unknown whether a call happened
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Unknown::Retry)]
     on_unknown: Unknown,
-    /// How long a silent worker keeps its jobs
+    /// How long a worker without a heartbeat keeps its jobs
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "15s")]
     lease: Duration,
-    /// How long running calls may go on after ctrl-c or SIGTERM
+    /// Graceful shutdown: how long running calls may take after Ctrl-C or SIGTERM
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
     grace: Duration,
-    /// How long finished jobs are kept, in the whole database; give every worker the same
+    /// How long finished jobs are kept, in the whole database; use the same value for every worker
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "14d")]
     history: Duration,
-    /// Stops when no job of these kinds is left in these queues that is due, scheduled or running
+    /// Stop when these queues have no due, scheduled or running job of these kinds
     #[arg(long)]
     until_empty: bool,
-    /// Says nothing about each job
+    /// Print no line for each job
     #[arg(long, short)]
     quiet: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Unknown {
-    /// Calls again with the same key
+    /// Call again with the same key
     Retry,
-    /// The job becomes a case, and a person finds out
+    /// Make the job a case, so that a person decides
     Park,
 }
 
-/// What a call may take and give.
+/// Limits of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bounds {
     time_limit: Duration,
@@ -126,14 +125,14 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
         true => work(&Rowlock::<sqlx::Postgres>::open_in(url, schema)?, admin, &args, targets).await,
         false => work(&Rowlock::<sqlx::Sqlite>::open_in(url, schema)?, admin, &args, targets).await,
     };
-    // Programs that were cut off are still being ended; none of them outlives this process.
+    // Programs that were cut off are still being killed; none of them outlives this process.
     enders.close();
     enders.wait().await;
     stopped?;
     Ok(ExitCode::SUCCESS)
 }
 
-/// Everything that can be wrong with the words is found before the database is looked at.
+/// Finds every mistake in the options before connecting to the database.
 fn targets(args: &Args, enders: &TaskTracker) -> Result<Vec<(Served, Arc<Target>)>> {
     let mut targets: Vec<(Served, Arc<Target>)> = Vec::new();
     for exec in &args.execs {
@@ -151,14 +150,14 @@ fn targets(args: &Args, enders: &TaskTracker) -> Result<Vec<(Served, Arc<Target>
     if targets.is_empty() {
         return Err(Advice::usage(
             "nothing to run",
-            "--exec KIND=PROGRAM or --http KIND=URL, once for each kind",
+            "use --exec KIND=PROGRAM or --http KIND=URL, once for each kind",
         ));
     }
     for (i, (served, _)) in targets.iter().enumerate() {
         if targets[..i].iter().any(|(other, _)| other.kind == served.kind) {
             return Err(Advice::usage(
                 format!("kind {} is given twice", served.kind),
-                "one --exec or --http for each kind",
+                "use one --exec or --http for each kind",
             ));
         }
     }
@@ -201,7 +200,7 @@ async fn work<DB: Backend>(
             }
         });
     }
-    // Looked at when the worker has started, and not before.
+    // Polled only after the worker has started.
     let stop = async {
         for (served, target) in targets.iter().filter(|_| !args.quiet) {
             output::note(&format!("{} is done by {}", served.kind, target.name()));
@@ -212,7 +211,7 @@ async fn work<DB: Backend>(
             () = emptied(&admin, &args.queues, &kinds), if args.until_empty => {}
         }
     };
-    // A name or a time that does not fit is refused before anything is claimed.
+    // A bad name or time is refused before anything is claimed.
     worker.run_until(stop).await.map_err(|error| match error {
         Error::Config(_) | Error::Invalid { .. } => Advice::usage(error.to_string(), "rowlock work --help"),
         other => other.into(),
@@ -255,7 +254,7 @@ fn told(event: &Event) -> Option<String> {
     else {
         return match event {
             Event::LeaseLost { id, kind, attempt, .. } => Some(format!(
-                "job {id} {kind}: the lease was lost; the result of attempt {attempt} is dropped"
+                "job {id} {kind}: lease lost; the result of attempt {attempt} is dropped"
             )),
             _ => None,
         };
@@ -267,8 +266,7 @@ fn told(event: &Event) -> Option<String> {
     Some(format!("job {id} {kind}: {ended}, attempt {attempt}, {took}{why}"))
 }
 
-/// Resolves when nothing is left that is due, scheduled or running, whoever runs it. While the database does not answer
-/// nobody knows.
+/// Resolves when no job is due, scheduled or running, in any worker. It keeps waiting while the database does not answer.
 async fn emptied(admin: &Admin, queues: &[Slots], kinds: &[&str]) {
     loop {
         if let Ok(status) = admin.observe().status().await {
@@ -284,12 +282,12 @@ async fn emptied(admin: &Admin, queues: &[Slots], kinds: &[&str]) {
     }
 }
 
-/// A time that a call can take.
+/// Time limit of a call.
 fn timeout(text: &str) -> Result<Duration, String> {
     let limit = duration(text)?;
     match (Duration::from_millis(1)..=Duration::from_secs(24 * 3600)).contains(&limit) {
         true => Ok(limit),
-        false => Err("give 1ms to 1d".into()),
+        false => Err("use 1ms to 1d".into()),
     }
 }
 
@@ -302,7 +300,7 @@ fn bytes(text: &str) -> Result<usize, String> {
     let bytes = number.parse::<usize>().ok().and_then(|n| n.checked_mul(unit));
     bytes
         .filter(|bytes| (1..=OUTPUT_BYTES_MAX).contains(bytes))
-        .ok_or_else(|| format!("give 1 to {OUTPUT_BYTES_MAX} bytes, such as 4096 or 64k"))
+        .ok_or_else(|| format!("use 1 to {OUTPUT_BYTES_MAX} bytes, such as 4096 or 64k"))
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `rowlock workers`: the processes that claim jobs, and whether they still do.
+//! `rowlock workers`: the processes that claim jobs, and whether they are alive.
 
 use anyhow::Result;
 use comfy_table::{Cell, Color};
@@ -33,9 +33,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     }
     output::print(&shown(&workers))?;
     if workers.iter().any(|worker| state(worker) != ALIVE) {
-        output::note(
-            "what a silent worker holds is tried again by the others, if there are any, a second after its lease",
-        );
+        output::note("another worker takes over the jobs of a silent worker one second after its lease ends");
     }
     Ok(())
 }
@@ -43,9 +41,9 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
 /// The table of workers, for `rowlock status` too.
 pub(super) fn shown(workers: &[WorkerStatus]) -> String {
     if workers.is_empty() {
-        return "no worker is registered\n".into();
+        return "no workers\n".into();
     }
-    let mut rows = table(["worker", "name", "state", "holds", "last beat", "lease", "since"]);
+    let mut rows = table(["worker", "name", "state", "holds", "last heartbeat", "lease", "since"]);
     for worker in workers {
         let state = state(worker);
         rows.add_row([
@@ -66,7 +64,7 @@ pub(super) fn shown(workers: &[WorkerStatus]) -> String {
 
 const ALIVE: &str = "alive";
 
-/// Silent is one whose lease is over; dead is one that others have noticed it of, and its jobs are being recovered.
+/// Silent: its lease is over. Dead: another worker has noticed that, and recovers its jobs.
 fn state(worker: &WorkerStatus) -> &'static str {
     match (worker.dead, worker.beat_age_ms > worker.lease_ms) {
         (true, _) => "dead",

@@ -1,7 +1,5 @@
 //! The real binary, run as a person would.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use std::{
     path::{Path, PathBuf},
     process::{Command, Stdio},
@@ -21,9 +19,13 @@ pub(crate) fn command(args: &[&str]) -> Command {
         .args(args)
         .env_remove("ROWLOCK_DATABASE")
         .env_remove("ROWLOCK_CONFIG")
+        // Set by `cargo test` as by `cargo run`; the hints then name cargo's commands.
+        .env_remove("CARGO_PKG_NAME")
         // Nobody's own config file.
         .env("XDG_CONFIG_HOME", "/nowhere")
         .env_remove("NO_COLOR")
+        // Help is as wide as the terminal.
+        .env_remove("COLUMNS")
         .env_remove("CLICOLOR_FORCE")
         .env("USER", "tess")
         .stdin(Stdio::null());

@@ -3,13 +3,14 @@
 
 use std::{collections::BTreeMap, fs, path::PathBuf, process::Command};
 
-use super::{
-    common::{self, Said},
-    normal::normal,
-};
+use super::normal::normal;
+use crate::common::{self, Said};
 
 /// What these say differs between the databases, because it is about the database.
 const OF_ONE_DATABASE: [&str; 6] = ["adopt", "audit", "migrate", "doctor", "verify", "demo"];
+
+/// The bridge has its page with the feature `sqs`, and another without.
+const BRIDGE: &str = if cfg!(feature = "sqs") { "bridge-sqs" } else { "bridge" };
 
 pub(crate) struct Book {
     label: &'static str,
@@ -32,7 +33,8 @@ impl Book {
     pub(crate) fn run(&mut self, args: &[&str]) -> Said {
         let page = match args[0] {
             "--help" => "help",
-            "nonsense" => "usage",
+            "nonsense" | "retry" | "version" => "usage",
+            "bridge" => BRIDGE,
             command => command,
         };
         let command = self.command(args);
@@ -85,6 +87,7 @@ impl Book {
                 let mut parts = name.split('.');
                 parts.next() == Some(page) && parts.next() != Some(self.label)
             });
+            let other = other || name.starts_with("bridge");
             if !other && !self.pages.contains_key(&name) {
                 wrong += &format!("\n{name} is of no command\n");
             }

@@ -1,7 +1,5 @@
 //! A database with jobs, and workers of the real binary whose handlers are small shell programs.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 use std::{
     path::{Path, PathBuf},
     process::{Child, Stdio},
@@ -12,7 +10,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 use sqlx::{ConnectOptions, sqlite::SqliteConnectOptions};
 
-use super::common::{self, Database, Said, postgres_urls, until};
+use crate::common::{self, Database, Said, postgres_urls, until};
 
 /// Runs a test on SQLite and on every PostgreSQL of this run.
 pub(crate) fn on_each(test: impl Fn(&Desk)) {

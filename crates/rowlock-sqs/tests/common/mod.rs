@@ -10,9 +10,9 @@ macro_rules! cases {
         #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
         async fn $name() -> anyhow::Result<()> {
             for server in [proof::bed::sqlite_server(), proof::bed::postgres_servers()].concat() {
-                for emulator in proof::sqs::emulators() {
+                for emulator in proof_sqs::emulators() {
                     let case = concat!("sqs::", stringify!($name));
-                    let bed = proof::sqs::bed::Bed::new(&server, &emulator, case, $fifo).await?;
+                    let bed = proof_sqs::bed::Bed::new(&server, &emulator, case, $fifo).await?;
                     super::$name(&bed).await?;
                     bed.remove().await?;
                 }

@@ -779,7 +779,7 @@ declare
   place text;
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   for round in 1..20 loop
     place := 'ready';
@@ -800,7 +800,7 @@ begin
     end if;
     perform rowlock.refuse(job, 'delayed');
   end loop;
-  raise exception 'job % does not stand still; try again', job using errcode = 'RL011';
+  raise exception 'job % keeps changing; try again', job using errcode = 'RL011';
 end
 $body$;
 
@@ -816,7 +816,7 @@ declare
   place text;
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   for round in 1..20 loop
     place := null;
@@ -856,7 +856,7 @@ begin
     end if;
     perform rowlock.refuse(job, 'cancelled');
   end loop;
-  raise exception 'job % does not stand still; try again', job using errcode = 'RL011';
+  raise exception 'job % keeps changing; try again', job using errcode = 'RL011';
 end
 $body$;
 
@@ -921,7 +921,7 @@ declare
   place text;
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   for round in 1..20 loop
     with idle as (
@@ -973,7 +973,7 @@ begin
     end if;
     perform rowlock.refuse(job, 'retired');
   end loop;
-  raise exception 'job % does not stand still; try again', job using errcode = 'RL011';
+  raise exception 'job % keeps changing; try again', job using errcode = 'RL011';
 end
 $body$;
 
@@ -998,7 +998,7 @@ declare
   place text;
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   -- Two at once are one after the other, and whoever removes old bodies waits for this or was first.
   update rowlock.job j set reran_at = now where j.id = job
@@ -1013,7 +1013,7 @@ begin
   end if;
   select o.epoch, o.outcome into last from rowlock.outcome o where o.id = job order by o.epoch desc limit 1;
   if not found or last.outcome not in ('done', 'cancelled') then
-    raise exception 'the history of job % is gone, and it cannot be re-run', job using errcode = 'RL011';
+    raise exception 'the history of job % was removed, and it cannot be re-run', job using errcode = 'RL011';
   end if;
   if body.expires_at <= now then
     raise exception 'job % expired at %, and cannot be re-run', job, body.expires_at using errcode = 'RL011';
@@ -1079,7 +1079,7 @@ declare
   old text;
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   -- Whoever reopens or closes it waits for this, or was quicker.
   perform from rowlock.case_file c where c.id = job for update;
@@ -1103,7 +1103,7 @@ declare
   turn bigint;
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   with gone as (
     delete from rowlock.case_file c where c.id = job returning c.epoch, c.attempt, c.retired_at
@@ -1117,7 +1117,7 @@ begin
     if not exists (select from rowlock.job j where j.id = job) then
       raise exception 'no job %', job using errcode = 'RL010';
     end if;
-    raise exception 'job % is no case', job using errcode = 'RL011';
+    raise exception 'job % is not a case', job using errcode = 'RL011';
   end if;
   select j.group_no into turn from rowlock.job j where j.id = job;
   if turn is not null then
@@ -1143,10 +1143,10 @@ declare
   turn bigint;
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   if coalesce(target !~ '^(queue|kind|group):[A-Za-z0-9_.:/-]{1,100}$', true) then
-    raise exception '% is none of queue:NAME, kind:NAME and group:NAME', coalesce(quote_literal(left(target, 120)), 'null')
+    raise exception '% is not a valid target; use queue:NAME, kind:NAME or group:NAME', coalesce(quote_literal(left(target, 120)), 'null')
       using errcode = 'RL012';
   end if;
   insert into rowlock.setting (name, value, changed_at, changed_by) values ('pause:' || target, '', clock_timestamp(), actor)
@@ -1188,7 +1188,7 @@ declare
   turn bigint;
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   delete from rowlock.setting s where s.name = 'pause:' || target;
   if not found then
@@ -1222,7 +1222,7 @@ declare
   place text := 'ready';
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   delete from rowlock.case_file c where c.id = job
   returning c.epoch, c.attempts_max, c.queue_no, c.kind_no, c.priority into file;
@@ -1230,7 +1230,7 @@ begin
     if not exists (select from rowlock.job j where j.id = job) then
       raise exception 'no job %', job using errcode = 'RL010';
     end if;
-    raise exception 'job % is no case', job using errcode = 'RL011';
+    raise exception 'job % is not a case', job using errcode = 'RL011';
   end if;
   select j.waits_for, j.expires_at, j.group_no into body from rowlock.job j where j.id = job;
   if body.group_no is not null then
@@ -1308,7 +1308,7 @@ declare
   given text := coalesce(options ->> field, otherwise);
 begin
   if given !~ '^[A-Za-z0-9_.:/-]{1,100}$' then
-    raise exception '%: "%" is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/', field, left(given, 40) using errcode = 'RL012';
+    raise exception '%: "%" is not a valid name; use 1 to 100 of a-z, A-Z, 0-9 and -_.:/', field, left(given, 40) using errcode = 'RL012';
   end if;
   return given;
 end
@@ -1322,7 +1322,7 @@ declare
   given text := options ->> field;
 begin
   if octet_length(given) not between 1 and 250 or given ~ '[\u0001-\u001f\u007f-\u009f]' then
-    raise exception '%: "%" is not 1 to 250 bytes without control characters', field, left(given, 40) using errcode = 'RL012';
+    raise exception '%: "%" is not valid; use 1 to 250 bytes without control characters', field, left(given, 40) using errcode = 'RL012';
   end if;
   return given;
 end
@@ -1339,12 +1339,12 @@ begin
     return null;
   end if;
   if given !~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)$' then
-    raise exception '%: "%" is no time such as 2030-01-01T12:00:00Z', field, left(given, 40) using errcode = 'RL012';
+    raise exception '%: "%" is not a time, such as 2030-01-01T12:00:00Z', field, left(given, 40) using errcode = 'RL012';
   end if;
   return least(greatest(given::timestamptz, '1970-01-01T00:00:00Z'), '9998-12-31T00:00:00Z');
 exception
   when invalid_datetime_format or datetime_field_overflow or invalid_time_zone_displacement_value then
-    raise exception '%: "%" is no time such as 2030-01-01T12:00:00Z', field, left(given, 40) using errcode = 'RL012';
+    raise exception '%: "%" is not a time, such as 2030-01-01T12:00:00Z', field, left(given, 40) using errcode = 'RL012';
 end
 $body$;
 
@@ -1391,14 +1391,14 @@ language plpgsql immutable security invoker set search_path = pg_catalog, pg_tem
 as $body$
 begin
   if value::text ~ '(^|[^\\])(\\\\)*\\u0000' then
-    raise exception '%: a string holds a NUL character; postgresql cannot store it', field using errcode = 'RL012';
+    raise exception '%: a string contains a NUL character; PostgreSQL cannot store it', field using errcode = 'RL012';
   end if;
   if value::text ~ '\\u[dD][89a-fA-F]' then
     begin
       perform value::jsonb;
     exception
       when data_exception then
-        raise exception '%: a string holds half of a surrogate pair', field using errcode = 'RL012';
+        raise exception '%: a string contains half of a surrogate pair', field using errcode = 'RL012';
     end;
   end if;
   return value;
@@ -1415,7 +1415,7 @@ declare
   shut text := bare;
 begin
   if octet_length(value::text) > 1048576 then
-    raise exception '%: % bytes, at most 1048576; store large data elsewhere and enqueue its name', field, octet_length(value::text)
+    raise exception '%: % bytes, at most 1048576; store large data elsewhere and enqueue a reference to it', field, octet_length(value::text)
       using errcode = 'RL012';
   end if;
   perform rowlock.check_strings(field, value);
@@ -1425,7 +1425,7 @@ begin
     shut := regexp_replace(shut, '\[\]|\{\}', '', 'g');
   end loop;
   if shut <> '' then
-    raise exception '%: nested deeper than 100', field using errcode = 'RL012';
+    raise exception '%: nested deeper than 100 levels', field using errcode = 'RL012';
   end if;
 end
 $body$;
@@ -1465,7 +1465,7 @@ begin
         return false;
     end;
   end loop;
-  raise exception 'the group does not stand still; try again' using errcode = '40001';
+  raise exception 'the group keeps changing; try again' using errcode = '40001';
 end
 $body$;
 
@@ -1509,13 +1509,13 @@ begin
       return;
     end if;
     if held.fingerprint is distinct from print then
-      raise exception 'key "%" is held by job % for another request', wanted, held.id using errcode = 'RL003';
+      raise exception 'key "%" is already used by job % for a different request', wanted, held.id using errcode = 'RL003';
     end if;
     job := held.id;
     is_new := false;
     return;
   end loop;
-  raise exception 'key "%" does not stand still; try again', wanted using errcode = '40001';
+  raise exception 'key "%" keeps changing; try again', wanted using errcode = '40001';
 end
 $body$;
 
@@ -1527,11 +1527,11 @@ declare
   odd text;
 begin
   if options is null or json_typeof(options) <> 'object' then
-    raise exception 'options: give an object such as {"queue": "mail"}' using errcode = 'RL012';
+    raise exception 'options: use an object such as {"queue": "mail"}' using errcode = 'RL012';
   end if;
   select k.key into odd from json_object_keys(options) as k (key) where k.key <> all (known) limit 1;
   if found then
-    raise exception '%: no such option; there are %', left(odd, 40), array_to_string(known, ', ') using errcode = 'RL012';
+    raise exception '%: unknown option; the options are %', left(odd, 40), array_to_string(known, ', ') using errcode = 'RL012';
   end if;
 end
 $body$;
@@ -1571,7 +1571,7 @@ begin
   if json_typeof(given) <> 'array' or json_array_length(given) > 32
     or exists (select from json_array_elements(given) t where json_typeof(t) <> 'string' or t #>> '{}' !~ '^[A-Za-z0-9_.:/-]{1,100}$')
   then
-    raise exception 'tags: not up to 32 names of 1 to 100 of a-z, A-Z, 0-9 and -_.:/' using errcode = 'RL012';
+    raise exception 'tags: use up to 32 names of 1 to 100 of a-z, A-Z, 0-9 and -_.:/' using errcode = 'RL012';
   end if;
   return case when json_array_length(given) > 0 then given end;
 end
@@ -1617,36 +1617,36 @@ begin
     'queue', 'tags', 'trace', 'version', 'wait_limit_ms', 'waits_for']);
   perform rowlock.check_json('payload', body);
   if given ->> 'at' is not null and given ->> 'delay_ms' is not null then
-    raise exception 'delay_ms: given beside at; give one of them' using errcode = 'RL012';
+    raise exception 'delay_ms: set together with at; set only one of them' using errcode = 'RL012';
   end if;
   if json_typeof(given -> 'on_trigger') not in ('boolean', 'null')
     or (given ->> 'on_trigger' = 'true' and coalesce(given ->> 'at', given ->> 'delay_ms') is not null)
   then
-    raise exception 'on_trigger: give true or false, and no at or delay_ms beside it' using errcode = 'RL012';
+    raise exception 'on_trigger: use true or false, without at and delay_ms' using errcode = 'RL012';
   end if;
   if json_typeof(given -> 'if_retired') not in ('object', 'null') then
-    raise exception 'if_retired: give a job as an object, such as {"kind": "refund"}' using errcode = 'RL012';
+    raise exception 'if_retired: use a job as an object, such as {"kind": "refund"}' using errcode = 'RL012';
   end if;
   if json_typeof(given -> 'group_stops') not in ('boolean', 'null')
     or (given ->> 'group_stops' = 'true' and given ->> 'group' is null)
   then
-    raise exception 'group_stops: give true or false, beside a group' using errcode = 'RL012';
+    raise exception 'group_stops: use true or false, together with group' using errcode = 'RL012';
   end if;
   if limit_ms is not null and waits_for is null then
-    raise exception 'wait_limit_ms: a limit on no wait; add waits_for' using errcode = 'RL012';
+    raise exception 'wait_limit_ms: set without a wait; add waits_for' using errcode = 'RL012';
   end if;
   if key is null and (hold_ms is not null or given ->> 'hold' is not null) then
-    raise exception 'hold: given without a key; add key' using errcode = 'RL012';
+    raise exception 'hold: set without a key; add key' using errcode = 'RL012';
   end if;
   if hold not in ('policy', 'open', 'ever', 'period') or (hold = 'period') <> (hold_ms is not null) then
-    raise exception 'hold: "%" is not policy, open or ever, or a hold_ms alone', left(hold, 40) using errcode = 'RL012';
+    raise exception 'hold: "%" is not valid; use policy, open or ever, or hold_ms alone', left(hold, 40) using errcode = 'RL012';
   end if;
   if given ->> 'trace' !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}( [ -~]+)?$' or octet_length(given ->> 'trace') > 568 then
-    raise exception 'trace: no traceparent such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' using errcode = 'RL012';
+    raise exception 'trace: not a valid traceparent, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' using errcode = 'RL012';
   end if;
   if given ->> 'group' is not null then
     if waits_for is not null then
-      raise exception 'group: a job of a group cannot wait for a name as well; let the job that waits enqueue it as its next link'
+      raise exception 'group: a job of a group cannot also wait for a name; let a job that waits enqueue it as its next job'
         using errcode = 'RL012';
     end if;
     turn := rowlock.number_of(rowlock.name_option(given, 'group', ''));
@@ -1703,14 +1703,14 @@ declare
   rest json;
 begin
   if jobs is null or json_typeof(jobs) <> 'array' then
-    raise exception 'jobs: give an array of objects' using errcode = 'RL012';
+    raise exception 'jobs: use an array of objects' using errcode = 'RL012';
   end if;
   perform rowlock.check_strings('jobs', jobs);
   ord := 0;
   for job in select j from json_array_elements(jobs) as j loop
     ord := ord + 1;
     if json_typeof(job) <> 'object' then
-      raise exception 'jobs[%]: give an object with a kind', ord - 1 using errcode = 'RL012';
+      raise exception 'jobs[%]: use an object with a kind', ord - 1 using errcode = 'RL012';
     end if;
     select coalesce(json_object_agg(e.key, e.value), '{}') into rest
     from json_each(job) e where e.key not in ('kind', 'payload');
@@ -1736,7 +1736,7 @@ declare
   worker constant bigint := abs(('x' || encode(substring(sha256(uuid_send(gen_random_uuid())) from 1 for 8), 'hex'))::bit(64)::bigint >> 1) + 1;
 begin
   if coalesce(octet_length(name), 0) not between 1 and 200 then
-    raise exception 'name: give the worker a name of up to 200 bytes, for people' using errcode = 'RL012';
+    raise exception 'name: use a name of 1 to 200 bytes for the worker' using errcode = 'RL012';
   end if;
   if lease_ms is null or lease_ms not between 1000 and 3600000 then
     raise exception 'lease_ms: % is not a whole number from 1000 to 3600000', lease_ms using errcode = 'RL012';
@@ -1773,14 +1773,14 @@ language plpgsql immutable parallel safe security invoker set search_path = pg_c
 as $body$
 begin
   if coalesce(token !~ '^[0-9]{1,18}-[0-9]{1,18}-[0-9]{1,19}$', true) then
-    raise exception 'token: "%" is none that a claim gave', left(token, 80) using errcode = 'RL012';
+    raise exception 'token: "%" is not a token from a claim', left(token, 80) using errcode = 'RL012';
   end if;
   id := split_part(token, '-', 1)::bigint;
   epoch := split_part(token, '-', 2)::bigint;
   worker := split_part(token, '-', 3)::bigint;
 exception
   when numeric_value_out_of_range then
-    raise exception 'token: "%" is none that a claim gave', left(token, 80) using errcode = 'RL012';
+    raise exception 'token: "%" is not a token from a claim', left(token, 80) using errcode = 'RL012';
 end
 $body$;
 
@@ -1885,7 +1885,7 @@ begin
     select coalesce(n.name, 'null') into odd from unnest(claim_v1.breakers) as n (name)
     where not exists (select from rowlock.breaker b where b.name = n.name) limit 1;
     if found then
-      raise exception 'breakers: no breaker "%"; there is one once a worker of the library had a kind bound to it', left(odd, 40)
+      raise exception 'breakers: no breaker "%"; a breaker exists once a worker of the library has bound a kind to it', left(odd, 40)
         using errcode = 'RL012';
     end if;
     if exists (select from rowlock.breaker b where b.name = any (claim_v1.breakers) and b.state <> 'closed') then
@@ -2212,7 +2212,7 @@ declare
   jobs bigint;
 begin
   if wanted is null then
-    raise exception 'name: give one' using errcode = 'RL012';
+    raise exception 'name: missing; give one' using errcode = 'RL012';
   end if;
   if complete_v1.answer is not null then
     perform rowlock.check_json('answer', complete_v1.answer);
@@ -2259,10 +2259,10 @@ begin
     print := rowlock.fingerprint('once', request);
   end if;
   if wanted is null then
-    raise exception 'key: give one' using errcode = 'RL012';
+    raise exception 'key: missing; give one' using errcode = 'RL012';
   end if;
   if hold_for not in ('policy', 'ever', 'period') or (hold_for = 'period') <> (hold_ms is not null) then
-    raise exception 'hold: "%" is not policy or ever, or a hold_ms alone', left(hold_for, 40) using errcode = 'RL012';
+    raise exception 'hold: "%" is not valid; use policy or ever, or hold_ms alone', left(hold_for, 40) using errcode = 'RL012';
   end if;
   is_first := true;
   for round in 1..50 loop
@@ -2284,7 +2284,7 @@ begin
       continue;
     end if;
     if print is not null and held.fingerprint is not null and held.fingerprint <> print then
-      raise exception 'key "%" was taken for another request', wanted using errcode = 'RL003';
+      raise exception 'key "%" is already used by a different request', wanted using errcode = 'RL003';
     end if;
     -- Only the first has a slot.
     is_first := false;
@@ -2292,7 +2292,7 @@ begin
     return;
   end loop;
   if slot is null then
-    raise exception 'key "%" does not stand still; try again', wanted using errcode = '40001';
+    raise exception 'key "%" keeps changing; try again', wanted using errcode = '40001';
   end if;
   -- What this transaction took, for answer_v1. It goes with the transaction, or with the savepoint that is rolled back.
   perform set_config(

@@ -212,7 +212,7 @@ async fn run(shared: &Arc<Shared>, claimed: &ClaimedRow, row: &Arc<RowInHand>, s
     if claimed.attempts >= claimed.max_attempts {
         // Set so by hand, or left so by another program: what nobody would ever claim is told instead.
         let problem = format!(
-            "{} of {} attempts were used up before",
+            "{} of {} attempts are already used; lower the row's attempts to run it again",
             claimed.attempts, claimed.max_attempts
         );
         return settle_alone(shared, row, Verdict::retired(problem)).await;
@@ -276,7 +276,10 @@ async fn begin(shared: &Shared, row: &RowInHand) -> Result<HeldTx, Box<Finished>
         }
         Err(error) => {
             // Not at once again: the server may be out of connections, and must not be hammered for one.
-            tracing::warn!(%error, "the transaction of a row could not be opened; it is given back");
+            tracing::warn!(
+                "could not begin the transaction of a row, releasing the row: {}",
+                error.cause()
+            );
             let delay = Duration::from_secs(1).mul_f64(0.5 + fastrand::f64());
             Err(Box::new(
                 settle_alone(shared, row, Verdict::back(Ended::Released, delay, None)).await,
@@ -293,20 +296,23 @@ async fn cut(shared: &Shared, row: &RowInHand, slot: Slot) -> Finished {
         match shared.store.cut(holder).await {
             Ok(ended) => committed = ended,
             Err(error) => {
-                tracing::debug!(%error, "the connection of a handler could not be ended; the server ends it with its idle limit")
+                tracing::debug!(
+                    "could not end a handler's connection, the server ends it at its idle limit: {}",
+                    error.cause()
+                )
             }
         }
     }
     drop(slot.take());
     if committed && row.why() != Some(Why::Lost) {
         // What it wrote may stand, so it is not tried again.
-        let verdict = Verdict::retired(format!("{COMMITTED}; then: it was cut off"));
+        let verdict = Verdict::retired(format!("{COMMITTED}; then: it was stopped"));
         return settle_alone(shared, row, verdict).await;
     }
     let fail = match row.why() {
         Some(Why::Lost) => return Finished::Lost,
         Some(Why::TimeLimit) => Fail::retry(format!("handler ran longer than {:?}", shared.settings.time_limit)),
-        Some(Why::Stopped) => Fail::retry("the worker stopped before the handler was done"),
+        Some(Why::Stopped) => Fail::retry("worker stopped before the handler finished"),
         Some(Why::LeaseEnding) | None => return Finished::Dropped,
     };
     match Verdict::of(shared, row, fail) {
@@ -427,7 +433,10 @@ async fn look(shared: &Shared, row: &RowInHand, end: &RowEnd) -> Option<Option<S
                 return Some(found);
             }
             Err(error) => {
-                tracing::debug!(%error, "what became of a commit is not known yet; asking again");
+                tracing::debug!(
+                    "the outcome of a commit is not known yet, asking again: {}",
+                    error.cause()
+                );
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }
@@ -456,10 +465,14 @@ async fn settle_alone(shared: &Shared, row: &RowInHand, verdict: Verdict) -> Fin
             Err(error) => {
                 unsure = true;
                 if row.renewed().elapsed() >= shared.timing.lease {
-                    tracing::warn!(id = row.token.id, %error, "the end of a row could not be written; it is recovered");
+                    tracing::warn!(
+                        id = row.token.id,
+                        "could not settle a row, leaving it to recovery: {}",
+                        error.cause()
+                    );
                     return Finished::Dropped;
                 }
-                tracing::debug!(%error, "the end of a row could not be written; trying again");
+                tracing::debug!("could not settle a row, retrying: {}", error.cause());
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
         }

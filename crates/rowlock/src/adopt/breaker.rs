@@ -24,7 +24,7 @@ pub(super) async fn heard(shared: &Shared, row: &RowInHand, blamed: Option<&str>
             tracing::warn!(
                 dependency = name,
                 table = %shared.table.queue,
-                "a handler failed with a dependency that this worker is not bound to; add .breaker(…)"
+                "a handler reported a dependency that this worker has no breaker for; add .breaker(…)"
             );
             return;
         };
@@ -48,6 +48,7 @@ pub(super) async fn heard(shared: &Shared, row: &RowInHand, blamed: Option<&str>
 }
 
 async fn put(shared: &Shared, note: Note) {
+    let mut cause = String::new();
     for tries in 1..=TRIES {
         match shared.store.note_breaker(&note).await {
             Ok(None) => return,
@@ -58,16 +59,20 @@ async fn put(shared: &Shared, note: Note) {
                     shared.woken.notify_one();
                 }
                 if changed {
-                    tracing::info!(breaker = name, %state, "a breaker changed");
+                    tracing::info!(breaker = name, %state, "breaker changed state");
                     shared.emit(&Event::BreakerChanged { name, state });
                 }
                 return;
             }
             Err(error) => {
-                tracing::debug!(%error, "a breaker could not be told; trying again");
+                cause = error.cause();
+                tracing::debug!("could not update a breaker, retrying: {cause}");
                 tokio::time::sleep(Duration::from_millis(100) * tries).await;
             }
         }
     }
-    tracing::error!(breaker = note.name, "a breaker could not be told; the note is dropped");
+    tracing::error!(
+        breaker = note.name,
+        "could not update a breaker, dropping the update: {cause}"
+    );
 }

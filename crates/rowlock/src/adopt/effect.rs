@@ -75,7 +75,7 @@ impl<T: Serialize + DeserializeOwned + Send> RowEffect<'_, T> {
         check_name("effect", &self.name).map_err(|error| Fail::retire(error.to_string()))?;
         if !row.uses(&self.name) {
             let problem = format!(
-                "effect {:?} is used twice in one attempt; name each by what it is about",
+                "effect {:?} was used twice in one attempt; give each call its own name",
                 self.name
             );
             return Err(Fail::retire(problem));
@@ -103,7 +103,8 @@ impl<T: Serialize + DeserializeOwned + Send> RowEffect<'_, T> {
                 if self.park {
                     lock(&row.doubts).push(entry);
                     let problem = format!(
-                        "nobody knows whether effect {:?} happened; reopen the case if it did not, close it if it did",
+                        "it is unknown whether effect {:?} happened; reopen the case if it did not, close the case if \
+                         it did",
                         self.name
                     );
                     return Err(Fail::retire(problem));
@@ -119,14 +120,18 @@ impl<T: Serialize + DeserializeOwned + Send> RowEffect<'_, T> {
                     let undone = shared.store.unintend(&shared.table, &row.token, (&entry, made_at));
                     if let Err(error) = undone.await {
                         // Why the call failed is what the row is told; the intent stays open.
-                        tracing::warn!(id = row.token.id, %error, "how an outside call failed could not be recorded");
+                        tracing::warn!(
+                            id = row.token.id,
+                            "could not record how an external call failed: {}",
+                            error.cause()
+                        );
                     }
                 }
                 return Err(fail);
             }
         };
         let json = serde_json::to_string(&reply)
-            .map_err(|e| Fail::retire(format!("a reply cannot be written as json: {e}")))?;
+            .map_err(|e| Fail::retire(format!("the reply cannot be written as JSON: {e}")))?;
         check_payload(&json, shared.rowlock.limits()).map_err(|e| Fail::retire(e.about("reply").to_string()))?;
         store_reply(self.attempt, (&entry, made_at), &json).await?;
         Ok(reply)

@@ -153,7 +153,7 @@ impl<A> RowStaged<A> {
         let begun = tokio::spawn(async move { begin(&store, &marker, timing).await });
         let held = match begun.await {
             Ok(begun) => begun?,
-            Err(_) => return Err(Fail::retry("the transaction could not be opened")),
+            Err(_) => return Err(Fail::retry("could not begin the transaction")),
         };
         row.holder.store(Postgres::holder(&held), Ordering::Relaxed);
         Ok(RowTx {

@@ -8,7 +8,10 @@ use std::{
 };
 
 use super::hand::lock;
-use crate::{error::Error, store::postgres::adopt::Refused};
+use crate::{
+    error::{Error, chain},
+    store::postgres::adopt::Refused,
+};
 
 /// How long such a row is left out; it may be mended meanwhile.
 const LEFT_OUT: Duration = Duration::from_secs(60);
@@ -53,16 +56,11 @@ impl RefusedRows {
         if !told.insert(id.to_owned()) {
             return;
         }
-        let said = match error {
-            Error::Database { source, .. } => source.to_string(),
-            other => other.to_string(),
-        };
         tracing::warn!(
             table,
             id,
-            doing = %error,
-            error = said,
-            "the table refuses what is written to this row; the others go on without it"
+            "the table refused a write to this row, other rows go on: {}",
+            chain(error)
         );
     }
 }

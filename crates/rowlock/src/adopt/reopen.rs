@@ -8,6 +8,7 @@ use sqlx::Postgres;
 use super::run::Shared;
 use crate::{
     backoff::Backoff,
+    error::chain,
     handle::{Ctx, Fail, Outcome, Tx},
     job::Job,
     retention::Horizon,
@@ -49,7 +50,12 @@ pub(super) async fn run(shared: Arc<Shared>) {
             return;
         };
         // It fails before its start alone: the database was away then.
-        tracing::error!(table = %shared.table.queue, %error, "reopened cases of this table are not served");
+        let table = &*shared.table.queue;
+        tracing::error!(
+            table,
+            "cannot serve reopened cases of this table, retrying: {}",
+            chain(&error)
+        );
         if !answers(&shared).await {
             return;
         }
@@ -75,7 +81,7 @@ async fn put_back(cx: Ctx<Reopening, Postgres>, job: RetiredRow, mut tx: Tx<Post
     let here = table.adoptee.table.exact();
     if job.table != here {
         return Err(Fail::retire(format!(
-            "the case is of {}, and this worker has {here}",
+            "the case belongs to {}, but this worker serves {here}",
             job.table
         )));
     }

@@ -71,9 +71,10 @@ pub(crate) struct Shared {
 impl Shared {
     pub(super) fn emit(&self, event: &Event) {
         self.settings.counters.add(event);
+        event.log();
         for listener in &self.settings.listeners {
             if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
-                tracing::error!("a listener panicked; the worker goes on");
+                tracing::error!("an event listener panicked; the worker continues");
             }
         }
     }
@@ -161,7 +162,7 @@ impl Running {
             shared.look(store).await.map(drop)
         })
         .await?;
-        watch::start(shared.clone()).map_err(|e| Error::Config(format!("the watch thread could not start: {e}")))?;
+        watch::start(shared.clone()).map_err(|e| Error::Config(format!("could not start the watch thread: {e}")))?;
         let tasks = TaskTracker::new();
         Ok(Running {
             claimer: tokio::spawn(claim(shared.clone(), tasks.clone())),
@@ -206,7 +207,7 @@ async fn claim(shared: Arc<Shared>, tasks: TaskTracker) {
         let found = match ask(&shared, asked).await {
             Ok(rows) => rows,
             Err(error) => {
-                tracing::warn!(table = %shared.table.queue, %error, "rows could not be claimed; trying again");
+                tracing::warn!(table = %shared.table.queue, "could not claim rows, retrying: {}", error.cause());
                 pause(&shared, &shared.woken, WAIT_ERROR).await;
                 continue;
             }
@@ -295,7 +296,10 @@ async fn ask(shared: &Shared, asked: usize) -> Result<Found> {
     let probed = store.probe_rows(table, asked, (&to_try, &closed)).await?;
     // It may have become half-open with this. Rows that it claimed are in hand, whether or not that can be read.
     if let Err(error) = shared.look(store).await {
-        tracing::debug!(%error, "pauses and breakers cannot be read; going on with the last known ones");
+        tracing::debug!(
+            "could not read pauses and breakers, using the last known state: {}",
+            error.cause()
+        );
     }
     let Probed::Rows { rows, tried, refused } = probed else {
         return Ok(Vec::new());

@@ -70,7 +70,7 @@ async fn beat(shared: &Shared, store: &PgStore) {
             continue;
         }
         if let Err(error) = renew(shared, store, &rows).await {
-            tracing::warn!(%error, "claims could not be renewed; trying again");
+            tracing::warn!("could not renew claims, retrying: {}", error.cause());
         }
     }
 }
@@ -129,7 +129,7 @@ async fn stand_in_line(shared: &Shared, store: &PgStore) {
                         // Whether it is lost, the next beat says.
                         Ok(false) => {}
                         Err(error) => {
-                            tracing::debug!(%error, "a claim whose row is locked could not be renewed; trying again");
+                            tracing::debug!("could not renew the claim of a locked row, retrying: {}", error.cause());
                             tokio::time::sleep(wait).await;
                         }
                     }
@@ -177,7 +177,7 @@ async fn recover(shared: &Shared, store: &PgStore) {
         let (recovered, refused) = match store.recover_rows(&shared.table, stale).await {
             Ok(ended) => ended,
             Err(error) => {
-                tracing::warn!(%error, "stale claims could not be looked for; trying again");
+                tracing::warn!("could not look for stale claims, retrying: {}", error.cause());
                 more = false;
                 continue;
             }
@@ -185,7 +185,7 @@ async fn recover(shared: &Shared, store: &PgStore) {
         more = recovered.len() + refused.len() == RECOVER_MAX as usize;
         shared.refused.leave_out(&shared.table.queue, refused);
         if !recovered.is_empty() {
-            tracing::info!(table = %shared.table.queue, rows = recovered.len(), "claims of lost workers were ended");
+            tracing::info!(table = %shared.table.queue, rows = recovered.len(), "ended the claims of lost workers");
         }
         for row in recovered {
             shared.emit(&Event::Expired {
@@ -207,7 +207,10 @@ async fn heed(shared: &Shared, store: &PgStore) {
             Ok(true) => shared.woken.notify_one(),
             Ok(false) => {}
             Err(error) => {
-                tracing::debug!(%error, "pauses and breakers cannot be read; going on with the last known ones")
+                tracing::debug!(
+                    "could not read pauses and breakers, using the last known state: {}",
+                    error.cause()
+                )
             }
         }
     }

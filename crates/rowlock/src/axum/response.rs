@@ -9,7 +9,10 @@ use ::axum::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{error::Error, handle::Answer};
+use crate::{
+    error::{Error, chain},
+    handle::Answer,
+};
 
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
@@ -62,9 +65,9 @@ impl Stored {
         let stored = answer.get::<Option<Stored>>().ok().flatten();
         stored.and_then(Stored::response).unwrap_or_else(|| {
             tracing::error!(
-                "the ledger holds no response under the key of an idempotent request; is it used elsewhere?"
+                "the ledger entry of an idempotent request is not a response; check whether other code uses its key"
             );
-            Refusal::failed("what is stored under this key is no response").into_response()
+            Refusal::failed("the ledger entry of this key is not a response").into_response()
         })
     }
 
@@ -118,7 +121,8 @@ impl Refusal {
     }
 
     pub fn key(problem: &str) -> Refusal {
-        let text = format!("idempotency-key: {problem}; send one that names this operation, the same on every repeat");
+        let text =
+            format!("idempotency-key: {problem}; send one key for each operation, and the same key on every retry");
         Refusal::new(400, text)
     }
 
@@ -126,16 +130,21 @@ impl Refusal {
         let mut next = Some(error);
         while let Some(link) = next {
             if link.to_string() == "length limit exceeded" {
-                let text = format!("the body is over {limit} bytes, which is the most under an idempotency key");
+                let text =
+                    format!("the body is larger than {limit} bytes, the limit for requests with an idempotency key");
                 return Refusal::new(413, text);
             }
             next = link.source();
         }
-        Refusal::new(400, "the body did not arrive whole")
+        Refusal::new(400, "the body is incomplete; send the request again")
     }
 
     pub fn under_way() -> Refusal {
-        Refusal::new(409, "a request with this idempotency key is still under way; try again").and_retry()
+        Refusal::new(
+            409,
+            "a request with this idempotency key is still running; try again later",
+        )
+        .and_retry()
     }
 
     pub fn busy(text: &str) -> Refusal {
@@ -148,29 +157,40 @@ impl Refusal {
 
     /// The handler's response could not be stored, so nothing of the request is kept.
     pub fn unreadable(error: ::axum::Error) -> Refusal {
-        tracing::error!(%error, "the response under an idempotency key is too long or broke off; nothing was kept");
-        Refusal::failed("the response could not be stored, so nothing was done")
+        tracing::error!(
+            "the response of an idempotent request is too large or incomplete, rolled back: {}",
+            chain(&error)
+        );
+        Refusal::failed("the response could not be stored; nothing was changed")
     }
 
     /// The transaction did not come back from the handler as it was lent.
     pub fn kept_away() -> Refusal {
-        tracing::error!("the handler kept its idempotent transaction, or left one open inside it; nothing was kept");
-        Refusal::failed("the request's transaction did not come back, so nothing was done")
+        tracing::error!(
+            "the handler kept the transaction of its idempotent request, or left a nested one open; rolled back"
+        );
+        Refusal::failed("the handler did not give the request's transaction back; nothing was changed")
     }
 }
 
 impl From<Error> for Refusal {
     fn from(error: Error) -> Refusal {
         match &error {
-            Error::KeyConflict { .. } => Refusal::new(422, "this idempotency key was used for another request"),
-            Error::TryAgain { .. } => Refusal::busy("another transaction was in the way"),
-            Error::Database { source, .. } => {
-                tracing::error!(%error, %source, "an idempotent request could not be decided");
-                Refusal::busy("the database could not decide now")
+            Error::KeyConflict { .. } => Refusal::new(
+                422,
+                "this idempotency key was used for a different request; use a new key",
+            ),
+            Error::TryAgain { .. } => Refusal::busy("the request conflicted with another transaction"),
+            Error::Database { .. } => {
+                tracing::error!(
+                    "the database could not process an idempotent request: {}",
+                    error.cause()
+                );
+                Refusal::busy("the database could not process the request")
             }
             _ => {
-                tracing::error!(%error, "an idempotent request could not be stored; nothing was kept");
-                Refusal::failed("the response could not be stored, so nothing was done")
+                tracing::error!("could not store an idempotent request, rolled back: {}", chain(&error));
+                Refusal::failed("the response could not be stored; nothing was changed")
             }
         }
     }

@@ -154,18 +154,18 @@ fn bad_settings_are_named() {
     let bad = [
         (Breaker::after(0), "after(0)"),
         (Breaker::after(1).probes(0), "probes(0)"),
-        (
-            Breaker::after(1).cooldown(Duration::from_millis(10)),
-            "a cooldown of 10ms",
-        ),
+        (Breaker::after(1).cooldown(Duration::from_millis(10)), "cooldown 10ms"),
         (
             Breaker::after(1).cooldown_max(Duration::from_secs(1)),
-            "a longest cooldown of 1s",
+            "longest cooldown 1s",
         ),
     ];
     for (breaker, said) in bad {
         let problem = breaker.check("till").unwrap_err().to_string();
-        assert!(problem.contains("breaker till") && problem.contains(said), "{problem}");
+        assert!(
+            problem.contains("breaker \"till\"") && problem.contains(said),
+            "{problem}"
+        );
     }
     assert!(
         Breaker::after(5)

@@ -45,6 +45,11 @@ async fn answer<DB: Backend, T: DeserializeOwned>(
     };
     let mut reader = serde_json::Deserializer::from_str(&text);
     let read = serde_path_to_error::deserialize(&mut reader);
-    read.map(Some)
-        .map_err(|e| Fail::retire(format!("the answer it waited for, at {}: {}", e.path(), e.inner())))
+    read.map(Some).map_err(|e| {
+        Fail::retire(format!(
+            "the answer of the completion cannot be decoded at {}: {}",
+            e.path(),
+            e.inner()
+        ))
+    })
 }

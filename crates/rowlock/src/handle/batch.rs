@@ -51,14 +51,14 @@ impl Batch {
         let jobs = self.jobs_max;
         if jobs == 0 || jobs > JOBS_MAX {
             return Some(format!(
-                "a batch of {jobs} jobs is not in 1..={JOBS_MAX} (10 is the default)"
+                "batch size {jobs} is out of range (1 to {JOBS_MAX}, default 10)"
             ));
         }
         let most = lease / 10;
         let fits = !self.within.is_zero() && self.within <= most;
         (!fits).then(|| {
             format!(
-                "a batch that takes up jobs for {:?} is not above zero and at most a tenth of the lease, {most:?}",
+                "batch time {:?} is out of range (above 0, at most a tenth of the lease: {most:?})",
                 self.within
             )
         })

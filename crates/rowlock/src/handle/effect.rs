@@ -275,7 +275,7 @@ impl<T: Serialize + DeserializeOwned> Effect<'_, T> {
                 Step::Conflict => return Err(conflict(&known, intent)),
                 Step::Park => {
                     let why = known.error.as_deref();
-                    let why = why.unwrap_or("the attempt that called ended without a reply");
+                    let why = why.unwrap_or("the attempt that made the call ended without a reply");
                     return Err(Fail::retire(in_doubt(intent, open, why)));
                 }
                 Step::Ask => match self.verdict(intent, open).await? {
@@ -294,7 +294,7 @@ impl<T: Serialize + DeserializeOwned> Effect<'_, T> {
     async fn verdict(&mut self, intent: &Intent, open: Open) -> std::result::Result<Option<T>, Fail> {
         let Some(ask) = self.ask.take() else {
             return Err(Fail::retire(format!(
-                "effect {:?} has no reconciler to ask",
+                "effect {:?} has no reconciler; report this as a bug",
                 intent.name
             )));
         };
@@ -302,7 +302,7 @@ impl<T: Serialize + DeserializeOwned> Effect<'_, T> {
             Verdict::Happened(reply) => Ok(Some(reply)),
             Verdict::NotHappened => Ok(None),
             Verdict::Unknown => {
-                let why = "the reconciler does not know whether it happened";
+                let why = "the reconciler does not know whether the call happened";
                 Err(Fail::retry(in_doubt(intent, open, why)))
             }
         }
@@ -353,13 +353,14 @@ async fn limited<R>(limit: Option<Duration>, name: &str, calling: Calling<'_, R>
         return calling.await;
     };
     let answered = tokio::time::timeout(limit, calling).await;
-    answered.unwrap_or_else(|_| Err(Fail::retry(format!("effect {name:?} had no answer within {limit:?}"))))
+    answered.unwrap_or_else(|_| Err(Fail::retry(format!("effect {name:?} got no reply within {limit:?}"))))
 }
 
 fn replay<T: DeserializeOwned>(effects: &Effects, name: &str, known: &Known) -> std::result::Result<T, Fail> {
     let reply = serde_json::from_str(known.reply.as_deref().unwrap_or("null")).map_err(|error| {
         Fail::retire(format!(
-            "the stored reply of effect {} {name:?} cannot be read: {error}; deploy code that reads it, then reopen",
+            "the stored reply of effect {} {name:?} cannot be read: {error}; deploy code that can read it, then \
+             reopen the case",
             known.no
         ))
     })?;
@@ -377,7 +378,7 @@ async fn happened<T: Serialize + DeserializeOwned>(
     let json = match effects.written(&reply) {
         Ok(json) => json,
         Err(problem) => {
-            let why = format!("it was answered, but the reply cannot be stored: {problem}");
+            let why = format!("the call returned, but its reply cannot be stored: {problem}");
             let fail = Fail::retire(in_doubt(intent, open, &why));
             return Err(uncertain(effects, intent, open, why, fail).await);
         }
@@ -391,7 +392,7 @@ async fn happened<T: Serialize + DeserializeOwned>(
         // A person was faster than the reconciler.
         Noted::Otherwise(known) if known.state == "replied" => replay(effects, &intent.name, &known),
         Noted::Otherwise(known) => Err(Fail::retry(format!(
-            "effect {} {:?} was found to be {} meanwhile",
+            "effect {} {:?} was resolved as {} in the meantime",
             known.no, intent.name, known.state
         ))),
     }
@@ -427,7 +428,7 @@ async fn stood_still(effects: &Effects, intent: &Intent) -> Option<Fail> {
         return None;
     }
     let why = format!(
-        "effect {:?} was not called: the worker stood still before the call",
+        "effect {:?} was not called: the worker was frozen before the call",
         intent.name
     );
     let end = intent.end(EffectState::Undone, None, Some(why.clone()));
@@ -438,7 +439,8 @@ async fn stood_still(effects: &Effects, intent: &Intent) -> Option<Fail> {
 fn in_doubt(intent: &Intent, open: Open, why: &str) -> String {
     let Open { no, since } = open;
     format!(
-        "effect {no} {:?} is in doubt since {since:.0}: {why}; its key is {}; find out whether it happened, then run \
+        "effect {no} {:?} is in doubt since {since:.0}: {why}; its idempotency key is {}; find out whether the call \
+         happened, then run \
          `rowlock effect resolve {no} --happened JSON` or `rowlock effect resolve {no} --not-happened`",
         intent.name, intent.key
     )
@@ -447,7 +449,7 @@ fn in_doubt(intent: &Intent, open: Open, why: &str) -> String {
 fn conflict(known: &Known, intent: &Intent) -> Fail {
     let shown = |print: Option<Fingerprint>| print.map(|p| p.to_string()).unwrap_or_default();
     Fail::retire(format!(
-        "effect {} {:?} was begun with another request: {} is stored, {} was given; an effect's request must not \
+        "effect {} {:?} was begun with a different request (stored: {}; given: {}); the request of an effect must not \
          change between attempts",
         known.no,
         intent.name,

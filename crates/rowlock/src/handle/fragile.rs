@@ -36,7 +36,7 @@ impl<T> Drop for Fragile<T> {
     fn drop(&mut self) {
         let future = self.0.take();
         if catch_unwind(AssertUnwindSafe(|| drop(future))).is_err() {
-            tracing::error!("a handler panicked while it was dropped");
+            tracing::error!("a handler panicked while it was being dropped");
         }
     }
 }

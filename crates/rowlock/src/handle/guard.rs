@@ -122,7 +122,7 @@ impl<'a, DB: Backend> Guards<'a, DB> {
             self.store.guard_lock(self.conn, &keys).await?;
         }
         for (key, check) in &self.checks {
-            let same = check.same(self.conn).await.doing("look").map_err(Error::answered)?;
+            let same = check.same(self.conn).await.doing("guard").map_err(Error::answered)?;
             if !same {
                 return Err(Error::Changed {
                     key: key.clone(),

@@ -55,7 +55,7 @@ impl Effects {
         match fresh {
             true => Ok(()),
             false => Err(Fail::retire(format!(
-                "effect {name:?} was used twice in one attempt; name each by its index or item"
+                "effect {name:?} was used twice in one attempt; name each call by its index or item"
             ))),
         }
     }
@@ -88,7 +88,11 @@ impl Effects {
             Ok(Noted::Yes | Noted::Otherwise(_)) => fail,
             Err(error) => {
                 // The intent stays open, and that says the same or more.
-                tracing::warn!(job = self.attempt.id(), %error, "how an outside call failed could not be recorded");
+                tracing::warn!(
+                    job = self.attempt.id(),
+                    "could not record how an external call failed: {}",
+                    error.cause()
+                );
                 fail
             }
         }
@@ -118,7 +122,7 @@ async fn patiently<'a, T>(limit: Duration, mut write: impl FnMut() -> Fut<'a, T>
     loop {
         match write().await {
             Err(error) if error.passes() && Instant::now() + wait < until => {
-                tracing::debug!(%error, "the journal could not be written; trying again");
+                tracing::debug!("could not write to the journal of effects, retrying: {}", error.cause());
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(Duration::from_secs(1));
             }

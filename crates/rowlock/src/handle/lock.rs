@@ -109,13 +109,16 @@ impl TakeLock {
             return Err(Fail::retire(error.to_string()));
         }
         if !(1..=SLOTS_MAX).contains(&self.slots) {
-            let problem = format!("lock {:?}: {} slots is not in 1..={SLOTS_MAX}", self.key, self.slots);
+            let problem = format!(
+                "lock {:?}: {} slots is out of range (1 to {SLOTS_MAX})",
+                self.key, self.slots
+            );
             return Err(Fail::retire(problem));
         }
         let Some(in_hand) = InHand::new(&self.locks, &self.key) else {
             let key = &self.key;
             return Err(Fail::retire(format!(
-                "lock {key:?} is held by this attempt already; release it before taking it again"
+                "lock {key:?} is already held by this attempt; release it before taking it again"
             )));
         };
         let start = Instant::now();
@@ -125,7 +128,7 @@ impl TakeLock {
             if self.locks.settling.load(Ordering::Relaxed) {
                 let key = &self.key;
                 return Err(Fail::retire(format!(
-                    "lock {key:?} taken after settle; take it before, for it ends with the commit"
+                    "lock {key:?} was taken after settle; take it before settle, because it ends with the commit"
                 )));
             }
             match self.store.take_slot(self.token, &self.key, self.slots).await? {
@@ -188,7 +191,7 @@ impl BodyLock {
         if self.in_hand.locks.settling.load(Ordering::Relaxed) {
             let key = &self.in_hand.key;
             return Err(Error::Config(format!(
-                "lock {key:?} released after settle; it ends with the commit, so release it before or not at all"
+                "lock {key:?} was released after settle; release it before settle, or let it end with the commit"
             )));
         }
         self.store.free_slot(self.token, &self.in_hand.key, self.slot).await

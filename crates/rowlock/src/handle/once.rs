@@ -65,7 +65,7 @@ impl<DB: Backend> OnceSlot<DB> {
     /// Cancel safety: as any query dropped half-way; roll back.
     pub async fn store<T: Serialize + ?Sized>(self, tx: &mut impl InTransaction<DB>, answer: &T) -> Result<()> {
         let invalid = |problem| Error::invalid("answer", problem);
-        let json = serde_json::to_string(answer).map_err(|e| invalid(format!("cannot be written as json: {e}")))?;
+        let json = serde_json::to_string(answer).map_err(|e| invalid(format!("cannot be written as JSON: {e}")))?;
         match check_payload(&json, self.rowlock.limits()) {
             Err(Error::Invalid { problem, .. }) => return Err(invalid(problem)),
             other => other?,
@@ -112,7 +112,7 @@ impl Answer {
         let json = self.json.as_deref().unwrap_or("null");
         let read = &mut serde_json::Deserializer::from_str(json);
         serde_path_to_error::deserialize(read)
-            .map_err(|e| Error::invalid("answer", format!("what is stored does not fit: {e}")))
+            .map_err(|e| Error::invalid("answer", format!("the stored answer does not fit the type: {e}")))
     }
 }
 
@@ -205,9 +205,12 @@ fn check_hold(hold: Hold) -> Result<()> {
     match hold {
         Hold::WhileOpen => Err(Error::invalid(
             "hold",
-            "while open is for keys of jobs; give a period, for ever, or the policy",
+            "while open is for job keys only; use a period, for ever, or the policy",
         )),
-        Hold::For(Duration::ZERO) => Err(Error::invalid("hold", "a period of nothing holds nothing")),
+        Hold::For(Duration::ZERO) => Err(Error::invalid(
+            "hold",
+            "a period of zero holds nothing; use a longer one",
+        )),
         _ => Ok(()),
     }
 }

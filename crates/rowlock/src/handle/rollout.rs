@@ -94,7 +94,10 @@ impl Gates {
         let percents = match (found, before) {
             (Ok(found), _) => Arc::new(found.into_iter().map(|r| (r.name, r.percent)).collect()),
             (Err(error), Some(before)) => {
-                tracing::warn!(%error, "rollouts cannot be read; going on with the last known percentages");
+                tracing::warn!(
+                    "could not read rollouts, using the last known percentages: {}",
+                    error.cause()
+                );
                 before.percents
             }
             (Err(error), None) => return Err(error),

@@ -191,7 +191,7 @@ impl<DB: Backend> Prepare<'_, DB> {
     pub async fn commit(mut self) -> Result<()> {
         match self.held.take() {
             Some(held) => DB::end_read(self.rowlock.store(), held).await,
-            None => Err(Error::Config("this read has ended already".into())),
+            None => Err(Error::Config("this read transaction has already ended".into())),
         }
     }
 }

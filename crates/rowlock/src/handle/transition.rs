@@ -42,13 +42,16 @@ impl<DB: Backend> Transition<'_, DB> {
         match self.store.transition(self.conn, &step).await? {
             1 => Ok(()),
             0 => Err(Error::AlreadyHandled {
-                what: format!("row {} of {} is not {:?}", step.id, step.table, step.from),
+                what: format!(
+                    "row {} of {} does not have the status {:?}",
+                    step.id, step.table, step.from
+                ),
                 source: AlreadyHandled,
             }),
             rows => Err(Error::invalid(
                 "id_column",
                 format!(
-                    "{:?} names {rows} rows of {}; roll back, and give a column that is unique",
+                    "{:?} matches {rows} rows of {}; roll back, and use a unique column",
                     step.id_column, step.table
                 ),
             )),

@@ -241,10 +241,12 @@ fn workers(workers: &[WorkerStatus], due: i64) -> Finding {
         .filter(|w| !is_live(w))
         .map(|w| w.name.as_str())
         .collect();
-    let said = format!("{live} at work, {due} jobs due");
+    let jobs = if due == 1 { "job" } else { "jobs" };
+    let said = format!("{live} at work, {due} {jobs} due");
+    let start = "start a worker: run your program, or `rowlock work`";
     match (live, silent.is_empty()) {
-        (0, _) if due > 0 => Finding::fail("workers", said, "start a worker"),
-        (0, true) => Finding::warn("workers", said, "start a worker"),
+        (0, _) if due > 0 => Finding::fail("workers", said, start),
+        (0, true) => Finding::warn("workers", said, start),
         (_, true) => Finding::ok("workers", said),
         (_, false) => Finding::warn(
             "workers",

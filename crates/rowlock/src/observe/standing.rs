@@ -84,7 +84,7 @@ impl Observe {
     /// [`Error::Invalid`] for more than 1,000; the database could not be read. Cancel-safe.
     pub async fn standing(&self, ids: &[i64]) -> Result<Vec<Standing>> {
         if ids.len() > JOBS_MAX {
-            let problem = format!("{} given, at most {JOBS_MAX} at once", ids.len());
+            let problem = format!("{} given, at most {JOBS_MAX} per call", ids.len());
             return Err(Error::invalid("ids", problem));
         }
         self.store.standing(ids).await
@@ -98,7 +98,7 @@ impl Observe {
     pub async fn untaken(&self, which: &Untaken) -> Result<Vec<Standing>> {
         check_name("queue", &which.queue)?;
         if usize::try_from(which.max).unwrap_or(usize::MAX) > JOBS_MAX {
-            let problem = format!("{} asked for, at most {JOBS_MAX} at once", which.max);
+            let problem = format!("{} requested, at most {JOBS_MAX} per call", which.max);
             return Err(Error::invalid("max", problem));
         }
         self.store.untaken(which).await

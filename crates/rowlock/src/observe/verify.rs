@@ -159,16 +159,19 @@ impl VerifyLimits {
         if !(1..=ROWS_MAX).contains(&self.rows) {
             return Err(Error::invalid(
                 "rows",
-                format!("{} is not in 1..={ROWS_MAX}", self.rows),
+                format!("{} is out of range (1 to {ROWS_MAX})", self.rows),
             ));
         }
         if !(Duration::from_millis(1)..=Duration::from_secs(3600)).contains(&self.time) {
-            return Err(Error::invalid("time", format!("{:?} is not in 1 ms to 1 h", self.time)));
+            return Err(Error::invalid(
+                "time",
+                format!("{:?} is out of range (1 ms to 1 h)", self.time),
+            ));
         }
         if !(0..=SHOWN_MAX).contains(&self.shown) {
             return Err(Error::invalid(
                 "shown",
-                format!("{} is not in 0..={SHOWN_MAX}", self.shown),
+                format!("{} is out of range (0 to {SHOWN_MAX})", self.shown),
             ));
         }
         Ok(())
@@ -334,12 +337,12 @@ mod tests {
         let usual = VerifyLimits::default();
         assert_eq!(said(usual), Ok(()));
         let none = said(VerifyLimits { rows: 0, ..usual });
-        assert_eq!(none, Err("rows: 0 is not in 1..=10000000".into()));
+        assert_eq!(none, Err("rows: 0 is out of range (1 to 10000000)".into()));
         let time = Duration::from_secs(3601);
         let long = said(VerifyLimits { time, ..usual });
-        assert_eq!(long, Err("time: 3601s is not in 1 ms to 1 h".into()));
+        assert_eq!(long, Err("time: 3601s is out of range (1 ms to 1 h)".into()));
         let many = said(VerifyLimits { shown: 1001, ..usual });
-        assert_eq!(many, Err("shown: 1001 is not in 0..=1000".into()));
+        assert_eq!(many, Err("shown: 1001 is out of range (0 to 1000)".into()));
     }
 
     #[test]

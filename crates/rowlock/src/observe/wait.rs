@@ -86,7 +86,7 @@ impl Wait {
         let id = self.id;
         Error::NotFound(match seen {
             false => format!("no job {id}: it is not committed yet, or its retention is over"),
-            true => format!("job {id} is over, and its retention too; how it ended is not known any more"),
+            true => format!("job {id} has ended and its history was removed; its outcome is no longer known"),
         })
     }
 }

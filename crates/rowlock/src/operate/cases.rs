@@ -74,7 +74,7 @@ impl Operate {
     pub async fn close_case(&self, id: i64, reason: Option<&str>, actor: &str) -> Result<()> {
         let reason = reason.map(|reason| clean(reason.to_owned()));
         let verdict = self.store.close_case(id, reason.as_deref(), actor).await?;
-        self.told(id, verdict, "closed, as it is no case").await
+        self.told(id, verdict, "closed, because it is not a case").await
     }
 
     /// Reopens a case with another payload. The old one is kept in the audit. The payload is not tried against the kind: one
@@ -86,7 +86,7 @@ impl Operate {
     pub async fn reopen_with(&self, id: i64, payload: &str, actor: &str) -> Result<()> {
         check_payload(payload, &Limits::default())?;
         serde_json::from_str::<serde_json::Value>(payload)
-            .map_err(|e| Error::invalid("payload", format!("not json: {e}")))?;
+            .map_err(|e| Error::invalid("payload", format!("not valid JSON: {e}")))?;
         match self.store.edit_case(id, payload, actor).await? {
             true => self.reopen(id, actor).await,
             false => Err(self.no_case(id, "reopened").await?),
@@ -110,10 +110,7 @@ impl Operate {
         tell: impl Fn(u64) + Send + Sync,
     ) -> Result<Reopened> {
         if per_minute == 0 {
-            return Err(Error::invalid(
-                "per_minute",
-                "0 a minute reopens nothing; give 1 or more",
-            ));
+            return Err(Error::invalid("per_minute", "0 is out of range (1 or more)"));
         }
         let found = self.error(error).await?;
         // Whatever is retired from here on is later than all of these.
@@ -185,7 +182,7 @@ impl Operate {
 }
 
 fn no_such(error: i64) -> Error {
-    let problem = format!("no open case has error {error:012x}; `rowlock cases --by-error` lists those there are");
+    let problem = format!("no open case has error {error:012x}; `rowlock cases --by-error` lists the known errors");
     Error::NotFound(problem)
 }
 
@@ -259,7 +256,7 @@ impl Ramp<'_> {
                     .is_some_and(|text| error_no(&error_of(text)) == self.error)
             };
             if let Some((id, _)) = ended.iter().find(|(_, text)| same(text)) {
-                return Ok(Some(format!("job {id} failed in the same way again")));
+                return Ok(Some(format!("job {id} failed again with the same error")));
             }
             let over: HashSet<i64> = ended.into_iter().map(|(id, _)| id).collect();
             self.watched.retain(|id| !over.contains(id));

@@ -35,7 +35,7 @@ impl Prometheus {
             // The names say it.
             .without_units()
             .build()
-            .map_err(|e| Error::Config(format!("metrics for Prometheus: {e}")))?;
+            .map_err(|e| Error::Config(format!("could not write metrics for Prometheus: {e}")))?;
         Ok(Prometheus {
             provider: SdkMeterProvider::builder().with_reader(exporter).build(),
             registry,
@@ -54,7 +54,7 @@ impl Prometheus {
     pub fn text(&self) -> Result<String> {
         TextEncoder::new()
             .encode_to_string(&self.registry.gather())
-            .map_err(|e| Error::Config(format!("metrics for Prometheus: {e}")))
+            .map_err(|e| Error::Config(format!("could not write metrics for Prometheus: {e}")))
     }
 
     /// `GET /metrics`, to be merged into a server that the program has.
@@ -67,7 +67,7 @@ impl Prometheus {
     /// # Errors
     /// [`Error::Config`] when the address cannot be listened on.
     pub async fn serve(self, address: SocketAddr) -> Result<()> {
-        let refused = |e: std::io::Error| Error::Config(format!("metrics at {address}: {e}"));
+        let refused = |e: std::io::Error| Error::Config(format!("could not serve metrics at {address}: {e}"));
         let listener = tokio::net::TcpListener::bind(address).await.map_err(refused)?;
         axum::serve(listener, self.router()).await.map_err(refused)
     }

@@ -46,7 +46,7 @@ async fn a_chain_runs_link_by_link() {
     rig.run_once().await.unwrap().expect_done().expect_next::<Second>();
 
     let none = rig.run_once().await.unwrap_err().to_string();
-    assert!(none.starts_with("nothing is due"), "{none}");
+    assert!(none.starts_with("no job is due"), "{none}");
     rig.close().await.unwrap();
 }
 
@@ -62,7 +62,7 @@ async fn a_keyed_job_is_enqueued_once_and_a_refused_next_link_makes_a_case() {
     let ran = rig.run_once().await.unwrap().expect(Ended::Retired).expect_no_next();
     let reason = ran.error.unwrap_or_default();
     assert!(
-        reason.starts_with("key \"taken\" is held by another request"),
+        reason.starts_with("key \"taken\" is already used by a different request"),
         "{reason}"
     );
     rig.close().await.unwrap();

@@ -7,7 +7,7 @@
 use super::Fut;
 
 /// What upkeep says when it had to let groups go on.
-pub const STUCK: &str = "groups went on whose head was over and had not passed its turn on";
+pub const STUCK: &str = "repaired groups that waited for a finished job to pass its turn on";
 
 /// The engine's verbs for groups, on connections of the store's own.
 pub trait Groups: Send + Sync {

@@ -261,11 +261,11 @@ impl Store for PgStore {
     }
 
     fn beat(&self, worker: WorkerId) -> Fut<'_, bool> {
-        self.within(self.0.timing.lock, "beat", recover::beat(&self.0, worker))
+        self.within(self.0.timing.lock, "heartbeat", recover::beat(&self.0, worker))
     }
 
     fn mark_dead(&self) -> Fut<'_, Judged> {
-        self.bounded("mark dead", recover::mark_dead(&self.0))
+        self.bounded("mark dead workers", recover::mark_dead(&self.0))
     }
 
     fn expire(&self, max: i32) -> Fut<'_, Vec<Expired>> {
@@ -277,7 +277,7 @@ impl Store for PgStore {
     }
 
     fn forget_dead(&self) -> Fut<'_, i64> {
-        self.bounded("forget dead", recover::forget_dead(&self.0))
+        self.bounded("remove dead workers", recover::forget_dead(&self.0))
     }
 
     fn moved(&self, worker: WorkerId) -> bool {
@@ -289,11 +289,11 @@ impl Store for PgStore {
     }
 
     fn leave(&self, worker: WorkerId) -> Fut<'_, ()> {
-        self.bounded("leave", recover::leave(&self.0, worker))
+        self.bounded("unregister", recover::leave(&self.0, worker))
     }
 
     fn own_leases(&self, worker: WorkerId, in_flight: bool) -> Fut<'_, Vec<Token>> {
-        self.bounded("own leases", recover::own_leases(&self.0, worker, in_flight))
+        self.bounded("list own leases", recover::own_leases(&self.0, worker, in_flight))
     }
 
     fn alone_due<'a>(&'a self, stretches: &'a [Stretch], longer_than: Duration) -> Fut<'a, bool> {
@@ -301,7 +301,7 @@ impl Store for PgStore {
     }
 
     fn cut(&self, holder: i64) -> Fut<'_, bool> {
-        self.bounded("cut", async move {
+        self.bounded("end a backend", async move {
             Ok(matches!(
                 recover::terminate(&self.0, holder).await?,
                 Terminated::Outside

@@ -26,7 +26,7 @@ pub fn percent(name: &str, value: &str) -> u8 {
             tracing::error!(
                 name,
                 value,
-                "a rollout is set to what is no percentage and counts as 0; set it with `rowlock rollout`"
+                "a rollout is not set to a percentage and counts as 0; set it with `rowlock rollout`"
             );
             0
         }

@@ -225,13 +225,15 @@ impl Store for SqliteStore {
 
     fn beat(&self, worker: WorkerId) -> Fut<'_, bool> {
         let limit = self.timing.lock;
-        Box::pin(self.inner.writer.write("beat", limit, worker, |db, now, worker| {
+        Box::pin(self.inner.writer.write("heartbeat", limit, worker, |db, now, worker| {
             Box::pin(recover::beat(db, now, *worker))
         }))
     }
 
     fn mark_dead(&self) -> Fut<'_, Judged> {
-        Box::pin(self.write("mark dead", (), |db, now, ()| Box::pin(recover::mark_dead(db, now))))
+        Box::pin(self.write("mark dead workers", (), |db, now, ()| {
+            Box::pin(recover::mark_dead(db, now))
+        }))
     }
 
     fn expire(&self, max: i32) -> Fut<'_, Vec<Expired>> {
@@ -244,15 +246,19 @@ impl Store for SqliteStore {
     }
 
     fn forget_dead(&self) -> Fut<'_, i64> {
-        Box::pin(self.write("forget dead", (), |db, _, ()| Box::pin(recover::forget_dead(db))))
+        Box::pin(self.write("remove dead workers", (), |db, _, ()| {
+            Box::pin(recover::forget_dead(db))
+        }))
     }
 
     fn leave(&self, worker: WorkerId) -> Fut<'_, ()> {
-        Box::pin(self.write("leave", worker, |db, _, worker| Box::pin(recover::leave(db, *worker))))
+        Box::pin(self.write("unregister", worker, |db, _, worker| {
+            Box::pin(recover::leave(db, *worker))
+        }))
     }
 
     fn own_leases(&self, worker: WorkerId, _in_flight: bool) -> Fut<'_, Vec<Token>> {
-        Box::pin(self.write("own leases", worker, |db, _, worker| {
+        Box::pin(self.write("list own leases", worker, |db, _, worker| {
             Box::pin(recover::own_leases(db, *worker))
         }))
     }

@@ -88,14 +88,17 @@ impl Move {
         let parts: Vec<&str> = self.table.split('.').collect();
         if parts.len() > 2 || !parts.iter().all(|part| is_name(part)) {
             let problem = format!(
-                "{:?} is no plain name of a table; write orders or shop.orders",
+                "{:?} is not a plain table name; use a name such as orders or shop.orders",
                 self.table
             );
             return Err(Error::invalid("table", problem));
         }
         for (field, name) in [("column", &self.column), ("id_column", &self.id_column)] {
             if !is_name(name) {
-                return Err(Error::invalid(field, format!("{name:?} is no plain name of a column")));
+                return Err(Error::invalid(
+                    field,
+                    format!("{name:?} is not a plain column name; use letters, digits and underscores"),
+                ));
             }
         }
         let id = match &self.id {
@@ -104,15 +107,12 @@ impl Move {
         };
         for (field, text) in [("id", id), ("from", &self.from), ("to", &self.to)] {
             if text.contains(['\0', '\\']) {
-                let problem = format!("{text:?} holds a NUL character or a backslash");
+                let problem = format!("{text:?} contains a NUL character or a backslash");
                 return Err(Error::invalid(field, problem));
             }
         }
         if self.from == self.to {
-            let problem = format!(
-                "{:?} is the status it comes from; everybody would win such a move",
-                self.to
-            );
+            let problem = format!("{:?} is also the status it starts from; use another status", self.to);
             return Err(Error::invalid("to", problem));
         }
         Ok(())

@@ -7,10 +7,10 @@ use super::Fut;
 use crate::state::{Ended, State};
 
 /// What a case says whose wait was ended by its limit, before the name.
-pub const NOT_COMPLETED: &str = "its time limit came before this was completed: ";
+pub const NOT_COMPLETED: &str = "its wait limit passed before this was completed: ";
 
 /// What a job says that was cancelled in its wait, before the name.
-pub const EXPIRED_WAITING: &str = "expired while it waited for: ";
+pub const EXPIRED_WAITING: &str = "expired while waiting for: ";
 
 /// What a sweep of waiting jobs did.
 #[derive(Debug, Default)]

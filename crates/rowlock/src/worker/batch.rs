@@ -67,7 +67,7 @@ pub(super) async fn run<DB: Backend>(
         kind = &*handler.kind,
         jobs,
         why = undone.why,
-        "a batch was rolled back; its jobs are run one by one"
+        "batch rolled back; running its jobs one by one"
     );
     shared.emit(Event::BatchUndone {
         kind: handler.kind.to_string(),
@@ -140,7 +140,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
                     end
                 }
                 Part::Gone(finished) => {
-                    let why = format!("job {} took the transaction with it", current.job.token.id);
+                    let why = format!("job {} broke the shared transaction", current.job.token.id);
                     (self.tell)(finished, current.job);
                     return self.undone(None, None, why);
                 }
@@ -223,7 +223,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
                 job.keep_hooks(done.hooks);
                 match done.held.and_then(|handed| handed.arrive()) {
                     Some(held) => return Part::Over(held, End::Done(settlement)),
-                    None => Fail::retry("the handler's connection is gone"),
+                    None => Fail::retry("the handler's connection was lost"),
                 }
             }
             Body::Returned(Err(fail)) => fail,

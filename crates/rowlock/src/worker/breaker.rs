@@ -147,7 +147,8 @@ impl Breakers {
                 None => tracing::warn!(
                     dependency = name,
                     kind = job.kind,
-                    "a handler failed with a dependency that no kind of this worker is bound to; add .breaker(…) after the handler"
+                    "a handler reported a dependency that this worker has no breaker for; add .breaker(…) after the \
+                     handler"
                 ),
             }
         } else if ended == Ended::Done && skipped.is_none() {
@@ -166,7 +167,7 @@ pub(crate) async fn heed(shared: &Shared, store: &dyn Store, woken: &Notify) {
         return std::future::pending().await;
     }
     // A claim looks at them itself; only what is in hand goes by the last known.
-    let complaint = "breakers cannot be read; going on with the last known ones";
+    let complaint = "could not read breakers, using the last known state";
     look_again(woken, complaint, async || {
         shared.breakers.look(store, &shared.name).await
     })
@@ -236,10 +237,14 @@ async fn put(shared: &Shared, note: &Note, woken: &Notify) {
             Err(error) => {
                 refused += u32::from(error.code().is_some());
                 if refused >= REFUSED_MAX {
-                    tracing::error!(breaker = note.name, %error, "the database refuses a breaker's note; it is dropped");
+                    tracing::error!(
+                        breaker = note.name,
+                        "the database refused a breaker update, dropping it: {}",
+                        error.cause()
+                    );
                     return;
                 }
-                tracing::debug!(%error, "a breaker could not be told; trying again");
+                tracing::debug!("could not update a breaker, retrying: {}", error.cause());
             }
         }
         tokio::time::sleep(wait).await;
@@ -255,9 +260,9 @@ async fn put(shared: &Shared, note: &Note, woken: &Notify) {
             breaker = after.name,
             reason = after.reason,
             until = ?after.open_until,
-            "a breaker opened; nobody claims what is bound to it"
+            "breaker opened; no worker claims the jobs bound to it"
         ),
-        state => tracing::info!(breaker = after.name, %state, "a breaker changed"),
+        state => tracing::info!(breaker = after.name, %state, "breaker changed state"),
     }
     shared.emit(Event::BreakerChanged {
         name: after.name.clone(),

@@ -236,7 +236,7 @@ impl Claimer {
     async fn failed(&mut self, error: &crate::Error) {
         self.state.suspect = true;
         if self.state.failing.is_zero() {
-            tracing::warn!(%error, source = ?std::error::Error::source(error), "claiming failed; trying again");
+            tracing::warn!("claim failed, retrying: {}", error.cause());
         }
         self.state.failing = (self.state.failing * 2).clamp(Duration::from_millis(50), Duration::from_secs(1));
         let wait = self.state.failing.mul_f64(0.75 + 0.5 * fastrand::f64());
@@ -270,7 +270,10 @@ impl Claimer {
         if session.cut.is_cancelled() || self.shared.lease_ending(Instant::now()) {
             let back: Vec<Settlement> = jobs.iter().map(|j| released(j, "claim reply came too late")).collect();
             if let Err(error) = self.shared.store.settle(&back).await {
-                tracing::debug!(%error, "late claims could not be handed back; recovery will");
+                tracing::debug!(
+                    "could not release jobs that were claimed too late, leaving them to recovery: {}",
+                    error.cause()
+                );
                 self.state.suspect = true;
             }
             // Whatever keeps the lease from being renewed, claiming at full speed does not help.
@@ -297,7 +300,7 @@ impl Claimer {
         let in_hand: Vec<Arc<InHand>> = self.shared.in_hand().into_iter().filter(of_session).collect();
         let listed = self.shared.store.own_leases(session.worker, self.state.suspect).await;
         if let Err(error) = found.and(listed.map(|listed| tokens.extend(listed))) {
-            tracing::debug!(%error, "own leases could not be listed; asking again");
+            tracing::debug!("could not list own leases, retrying: {}", error.cause());
             // Try again after the next claim attempt; until then the periodic check stands.
             self.state.checked_at = Instant::now();
             return;
@@ -320,7 +323,7 @@ impl Claimer {
                     // They were settled between the list and the look.
                     return;
                 }
-                tracing::warn!(jobs, "the reply of a claim was lost; its jobs were handed back");
+                tracing::warn!(jobs, "the reply to a claim was lost; its jobs were released");
                 self.shared.emit(Event::ClaimReplyLost { jobs });
             }
             Err(_) => self.state.suspect = true,
@@ -342,7 +345,11 @@ impl Claimer {
             if holder != 0
                 && let Err(error) = shared.store.cut(holder).await
             {
-                tracing::warn!(%error, job = job.token.id, "the backend of a cancelled job could not be ended");
+                tracing::warn!(
+                    job = job.token.id,
+                    "could not end the backend of a cancelled job: {}",
+                    error.cause()
+                );
             }
             job.end(Cut::TimeLimit);
             settler::lost(&shared, &job);

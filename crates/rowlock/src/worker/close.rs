@@ -110,7 +110,11 @@ async fn ended<DB: Backend>(env: &Env<DB>, holder: i64, job: &InHand) -> bool {
             Ok(true) => return true,
             Ok(false) => {}
             Err(error) => {
-                tracing::debug!(job = job.token.id, %error, "whether a connection has ended is not known yet; asking again");
+                tracing::debug!(
+                    job = job.token.id,
+                    "cannot tell yet whether a connection has ended, asking again: {}",
+                    error.cause()
+                );
             }
         }
         if job.why() == Some(Cut::Stopped) {
@@ -155,7 +159,11 @@ pub(crate) async fn what_became<DB: Backend>(env: &Env<DB>, job: &InHand) -> Opt
                 return Some(resolved);
             }
             Err(again) => {
-                tracing::debug!(job = job.token.id, error = %again, "what became of a commit is not known yet; asking again");
+                tracing::debug!(
+                    job = job.token.id,
+                    "the outcome of a commit is not known yet, asking again: {}",
+                    again.cause()
+                );
                 // Not even the lease's end says what happened to the commit; only a stopping worker leaves it at that.
                 if job.why() == Some(Cut::Stopped) {
                     return None;

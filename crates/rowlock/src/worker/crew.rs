@@ -102,7 +102,7 @@ impl<DB: Backend> Crew<DB> {
             // Only what was asked for comes back from a claim.
             tracing::error!(
                 job = claimed.token.id,
-                "claimed a job that this worker has no handler or queue for"
+                "claimed a job that this worker has no handler or queue for; report this as a bug"
             );
             return;
         };
@@ -400,7 +400,7 @@ fn finish(shared: &Shared, finished: Finished, job: Arc<InHand>, settle: &mpsc::
                 (job.ending.failed(Fail::retry(why)), None)
             }
             Some(Cut::FailedOver) => {
-                let why = "the database failed over; the handler's transaction was on the server before";
+                let why = "the database failed over; the handler's transaction was on the old server";
                 (job.ending.failed(Fail::retry_after(Duration::ZERO, why)), None)
             }
             Some(Cut::Stopped) => {
@@ -416,6 +416,6 @@ fn finish(shared: &Shared, finished: Finished, job: Arc<InHand>, settle: &mpsc::
     };
     shared.settling(1);
     if settle.send(entry).is_err() {
-        tracing::warn!("the worker has stopped; an attempt's end is left to recovery");
+        tracing::warn!("the worker has stopped; the outcome of an attempt is left to recovery");
     }
 }

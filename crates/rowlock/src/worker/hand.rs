@@ -261,7 +261,7 @@ impl InHand {
             *since = Some(now);
         }
         past(*since, cap)
-            .then(|| format!("handler held its transaction longer than {cap:?}, which shuts out every writer"))
+            .then(|| format!("handler held its transaction longer than {cap:?}, which blocks every other writer"))
     }
 }
 
@@ -344,9 +344,10 @@ impl Shared {
 
     pub(crate) fn emit(&self, event: Event) {
         self.counters.add(&event);
+        event.log();
         for listener in &self.listeners {
             if catch_unwind(AssertUnwindSafe(|| listener(&event))).is_err() {
-                tracing::error!(?event, "a listener panicked; the worker goes on");
+                tracing::error!(?event, "an event listener panicked; the worker continues");
             }
         }
     }

@@ -16,7 +16,7 @@ pub(crate) fn start(shared: &Shared, job: &InHand, ended: Ended) {
     let (id, kind, limit) = (job.token.id, job.kind.clone(), job.limit);
     let Ok(place) = shared.hooks_left.clone().try_acquire_owned() else {
         let count = hooks.len();
-        let problem = format!("its {count} hooks were dropped: those of {HOOKS_MAX} other jobs are under way");
+        let problem = format!("its {count} hooks were dropped: the hooks of {HOOKS_MAX} other jobs are still running");
         return failed(&shared, id, &job.kind, problem);
     };
     shared.hooks.clone().spawn(async move {
@@ -42,7 +42,7 @@ async fn run_all(shared: &Arc<Shared>, id: i64, kind: &str, hooks: Vec<Hook>) {
 }
 
 fn failed(shared: &Shared, id: i64, kind: &str, error: String) {
-    tracing::warn!(job = id, kind, error, "after-commit hook failed; the job stays done");
+    tracing::warn!(job = id, kind, "after-commit hook failed, the job stays done: {error}");
     shared.emit(Event::HookFailed {
         id,
         kind: kind.to_owned(),

@@ -92,7 +92,7 @@ impl<'a, DB: Backend> Relay<'a, DB> {
             && let Err(error) = within(env.timing.lease, DB::undo(env.rowlock.store(), unused)).await
         {
             // Its connection is closed, and nothing was written on it.
-            tracing::debug!(%error, "a transaction that no job used was not rolled back in time");
+            tracing::debug!("could not roll back an unused transaction in time: {}", error.cause());
         }
         let next = self.next.take()?;
         self.begun = next.begun;

@@ -275,7 +275,8 @@ pub(crate) async fn guarded<DB: Backend>(handler: Running<DB>, job: &InHand) -> 
         biased;
         () = job.cut.cancelled() => Body::Cut,
         outcome = Fragile::new(handler).caught().instrument(span) => match outcome {
-            Ok(outcome) => Body::Returned(outcome),
+            // Whether it was said by `.ok()` or by `Ok(…)`: what was refused on the way fails the attempt.
+            Ok(outcome) => Body::Returned(outcome.and_then(Done::ok)),
             Err(text) => Body::Panicked(text),
         },
     }
@@ -336,7 +337,7 @@ pub(crate) async fn cut_off<DB: Backend>(env: &Env<DB>, holder: i64, slot: Slot<
     let committed = job.why() != Some(Cut::DeclaredDead) && ended_by_hand(env, holder).await;
     drop(slot.take());
     match committed {
-        true => settle(job.ending.retired(format!("{COMMITTED}; then: it was cut off"))),
+        true => settle(job.ending.retired(format!("{COMMITTED}; then: it was stopped"))),
         false => Finished::Cut,
     }
 }
@@ -360,7 +361,7 @@ async fn not_quietly<DB: Backend>(env: &Env<DB>, fail: Fail, job: &InHand) -> Fa
     match made.is_empty() {
         true => fail,
         false => Fail::retire(format!(
-            "outside calls were made and nothing of them is recorded ({}): {}",
+            "external calls were made but are not recorded ({}): {}",
             made.join(", "),
             fail.text
         )),
@@ -386,7 +387,7 @@ async fn succeeded<DB: Backend>(
         }),
         Some(handed) => match handed.arrive() {
             Some(held) => Ok(close::<DB>(env, held, settlement, None, job, relay).await),
-            None => Err(Fail::retry("the handler's connection is gone")),
+            None => Err(Fail::retry("the handler's connection was lost")),
         },
     }
 }

@@ -89,7 +89,7 @@ impl Running {
         let watch_stop = CancellationToken::new();
         let woken = Arc::new(Notify::new());
         watch::start(shared.clone(), woken.clone(), watch_stop.clone())
-            .map_err(|e| Error::Config(format!("the watch thread could not start: {e}")))?;
+            .map_err(|e| Error::Config(format!("could not start the watch thread: {e}")))?;
         let (settle, rx) = mpsc::unbounded_channel();
         let settler = tokio::spawn(settler::run(shared.clone(), rx, shared.gone.clone()));
         tokio::spawn(breaker::tell(shared.clone(), said, woken.clone()));
@@ -156,7 +156,7 @@ impl Running {
         if tokio::time::timeout(settle_limit, &mut self.settler).await.is_err() {
             tracing::warn!(
                 jobs = self.shared.count(),
-                "not everything could be settled; others recover it after the lease"
+                "some jobs could not be settled before the stop; other workers recover them after the lease"
             );
         }
         self.shared.hooks.close();
@@ -170,7 +170,10 @@ impl Running {
         };
         if !in_time {
             let jobs = self.shared.hooks.len();
-            tracing::warn!(jobs, "after-commit hooks went on past the grace period and are dropped");
+            tracing::warn!(
+                jobs,
+                "after-commit hooks ran longer than the grace period and were dropped"
+            );
         }
         // The watch would take the goodbye for a death and register anew.
         self.watch_stop.cancel();
@@ -179,9 +182,15 @@ impl Running {
             left = left.and(self.shared.store.leave(session.worker).await);
         }
         if let Err(error) = left {
-            tracing::debug!(%error, "leaving failed; the worker's row ends with its lease");
+            tracing::debug!(
+                "could not unregister the worker, its row ends with its lease: {}",
+                error.cause()
+            );
         } else if let Err(error) = self.shared.store.forget_dead().await {
-            tracing::debug!(%error, "the worker's row stays until somebody's recovery removes it");
+            tracing::debug!(
+                "could not remove the worker's row, leaving it to recovery: {}",
+                error.cause()
+            );
         }
     }
 }
@@ -209,7 +218,7 @@ async fn listen(shared: Arc<Shared>, woken: Arc<Notify>) {
                     }
                 }
             }
-            Err(error) => tracing::debug!(%error, "listening for wakes failed; polling meanwhile"),
+            Err(error) => tracing::debug!("could not listen for notifications, polling instead: {}", error.cause()),
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }

@@ -105,7 +105,7 @@ async fn write(shared: &Arc<Shared>, batch: Vec<ToSettle>, give_up: &Cancellatio
                 continue;
             }
             Err(error) => {
-                tracing::warn!(jobs, %error, "settling failed; trying again");
+                tracing::warn!(jobs, "settle failed, retrying: {}", error.cause());
                 sent_before = true;
                 refused += u32::from(error.code().is_some());
             }

@@ -17,7 +17,7 @@ use super::{
     settler,
 };
 use crate::{
-    error::Result,
+    error::{Result, chain},
     event::Event,
     fault::mutant,
     handle::Fail,
@@ -95,13 +95,13 @@ async fn beat(shared: &Arc<Shared>, store: &dyn Store) {
                 if !mutant!("told to be dead and goes on") {
                     session.end(Cut::DeclaredDead);
                 }
-                tracing::warn!(worker = %session.worker, "declared dead by another worker; going on under a new id");
+                tracing::warn!(worker = %session.worker, "declared dead by another worker; continuing under a new id");
                 shared.emit(Event::DeclaredDead);
                 register_anew(shared, store).await;
                 next = Instant::now() + every;
             }
             Err(error) => {
-                tracing::warn!(%error, "beat failed; trying again");
+                tracing::warn!("heartbeat failed, retrying: {}", error.cause());
                 next = Instant::now() + (every / 5).min(Duration::from_millis(500));
             }
         }
@@ -110,7 +110,7 @@ async fn beat(shared: &Arc<Shared>, store: &dyn Store) {
 
 /// Reads what is paused.
 async fn heed_pauses(shared: &Shared, store: &dyn Store, woken: &Notify) {
-    let complaint = "pauses cannot be read; going on with the last known ones";
+    let complaint = "could not read pauses, using the last known state";
     look_again(woken, complaint, async || {
         Ok(shared.pauses.set(Pauses::of(store.pauses().await?)))
     })
@@ -132,7 +132,7 @@ pub(super) async fn look_again(woken: &Notify, complaint: &'static str, look: im
             }
             Err(error) if !failing => {
                 failing = true;
-                tracing::warn!(%error, "{complaint}");
+                tracing::warn!("{complaint}: {}", error.cause());
             }
             Err(_) => {}
         }
@@ -180,7 +180,7 @@ async fn registered(shared: &Shared, store: &dyn Store) -> (WorkerId, Instant) {
         match store.register(worker, &shared.name, shared.timing.lease).await {
             Ok(()) => return (worker, sent),
             Err(error) => {
-                tracing::warn!(%error, "registering failed; trying again");
+                tracing::warn!("could not register, retrying: {}", error.cause());
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         }
@@ -219,7 +219,11 @@ async fn end_hung(shared: Arc<Shared>, store: Arc<dyn Store>, job: Arc<InHand>, 
     if holder != 0 {
         match store.cut(holder).await {
             Ok(outside) => committed = outside,
-            Err(error) => tracing::warn!(%error, job = job.token.id, "a hung handler's backend could not be ended"),
+            Err(error) => tracing::warn!(
+                job = job.token.id,
+                "could not end the backend of a hung handler: {}",
+                error.cause()
+            ),
         }
     }
     if !mutant!("overdue handler runs on") {
@@ -241,7 +245,11 @@ async fn end_hung(shared: Arc<Shared>, store: Arc<dyn Store>, job: Arc<InHand>, 
                 };
             }
             Err(error) => {
-                tracing::debug!(%error, job = job.token.id, "a hung handler's failure could not be recorded yet");
+                tracing::debug!(
+                    job = job.token.id,
+                    "could not record the failure of a hung handler yet: {}",
+                    error.cause()
+                );
                 sent_before = true;
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
@@ -269,7 +277,7 @@ async fn recover_always(shared: &Shared, store: &dyn Store) {
                 }
             }
             Err(_) if mutant!("recovery gives up") => return std::future::pending().await,
-            Err(error) => tracing::warn!(%error, "recovery failed; trying again"),
+            Err(error) => tracing::warn!("recovery failed, retrying: {}", chain(&error)),
         }
     }
 }
@@ -312,7 +320,7 @@ async fn sweep_waits(shared: &Shared, store: &dyn Store) {
         let swept = match store.sweep_waits(SWEEP_MAX, names).await {
             Ok(swept) => swept,
             Err(error) => {
-                tracing::warn!(%error, "sweeping waiting jobs failed; trying again");
+                tracing::warn!("could not sweep waiting jobs, retrying: {}", error.cause());
                 pace.failed(names, start, start.elapsed());
                 continue;
             }
@@ -339,14 +347,14 @@ async fn sweep_waits(shared: &Shared, store: &dyn Store) {
         if swept.groups
             && let Err(error) = store.sweep_groups(SWEEP_MAX).await
         {
-            tracing::warn!(%error, "sweeping groups failed; trying again");
+            tracing::warn!("could not sweep groups, retrying: {}", error.cause());
         }
         if swept.cases {
             match store.name_cases(SWEEP_MAX).await {
                 // A full round has more behind it.
                 Ok(named) if named >= SWEEP_MAX as usize => pace.wait = Duration::ZERO,
                 Ok(_) => {}
-                Err(error) => tracing::warn!(%error, "naming the errors of cases failed; trying again"),
+                Err(error) => tracing::warn!("could not group cases by error, retrying: {}", error.cause()),
             }
         }
     }
@@ -359,16 +367,16 @@ async fn upkeep(shared: &Shared, store: &dyn Store) {
         tokio::time::sleep(wait).await;
         match store.maintain(&shared.retention).await {
             Ok(swept) => {
-                tracing::debug!(?swept, "upkeep done");
+                tracing::debug!(?swept, "maintenance done");
                 if swept.cases > 0 {
                     tracing::warn!(
                         cases = swept.cases,
-                        "cases that nobody decided on were removed: they were older than cases are kept"
+                        "removed open cases that were older than their retention"
                     );
                     shared.emit(Event::CasesRemoved { cases: swept.cases });
                 }
             }
-            Err(error) => tracing::warn!(%error, "upkeep failed; trying again later"),
+            Err(error) => tracing::warn!("maintenance failed, retrying later: {}", chain(&error)),
         }
         wait = UPKEEP_EVERY.mul_f64(0.75 + 0.5 * fastrand::f64());
     }
@@ -379,13 +387,14 @@ pub(crate) fn check_timing(timing: Timing) -> crate::Result<()> {
     let lease = timing.lease;
     if lease < Duration::from_secs(2) || lease > Duration::from_secs(3600) {
         return Err(crate::Error::Config(format!(
-            "lease of {lease:?}: give 2 s to 1 h (15 s is the default)"
+            "lease {lease:?} is out of range (2 s to 1 h, default 15 s)"
         )));
     }
     let (beat, cut_off) = (lease / 3, super::hand::cut_off(lease));
     if beat >= cut_off || timing.lock > lease / 2 {
         return Err(crate::Error::Config(format!(
-            "lease {lease:?}: beat {beat:?} must come before the cut-off {cut_off:?}, and locks ({:?}) end within half of it",
+            "lease {lease:?}: the heartbeat ({beat:?}) must come before the cut-off ({cut_off:?}), and locks ({:?}) \
+             must end within half of the lease",
             timing.lock
         )));
     }

@@ -13,17 +13,23 @@ mod tools;
 use anyhow::{Context, Result};
 use proof::chaos::orders::{Role, RowerOrders};
 use tokio_util::sync::CancellationToken;
+use tracing_subscriber::{
+    Layer,
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
 
 // Fail points block the thread they are hit on; the others must be able to go on meanwhile.
 #[tokio::main(flavor = "multi_thread", worker_threads = 3)]
 async fn main() -> Result<()> {
     let orders = std::env::args().nth(1).context("give the orders, as json")?;
     let orders: RowerOrders = serde_json::from_str(&orders).context("the orders do not read")?;
-    tracing_subscriber::fmt()
-        .with_env_filter("rowlock=info")
+    let log = tracing_subscriber::fmt::layer()
         .with_ansi(false)
-        .with_writer(std::io::stderr)
-        .init();
+        .with_writer(std::io::stderr);
+    let only = Targets::new().with_target("rowlock", LevelFilter::INFO);
+    tracing_subscriber::registry().with(log.with_filter(only)).init();
     std::thread::spawn(proof::child::end_with_parent);
     let stop = CancellationToken::new();
     let mut asked = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;

@@ -25,8 +25,10 @@ use tokio::{
     sync::Semaphore,
 };
 
-use super::super::{Bed, Note};
-use crate::db::{Backend, Rowlock};
+use super::super::{
+    Bed, Note,
+    db::{Backend, Rowlock},
+};
 
 type Tx = rowlock::axum::IdempotentTx<Backend>;
 type Layer = Idempotency<Backend>;

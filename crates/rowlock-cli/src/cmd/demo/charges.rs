@@ -1,5 +1,5 @@
 //! The second scene: workers are killed *and* the provider loses replies. Half of the orders are charged to an account
-//! that honours keys, where calling again is safe; the other half to one that ignores them, where it is not.
+//! that honours idempotency keys, where calling again is safe. The other account ignores keys: calling again is not safe.
 
 mod check;
 mod report;
@@ -8,6 +8,7 @@ mod shop;
 use std::ops::RangeInclusive;
 
 use anyhow::Result;
+use rowlock::Job;
 use sqlx::Connection;
 
 use self::shop::{ChargeOrder, account};
@@ -15,13 +16,17 @@ pub(crate) use self::shop::{Shop, worker};
 use super::{
     super::own::Tables,
     crew::Crew,
+    ground::Ground,
     provider::{Moods, Provider},
-    run::{Act, Ground, Run, Size},
+    record::Faults,
+    run::{Act, Run, Size},
     show::{Scene, Show},
 };
 
 #[derive(clap::Args)]
-#[command(after_help = "--json prints: jobs, done, effects, lost, doubled, uncertain, kills, dropped_replies, seconds")]
+#[command(after_help = super::after_help(
+    "jobs, done, effects, lost, doubled, uncertain, kills, dropped_replies, seconds"
+))]
 pub(crate) struct Args {
     /// How many orders to charge, one job each
     #[arg(long, default_value_t = 400, value_parser = clap::value_parser!(u32).range(2..=100_000))]
@@ -29,19 +34,20 @@ pub(crate) struct Args {
     /// How many worker processes
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     workers: u32,
-    /// How many times to kill one with SIGKILL; it is started again each time
+    /// How many times to kill a worker with SIGKILL; a new one starts each time
     #[arg(long, default_value_t = 24, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     kills: u32,
-    /// How many replies in a hundred the provider loses after it has charged
+    /// Percentage of replies that the provider loses after it has charged
     #[arg(long, default_value_t = 6, value_parser = clap::value_parser!(u32).range(0..=50))]
     drops: u32,
-    /// Calls again in every doubt, also where keys are ignored: see what parking is for (exit code 1)
+    /// Call again whenever the outcome is uncertain, even without keys, to see double charges (exit code 1)
     #[arg(long)]
     careless: bool,
 }
 
 impl Scene for Args {
     type Ended = report::Ended;
+    const NAME: &'static str = "charges";
 
     fn intro(&self, show: &Show) -> String {
         let Args {
@@ -52,13 +58,18 @@ impl Scene for Args {
             ..
         } = self;
         format!(
-            "{orders} charges by {workers} worker processes on {}, killing one {kills} times;\n\
-             the provider loses {drops} % of its replies, and honours keys for half of the orders …",
+            "Charging {orders} orders with {workers} worker processes on {}, with {kills} kills (SIGKILL).\n\
+             The provider loses {drops} % of its replies and honours idempotency keys for half of the orders.",
             show.database()
         )
     }
 
+    fn size(&self) -> (&'static str, i64) {
+        ("orders", self.orders.into())
+    }
+
     async fn play<DB: Tables>(&self, show: &Show, crew: &mut Option<Crew>) -> Result<report::Ended> {
+        show.step(show.creating());
         let mut ground = Ground::<DB>::open(&show.site, shop::SCHEMA).await?;
         let moods = Moods {
             drops: self.drops,
@@ -66,11 +77,13 @@ impl Scene for Args {
             refuses: 3,
             slow: 3,
         };
+        show.step("starting the payment provider");
         let mut provider = Provider::start(show, moods).await?;
         let role = ["charges", "--provider", &provider.address.to_string()].map(str::to_owned);
         let mut role = Vec::from(role);
         role.extend(self.careless.then(|| "--careless".to_owned()));
-        let crew = crew.insert(Crew::new(&show.site, role)?);
+        show.step(&format!("starting {} workers", self.workers));
+        let crew = crew.insert(Crew::new(show, role)?);
         crew.hire(self.workers as usize)?;
         let size = Size {
             work: i64::from(self.orders),
@@ -81,6 +94,7 @@ impl Scene for Args {
         };
         let ran = Run::new(show, &mut ground, crew, Some(&mut provider), (Charges, size));
         let ran = ran.finish().await?;
+        show.step("counting orders and charges");
         let found = check::check(&mut ground, &provider.tally().await?).await?;
         Ok(report::Ended {
             found,
@@ -117,7 +131,11 @@ impl<DB: Tables> Act<DB> for Charges {
         let doubts: i64 = status.lanes.iter().map(|lane| lane.cases).sum();
         Ok((
             paid + doubts,
-            format!("{paid} paid · {doubts} in doubt · {kills} killed"),
+            format!("{paid} paid · {doubts} uncertain · {kills} killed"),
         ))
+    }
+
+    async fn faults(&self, ground: &mut Ground<DB>) -> Result<Option<Faults>> {
+        Ok(Some(ground.faults(&[(ChargeOrder::KIND, "demo_payment")]).await?))
     }
 }

@@ -13,7 +13,10 @@ use std::{
 use anyhow::{Context, Result, bail};
 use tokio::process::{Child, Command};
 
-use super::super::own::Site;
+use super::{
+    record::{Tape, What},
+    show::Show,
+};
 
 /// A worker that cannot even start is not a death that the demo is about.
 const OWN_DEATHS_MAX: usize = 10;
@@ -28,10 +31,12 @@ pub(crate) struct Crew {
     workers: Vec<Child>,
     pub(crate) kills: usize,
     own_deaths: usize,
+    tape: Tape,
 }
 
 impl Crew {
-    pub(crate) fn new(site: &Site, role: Vec<String>) -> Result<Crew> {
+    pub(crate) fn new(show: &Show, role: Vec<String>) -> Result<Crew> {
+        let site = &show.site;
         Ok(Crew {
             program: std::env::current_exe().context("this program cannot find itself")?,
             url: site.url.clone(),
@@ -41,6 +46,7 @@ impl Crew {
             workers: Vec::new(),
             kills: 0,
             own_deaths: 0,
+            tape: show.tape.clone(),
         })
     }
 
@@ -72,14 +78,19 @@ impl Crew {
         // Ctrl-C is for the demo alone, which then ends them in order.
         #[cfg(unix)]
         command.process_group(0);
-        command.spawn().context("a worker process could not be started")
+        let child = command.spawn().context("a worker process could not be started")?;
+        self.tape.event(number, What::Started);
+        Ok(child)
     }
 
     /// Kills a worker, wherever it is in its work, and starts another in its place.
     pub(crate) async fn kill(&mut self, number: usize) -> Result<()> {
         if self.workers[number].try_wait()?.is_none() {
+            self.tape.event(number, What::Killed);
             self.workers[number].kill().await?;
             self.kills += 1;
+        } else {
+            self.tape.event(number, What::Ended);
         }
         self.workers[number] = self.start(number)?;
         Ok(())
@@ -104,9 +115,10 @@ impl Crew {
                 continue;
             };
             self.own_deaths += 1;
+            self.tape.event(number, What::Ended);
             if self.own_deaths > OWN_DEATHS_MAX {
                 bail!(
-                    "workers keep ending by themselves ({status}); the last words of one:\n{}",
+                    "worker processes keep exiting ({status}); the end of one log:\n{}",
                     self.last_words(number)
                 );
             }
@@ -123,7 +135,8 @@ impl Crew {
 
     /// Lets everybody finish what is in hand, for a moment, and then ends them.
     pub(crate) async fn dismiss(&mut self, patience: Duration) {
-        for worker in &mut self.workers {
+        for (number, worker) in self.workers.iter_mut().enumerate() {
+            self.tape.event(number, What::Stopped);
             drop(worker.stdin.take());
         }
         let until = Instant::now() + patience;

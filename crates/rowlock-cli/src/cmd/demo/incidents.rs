@@ -1,5 +1,5 @@
-//! The third scene: many evaluations of the same entity at once, each looking first, thinking for a while with nothing
-//! held, and then acting on what it saw. Of those that saw the same, one may act; a guard tells the others.
+//! The third scene: many evaluations of the same entity run at the same time. Each reads the state, works for a while
+//! without a lock, and then acts on what it read. Of those that read the same state, one may act; a guard refuses the rest.
 
 mod check;
 mod report;
@@ -14,7 +14,8 @@ pub(crate) use self::watch::work;
 use super::{
     super::own::Tables,
     crew::Crew,
-    run::{Act, Ground, Run, Size},
+    ground::Ground,
+    run::{Act, Run, Size},
     show::{Scene, Show},
 };
 
@@ -22,10 +23,9 @@ use super::{
 const EVALUATION_MS: std::ops::Range<u64> = 100..600;
 
 #[derive(clap::Args)]
-#[command(
-    after_help = "--json prints: entities, evaluations, open_incidents_max, changed, stale, lost, pool, workers, \
-                  at_once, seconds"
-)]
+#[command(after_help = super::after_help(
+    "entities, evaluations, open_incidents_max, changed, stale, lost, pool, workers, at_once, seconds"
+))]
 pub(crate) struct Args {
     /// How many entities to watch
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -33,13 +33,13 @@ pub(crate) struct Args {
     /// How many evaluations of each entity, one job each
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=1000))]
     evaluations: u32,
-    /// How many evaluations run at once, in two worker processes
+    /// How many evaluations run at the same time, in two worker processes
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=2000))]
     workers: u32,
-    /// How many connections they have between them
+    /// How many database connections they share
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=200))]
     pool: u32,
-    /// Acts without asking the guard: see what it is for (exit code 1)
+    /// Act without the guard, to see several open incidents (exit code 1)
     #[arg(long)]
     careless: bool,
 }
@@ -60,6 +60,7 @@ pub(crate) struct Role {
 
 impl Scene for Args {
     type Ended = report::Ended;
+    const NAME: &'static str = "incidents";
 
     fn intro(&self, show: &Show) -> String {
         let Args {
@@ -70,12 +71,17 @@ impl Scene for Args {
             ..
         } = self;
         format!(
-            "{entities} entities, {evaluations} evaluations of each, {workers} at once over {pool} connections on {} …",
+            "Evaluating {entities} entities {evaluations} times each on {}, {workers} at a time over {pool} connections",
             show.database()
         )
     }
 
+    fn size(&self) -> (&'static str, i64) {
+        ("evaluations", i64::from(self.entities) * i64::from(self.evaluations))
+    }
+
     async fn play<DB: Tables>(&self, show: &Show, crew: &mut Option<Crew>) -> Result<report::Ended> {
+        show.step(show.creating());
         let mut ground = Ground::<DB>::open(&show.site, &watch::schema::<DB>()).await?;
         let mut role = vec!["incidents".to_owned()];
         for (option, value) in [("--workers", self.workers), ("--pool", self.pool)] {
@@ -83,11 +89,12 @@ impl Scene for Args {
         }
         role.extend(["--notes".to_owned(), show.site.folder().display().to_string()]);
         role.extend(self.careless.then(|| "--careless".to_owned()));
-        let crew = crew.insert(Crew::new(&show.site, role)?);
         let processes = processes(self.workers, self.pool);
+        show.step(&format!("starting {processes} worker processes"));
+        let crew = crew.insert(Crew::new(show, role)?);
         crew.hire(processes as usize)?;
         let size = Size {
-            work: i64::from(self.entities) * i64::from(self.evaluations),
+            work: self.size().1,
             steps: 1,
             unit: "evaluations",
             kills: 0,
@@ -100,6 +107,7 @@ impl Scene for Args {
             seed: show.seed,
         };
         let ran = Run::new(show, &mut ground, crew, None, (act, size)).finish().await?;
+        show.step("counting evaluations and incidents");
         let found = check::check(&mut ground, show.site.folder(), processes).await?;
         Ok(report::Ended {
             found,

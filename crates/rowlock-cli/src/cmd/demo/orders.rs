@@ -7,22 +7,25 @@ mod shop;
 use std::ops::RangeInclusive;
 
 use anyhow::Result;
+use rowlock::Job;
 use sqlx::Connection;
 
-use self::shop::{ITEMS, ReserveStock};
+use self::shop::{ChargePayment, ITEMS, ReserveStock, SendReceipt};
 pub(crate) use self::shop::{Shop, worker};
 use super::{
     super::own::Tables,
     crew::Crew,
+    ground::Ground,
     provider::{Moods, Provider},
-    run::{Act, Ground, Run, Size},
+    record::Faults,
+    run::{Act, Run, Size},
     show::{Scene, Show},
 };
 
-/// Set by hand or not, so that an option in the wrong place is noticed.
+/// Optional, so that an option in the wrong place is noticed.
 #[derive(clap::Args)]
 #[group(skip)]
-#[command(after_help = "--json prints: jobs, done, effects, lost, doubled, kills, seconds")]
+#[command(after_help = super::after_help("jobs, done, effects, lost, doubled, kills, seconds"))]
 pub(crate) struct Args {
     /// How many orders to place; each is three jobs [default: 300]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -30,7 +33,7 @@ pub(crate) struct Args {
     /// How many worker processes [default: 4]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=64))]
     workers: Option<u32>,
-    /// How many times to kill one with SIGKILL; it is started again each time [default: 24]
+    /// How many times to kill a worker with SIGKILL; a new one starts each time [default: 24]
     #[arg(long, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     kills: Option<u32>,
 }
@@ -61,10 +64,11 @@ impl Args {
 
 impl Scene for Args {
     type Ended = report::Ended;
+    const NAME: &'static str = "orders";
 
     fn intro(&self, show: &Show) -> String {
         format!(
-            "{} orders through {} worker processes on {}, killing one {} times …",
+            "Running {} orders through {} worker processes on {}, with {} kills (SIGKILL)",
             self.orders(),
             self.workers(),
             show.database(),
@@ -72,12 +76,17 @@ impl Scene for Args {
         )
     }
 
+    fn size(&self) -> (&'static str, i64) {
+        ("orders", self.orders().into())
+    }
+
     async fn play<DB: Tables>(&self, show: &Show, crew: &mut Option<Crew>) -> Result<report::Ended> {
+        show.step(show.creating());
         let mut ground = Ground::<DB>::open(&show.site, shop::SCHEMA).await?;
         let orders = i64::from(self.orders());
         for item in 0..ITEMS {
             let sql = ground.sql("insert into demo_stock (item, at_start, remaining) values ($1, $2, $2)");
-            // Enough for every order, and some to spare, so that what is left says something.
+            // More than the orders need, so that the count of what is left means something.
             DB::change(&mut ground.conn, sql, vec![item, orders / ITEMS + 10]).await?;
         }
         let moods = Moods {
@@ -86,9 +95,11 @@ impl Scene for Args {
             refuses: 0,
             slow: 3,
         };
+        show.step("starting the payment provider");
         let mut provider = Provider::start(show, moods).await?;
         let role = ["orders", "--provider", &provider.address.to_string()].map(str::to_owned);
-        let crew = crew.insert(Crew::new(&show.site, role.into())?);
+        show.step(&format!("starting {} workers", self.workers()));
+        let crew = crew.insert(Crew::new(show, role.into())?);
         crew.hire(self.workers() as usize)?;
         let size = Size {
             work: orders,
@@ -99,12 +110,12 @@ impl Scene for Args {
         };
         let ran = Run::new(show, &mut ground, crew, Some(&mut provider), (Orders, size));
         let ran = ran.finish().await?;
+        show.step("counting orders, charges and receipts");
         let found = check::check(&mut ground, &provider.tally().await?).await?;
         Ok(report::Ended {
             found,
             ran,
             workers: self.workers(),
-            kills_wanted: self.kills(),
         })
     }
 }
@@ -127,11 +138,20 @@ impl<DB: Tables> Act<DB> for Orders {
         Ok(tx.commit().await?)
     }
 
-    /// How many jobs have left their mark in the shop's tables.
+    /// Counts the rows that finished jobs have left in the shop's tables.
     async fn progress(&self, ground: &mut Ground<DB>, kills: usize) -> Result<(i64, String)> {
         let sql = "select (select count(*) from demo_reservation) + (select count(*) from demo_receipt),
                           (select count(*) from demo_payment)";
         let (others, paid) = ground.pair(sql).await?;
         Ok((others + paid, format!("{paid} paid · {kills} workers killed")))
+    }
+
+    async fn faults(&self, ground: &mut Ground<DB>) -> Result<Option<Faults>> {
+        let marks = [
+            (ReserveStock::KIND, "demo_reservation"),
+            (ChargePayment::KIND, "demo_payment"),
+            (SendReceipt::KIND, "demo_receipt"),
+        ];
+        Ok(Some(ground.faults(&marks).await?))
     }
 }

@@ -10,13 +10,15 @@ use std::{
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
-use rowlock::{Ended, JobFilter, JobView, Observe, Rowlock, State, Status};
-use sqlx::Connection;
+use rowlock::Status;
 
 use super::{
-    super::own::{Site, Tables},
+    super::own::Tables,
     crew::Crew,
+    ground::Ground,
     provider::Provider,
+    record::{Faults, Tape},
+    report,
     show::Show,
 };
 
@@ -38,73 +40,10 @@ pub(crate) trait Act<DB: Tables> {
 
     /// How far the scene is, in steps of the bar, and a word about it.
     async fn progress(&self, ground: &mut Ground<DB>, kills: usize) -> Result<(i64, String)>;
-}
 
-/// The application's side of the database.
-pub(crate) struct Ground<DB: Tables> {
-    pub(crate) rowlock: Rowlock<DB>,
-    pub(crate) observe: Observe,
-    pub(crate) conn: DB::Connection,
-    prefix: String,
-}
-
-impl<DB: Tables> Ground<DB> {
-    /// Makes the tables: the library's and the scene's.
-    pub(crate) async fn open(site: &Site, schema: &str) -> Result<Ground<DB>> {
-        let rowlock = Rowlock::<DB>::open_in(&site.url, &site.schema)?;
-        rowlock.migrate().await?;
-        let mut conn = <DB::Connection as Connection>::connect(&site.url).await?;
-        let prefix = site.prefix("demo");
-        DB::script(&mut conn, schema.replace("demo_", &prefix)).await?;
-        Ok(Ground {
-            observe: rowlock.observe(),
-            rowlock,
-            conn,
-            prefix,
-        })
-    }
-
-    /// A statement with the tables' real names.
-    pub(crate) fn sql(&self, sql: &str) -> String {
-        sql.replace("demo_", &self.prefix)
-    }
-
-    /// Two numbers per row.
-    pub(crate) async fn pairs(&mut self, sql: &str) -> Result<Vec<(i64, i64)>> {
-        let sql = self.sql(sql);
-        Ok(DB::pairs(&mut self.conn, sql).await?)
-    }
-
-    /// The two numbers of the only row.
-    pub(crate) async fn pair(&mut self, sql: &str) -> Result<(i64, i64)> {
-        match self.pairs(sql).await?.pop() {
-            Some(pair) => Ok(pair),
-            None => anyhow::bail!("the demo's tables cannot be counted"),
-        }
-    }
-
-    /// Every job there is.
-    pub(crate) async fn jobs(&self) -> Result<Vec<JobView>> {
-        let (mut jobs, mut filter) = (Vec::new(), JobFilter::default());
-        filter.max = 1000;
-        loop {
-            let page = self.observe.jobs(&filter).await?;
-            let Some(last) = page.last() else { return Ok(jobs) };
-            filter.below = Some(last.id);
-            jobs.extend(page);
-        }
-    }
-
-    /// Attempts of these jobs that ended with their worker.
-    pub(crate) async fn cut_short(&self, jobs: &[JobView]) -> Result<i64> {
-        let mut cut_short = 0;
-        for job in jobs {
-            if job.epoch > 1 || job.state != State::Finished {
-                let attempts = self.observe.attempts(job.id).await?;
-                cut_short += attempts.iter().filter(|a| a.outcome == Ended::Lost).count() as i64;
-            }
-        }
-        Ok(cut_short)
+    /// What is wrong so far, where the scene can tell while workers are running. Only a recorded run asks.
+    async fn faults(&self, _ground: &mut Ground<DB>) -> Result<Option<Faults>> {
+        Ok(None)
     }
 }
 
@@ -124,10 +63,47 @@ pub(crate) struct Size {
 pub(crate) struct Ran {
     pub(crate) seconds: f64,
     pub(crate) kills: usize,
-    /// Kills between the provider's deed and the worker's knowledge of it.
+    /// Kills after the provider acted and before the worker knew.
     pub(crate) struck: usize,
-    /// What was not over when the time was.
-    pub(crate) stuck: Option<String>,
+    pub(crate) rest: Rest,
+}
+
+/// What was not over when the time was, and what was retired though nothing should be.
+#[derive(Default)]
+pub(crate) struct Rest {
+    /// Jobs that can still run.
+    jobs: i64,
+    /// These jobs by kind and state, and work that was not placed.
+    open: Vec<String>,
+    retired: Vec<String>,
+}
+
+impl Rest {
+    pub(crate) fn is_none(&self) -> bool {
+        self.open.is_empty() && self.retired.is_empty()
+    }
+
+    /// In words; `None` when everything is over.
+    pub(crate) fn text(&self) -> Option<String> {
+        let parts: Vec<&str> = self.open.iter().chain(&self.retired).map(String::as_str).collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}
+
+impl Ran {
+    /// What to say of a run that did not finish. A job that is open is neither lost nor done; what is broken already stays
+    /// broken, and is reported instead.
+    pub(crate) fn unfinished(&self, broken: bool) -> Option<String> {
+        let Rest { jobs, open, retired } = &self.rest;
+        if broken || open.is_empty() || !retired.is_empty() {
+            return None;
+        }
+        let still = match jobs {
+            1 => "1 job is still open".to_owned(),
+            _ => format!("{jobs} jobs are still open"),
+        };
+        Some(report::unfinished(self.seconds, &still, &open.join(", ")))
+    }
 }
 
 /// When the next worker dies.
@@ -152,6 +128,7 @@ pub(crate) struct Run<'a, DB: Tables, A> {
     struck: usize,
     limit: Duration,
     rng: fastrand::Rng,
+    tape: Tape,
     bar: ProgressBar,
 }
 
@@ -172,7 +149,8 @@ impl<'a, DB: Tables, A: Act<DB>> Run<'a, DB, A> {
             struck: 0,
             limit: show.limit,
             rng: fastrand::Rng::with_seed(show.seed ^ 0x5eed),
-            bar: bar(show.quiet, &size),
+            tape: show.tape.clone(),
+            bar: bar(show, &size),
             size,
         }
     }
@@ -213,16 +191,17 @@ impl<'a, DB: Tables, A: Act<DB>> Run<'a, DB, A> {
                 break;
             }
         }
-        self.bar.finish_and_clear();
         let seconds = start.elapsed().as_secs_f64();
-        let stuck = self.stuck().await?;
+        self.show().await?;
+        self.bar.finish_and_clear();
         // Nobody may be at work while the count is made.
         self.crew.dismiss(Duration::from_secs(5)).await;
+        let rest = self.rest().await?;
         Ok(Ran {
             seconds,
             kills: self.crew.kills,
             struck: self.struck,
-            stuck,
+            rest,
         })
     }
 
@@ -279,34 +258,37 @@ impl<'a, DB: Tables, A: Act<DB>> Run<'a, DB, A> {
         let (done, says) = self.act.progress(self.ground, self.crew.kills).await?;
         self.bar.set_message(says);
         self.bar.set_position(u64::try_from(done).unwrap_or_default());
+        if self.tape.is_on() {
+            let faults = self.act.faults(self.ground).await?;
+            self.tape.sample(done, faults);
+        }
         Ok(done)
     }
 
-    /// What is not over, in words; `None` when everything is.
-    async fn stuck(&self) -> Result<Option<String>> {
+    /// What is not finished.
+    async fn rest(&self) -> Result<Rest> {
         let status = self.ground.observe.status().await?;
-        let mut parts = Vec::new();
+        let mut rest = Rest::default();
         for lane in &status.lanes {
-            let retired = if A::CASES_ARE_FINE { 0 } else { lane.cases };
             for (count, what) in [
                 (lane.due, "due"),
                 (lane.scheduled, "scheduled"),
                 (lane.leased, "leased"),
-                (retired, "retired"),
             ] {
                 if count > 0 {
-                    parts.push(format!("{count} {} {what}", lane.kind));
+                    rest.jobs += count;
+                    rest.open.push(format!("{count} {} {what}", lane.kind));
                 }
+            }
+            if lane.cases > 0 && !A::CASES_ARE_FINE {
+                rest.retired.push(format!("{} {} retired", lane.cases, lane.kind));
             }
         }
         if self.placed < self.size.work {
-            parts.push(format!(
-                "{} {} never placed",
-                self.size.work - self.placed,
-                self.size.unit
-            ));
+            let left = self.size.work - self.placed;
+            rest.open.push(format!("{left} {} not placed", self.size.unit));
         }
-        Ok((!parts.is_empty()).then(|| parts.join(", ")))
+        Ok(rest)
     }
 }
 
@@ -326,11 +308,14 @@ fn over(status: &Status) -> bool {
         .all(|lane| lane.due + lane.scheduled + lane.leased == 0)
 }
 
-fn bar(quiet: bool, size: &Size) -> ProgressBar {
-    if quiet {
+fn bar(show: &Show, size: &Size) -> ProgressBar {
+    if show.quiet {
         return ProgressBar::hidden();
     }
-    // Draws on stderr, and nothing at all when that is no terminal.
+    let kills = if size.kills > 0 { " and killing workers" } else { "" };
+    show.step(&format!("placing {}{kills}", size.unit));
+    show.clear_step();
+    // Draws on stderr, and nothing at all if stderr is not a terminal.
     let bar = ProgressBar::new(u64::try_from(size.work * size.steps).unwrap_or_default());
     let template = format!(
         "  {{bar:{}.green/dim}} {{pos}}/{{len}} jobs · {{msg}} · {{elapsed}}",
@@ -339,5 +324,5 @@ fn bar(quiet: bool, size: &Size) -> ProgressBar {
     let style = ProgressStyle::with_template(&template);
     let style = style.unwrap_or_else(|_| ProgressStyle::default_bar());
     bar.with_style(style.progress_chars("━━─"))
-        .with_message("starting workers")
+        .with_message("waiting for the first job")
 }

@@ -1,25 +1,30 @@
-//! The show around a scene: where it plays, Ctrl-C, what is printed, what is left behind, the exit code.
+//! Everything around a scene: the database, progress lines, Ctrl-C, what is printed and kept, the exit code.
 
-use std::{process::ExitCode, time::Duration};
+use std::{collections::BTreeMap, io::IsTerminal, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::Result;
 
 use super::{
-    super::own::{INTERRUPTED, Site, Tables, interrupted},
+    super::own::{INTERRUPTED, Site, TIMED_OUT, Tables, interrupted},
     crew::Crew,
+    record::{Head, Tape},
+    report,
 };
-use crate::output;
+use crate::output::{self, Advice};
 
-/// What every scene understands, before its name or after it.
+/// Options of every scene, before the scene's name or after it.
 #[derive(clap::Args)]
 pub(crate) struct Manners {
-    /// Print one JSON object and nothing else
+    /// Print the result as one JSON object and nothing else
     #[arg(long, global = true)]
     json: bool,
-    /// Chooses who fails when, and how long things take; a new one each time unless given
+    /// Write the run to FILE as JSON: the result, samples over time, and each start and kill of a worker
+    #[arg(long, global = true, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Seed for who fails when and how long calls take; random by default
     #[arg(long, global = true)]
     seed: Option<u64>,
-    /// Leave the database and the logs, and say where
+    /// Keep the database and the logs, and print where they are
     #[arg(long, global = true)]
     keep: bool,
     /// Give up after so many seconds
@@ -27,13 +32,16 @@ pub(crate) struct Manners {
     limit: u64,
 }
 
-/// Where a scene plays, and how.
+/// Where a scene runs, and how.
 pub(crate) struct Show {
     pub(crate) site: Site,
     pub(crate) seed: u64,
-    /// No bar and no words: somebody wants JSON.
+    /// No progress and no table, for `--json`.
     pub(crate) quiet: bool,
     pub(crate) limit: Duration,
+    /// Keeps the database and the logs.
+    pub(crate) keep: bool,
+    pub(crate) tape: Tape,
 }
 
 impl Show {
@@ -45,15 +53,48 @@ impl Show {
             "SQLite"
         }
     }
+
+    /// The first step of most scenes.
+    pub(crate) fn creating(&self) -> &'static str {
+        if self.site.is_postgres() {
+            "creating a schema for the demo"
+        } else {
+            "creating the database"
+        }
+    }
+
+    /// Says on stderr what is going on now: one line that changes on a terminal, plain lines elsewhere.
+    pub(crate) fn step(&self, text: &str) {
+        if self.quiet {
+            return;
+        }
+        if std::io::stderr().is_terminal() {
+            output::progress(&format!("  {text} …"));
+        } else {
+            output::note(text);
+        }
+    }
+
+    /// Clears the changing line of a terminal.
+    pub(crate) fn clear_step(&self) {
+        if !self.quiet {
+            output::progress("");
+        }
+    }
 }
 
 pub(crate) trait Scene {
     type Ended: Verdict;
+    /// As on the command line.
+    const NAME: &'static str;
 
-    /// What is about to happen, in one line.
+    /// What is about to happen.
     fn intro(&self, show: &Show) -> String;
 
-    /// The whole run, up to the count. Dropped half-way it leaves the crew to the caller, who ends it.
+    /// How much work there is, and what it is called.
+    fn size(&self) -> (&'static str, i64);
+
+    /// The whole run, with the final count. If it is dropped half-way, the caller ends the crew.
     async fn play<DB: Tables>(&self, show: &Show, crew: &mut Option<Crew>) -> Result<Self::Ended>;
 }
 
@@ -61,6 +102,9 @@ pub(crate) trait Scene {
 pub(crate) trait Verdict {
     /// Whether every promise was kept.
     fn is_clean(&self) -> bool;
+
+    /// What to say if the time was over before the work, and no promise is broken so far.
+    fn unfinished(&self) -> Option<String>;
 
     /// For machines.
     fn json(&self) -> serde_json::Result<String>;
@@ -80,11 +124,14 @@ pub(crate) trait Verdict {
 }
 
 pub(crate) async fn run<S: Scene>(database: Option<&str>, scene: &S, manners: &Manners) -> Result<ExitCode> {
+    check_record(manners)?;
     let show = Show {
         site: Site::new(database, "demo")?,
         seed: manners.seed.unwrap_or_else(|| fastrand::u64(..1_000_000)),
         quiet: manners.json,
         limit: Duration::from_secs(manners.limit),
+        keep: manners.keep,
+        tape: Tape::new(manners.record.clone()),
     };
     if !show.quiet {
         output::note(&scene.intro(&show));
@@ -94,6 +141,7 @@ pub(crate) async fn run<S: Scene>(database: Option<&str>, scene: &S, manners: &M
         played = play(scene, &show, &mut crew) => Some(played),
         () = interrupted() => None,
     };
+    show.clear_step();
     if let Some(mut crew) = crew {
         crew.dismiss(Duration::ZERO).await;
     }
@@ -105,29 +153,38 @@ pub(crate) async fn run<S: Scene>(database: Option<&str>, scene: &S, manners: &M
     let ended = match played {
         Ok(ended) => ended,
         Err(error) => {
-            // What went wrong first is what to tell, whether or not it can be cleaned up.
+            // The first error is the one to report, whether or not the cleaning up succeeds.
             let _ = leave(show.site, manners.keep, &["status"]).await;
             return Err(error);
         }
     };
-    let told = if show.quiet {
-        output::print(&format!("{}\n", ended.json()?))
-    } else {
-        output::print(&ended.table(&show))
-    };
-    // What went wrong can be looked into.
+    let printed = print(scene, &show, &ended);
+    // A broken promise, or what was not finished, can be looked into.
     leave(
         show.site,
         manners.keep || !ended.is_clean() && !ended.is_meant(),
         ended.looks(),
     )
     .await?;
-    told?;
-    Ok(if ended.is_clean() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    printed?;
+    Ok(match (ended.is_clean(), ended.unfinished()) {
+        (true, _) => ExitCode::SUCCESS,
+        (false, Some(_)) => ExitCode::from(TIMED_OUT),
+        (false, None) => ExitCode::FAILURE,
     })
+}
+
+/// A record that cannot be written is noticed before the run.
+fn check_record(manners: &Manners) -> Result<()> {
+    let Some(file) = &manners.record else { return Ok(()) };
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if folder.is_none_or(|folder| folder.is_dir()) && !file.is_dir() {
+        return Ok(());
+    }
+    Err(Advice::usage(
+        format!("--record {}: not a file in an existing folder", file.display()),
+        "create the folder first, or name another file",
+    ))
 }
 
 async fn play<S: Scene>(scene: &S, show: &Show, crew: &mut Option<Crew>) -> Result<S::Ended> {
@@ -135,6 +192,25 @@ async fn play<S: Scene>(scene: &S, show: &Show, crew: &mut Option<Crew>) -> Resu
         return scene.play::<sqlx::Postgres>(show, crew).await;
     }
     scene.play::<sqlx::Sqlite>(show, crew).await
+}
+
+/// Prints the result, and writes the record.
+fn print<S: Scene>(scene: &S, show: &Show, ended: &S::Ended) -> Result<()> {
+    if show.quiet {
+        output::print(&format!("{}\n", ended.json()?))?;
+        if let Some(unfinished) = ended.unfinished() {
+            output::note(unfinished.trim_end());
+        }
+    } else {
+        output::print(&ended.table(show))?;
+    }
+    let head = Head {
+        scene: S::NAME,
+        database: show.database(),
+        seed: show.seed,
+        size: BTreeMap::from([scene.size()]),
+    };
+    show.tape.write(head, &ended.json()?)
 }
 
 async fn leave(site: Site, keep: bool, looks: &[&str]) -> Result<()> {
@@ -150,7 +226,8 @@ async fn leave(site: Site, keep: bool, looks: &[&str]) -> Result<()> {
             "kept: the schema {schema}; `drop schema {schema} cascade` removes it"
         ));
     }
-    let looks: Vec<String> = looks.iter().map(|look| format!("rowlock {look} {options}")).collect();
+    let program = report::program();
+    let looks: Vec<String> = looks.iter().map(|look| format!("{program} {look} {options}")).collect();
     output::note(&format!("look:  {}", looks.join("\n       ")));
     Ok(())
 }

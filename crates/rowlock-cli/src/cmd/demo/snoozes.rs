@@ -1,8 +1,8 @@
-//! The fourth scene: a table of the application's own. Reminders stand in `email_snoozes`, which knows nothing of jobs;
-//! workers adopt it, send each reminder once, and are killed all the time.
+//! The fourth scene: an existing application table. Reminders are in `email_snoozes`, which has no columns for jobs.
+//! Workers adopt the table, send each reminder once, and are killed all the time.
 //!
-//! A mail is an effect outside the database. So what was sent is counted at the provider, a process of its own that honours
-//! idempotency keys as good mail providers do: a reminder that is asked for twice under one key is one mail.
+//! A mail is an effect outside the database, so the provider counts what was sent. The provider is a separate process that
+//! honours idempotency keys as good mail providers do: a reminder requested twice with one key is one mail.
 
 mod report;
 mod work;
@@ -67,7 +67,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const AIM_MAX: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
-#[command(after_help = "--json prints: rows, sent, lost, doubled, retired, kills, seconds")]
+#[command(after_help = super::after_help("rows, sent, lost, doubled, retired, kills, seconds"))]
 pub(crate) struct Args {
     /// How many reminders
     #[arg(long, default_value_t = 2000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
@@ -75,7 +75,7 @@ pub(crate) struct Args {
     /// How many worker processes
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=64))]
     workers: u32,
-    /// How many times to kill one with SIGKILL; it is started again each time
+    /// How many times to kill a worker with SIGKILL; a new one starts each time
     #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     kills: u32,
 }
@@ -86,7 +86,7 @@ impl Args {
         match database.is_some_and(|url| url.starts_with("postgres")) {
             true => Ok(()),
             false => Err(Advice::usage(
-                "demo snoozes adopts a table on PostgreSQL, and no PostgreSQL is named",
+                "demo snoozes needs PostgreSQL, and --database does not name one",
                 "rowlock demo snoozes --database postgres://user@host/name",
             )),
         }
@@ -125,6 +125,7 @@ impl Ground {
         let schema = show.site.schema.clone();
         let rowlock = Rowlock::open_in(&show.site.url, &schema)?;
         rowlock.migrate().await?;
+        show.step("creating and filling the table email_snoozes");
         let mut ground = Ground {
             conn: PgConnection::connect(&show.site.url).await?,
             observe: rowlock.observe(),
@@ -156,17 +157,23 @@ impl Ground {
 
 impl Scene for Args {
     type Ended = Found;
+    const NAME: &'static str = "snoozes";
 
     fn intro(&self, show: &Show) -> String {
         let Args { rows, workers, kills } = self;
         format!(
-            "{rows} rows of a table of the application's own, adopted by {workers} worker processes on {},\n\
-             killing one {kills} times …",
+            "Sending {rows} reminders from an existing application table on {},\n\
+             with {workers} worker processes and {kills} kills (SIGKILL)",
             show.database()
         )
     }
 
+    fn size(&self) -> (&'static str, i64) {
+        ("rows", self.rows.into())
+    }
+
     async fn play<DB: Tables>(&self, show: &Show, crew: &mut Option<Crew>) -> Result<Found> {
+        show.step("creating and filling the table email_snoozes");
         let mut ground = Ground::open(show, self.rows).await?;
         let moods = Moods {
             drops: 2,
@@ -174,15 +181,19 @@ impl Scene for Args {
             refuses: 1,
             slow: 0,
         };
+        show.step("starting the mail provider");
         let mut provider = Provider::start(show, moods).await?;
         let role = ["snoozes", "--provider", &provider.address.to_string()].map(str::to_owned);
-        let crew = crew.insert(Crew::new(&show.site, role.into())?);
+        show.step(&format!("starting {} workers", self.workers));
+        let crew = crew.insert(Crew::new(show, role.into())?);
         crew.hire(self.workers as usize)?;
+        show.step("sending reminders and killing workers");
         let start = Instant::now();
         let struck = self.run(show, &mut ground, crew, &mut provider).await?;
         let seconds = start.elapsed().as_secs_f64();
         // Nobody may be at work while the count is made.
         crew.dismiss(Duration::from_secs(5)).await;
+        show.step("counting rows and mails");
         let mut found = self.count(&mut ground, provider).await?;
         found.kills = crew.kills as i64;
         (found.struck, found.seconds) = (struck, seconds);
@@ -212,6 +223,7 @@ impl Args {
             }
             crew.look_after()?;
             let active = ground.count("not inactive").await?;
+            show.tape.sample(rows - active, None);
             // One dies whenever the next part of the work is done, so that all parts see it; the last ones in any case.
             let wave = (rows - active) * (self.kills as i64 + 1) / rows.max(1);
             if crew.kills >= kills {

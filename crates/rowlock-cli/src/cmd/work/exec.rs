@@ -5,7 +5,7 @@
 //! | 0 | done, with standard output as its result | happened |
 //! | 65 (EX_DATAERR) | retired, with the end of standard error as the reason | did not happen, says the program |
 //! | 75 (EX_TEMPFAIL) | tried again | did not happen, says the program |
-//! | any other, a signal, the time limit | tried again | nobody knows |
+//! | any other, a signal, the time limit | tried again | unknown |
 //!
 //! Never through a shell: the words are the program's arguments as they were given.
 
@@ -105,7 +105,10 @@ impl Program {
         };
         let said = errors.text();
         match ended {
-            None => Err(self.fail(&format!("was ended: it ran longer than {:?}", bounds.time_limit), &said)),
+            None => Err(self.fail(
+                &format!("was killed: it ran longer than {:?}", bounds.time_limit),
+                &said,
+            )),
             Some(Err(error)) => Err(self.fail("could not be waited for", &error.to_string())),
             Some(Ok(status)) => self.judge(status, &output, &said),
         }
@@ -116,12 +119,12 @@ impl Program {
         let Some(code) = status.code() else {
             let signal = status.signal().unwrap_or_default();
             let name = signal_name(signal).map_or_else(|| signal.to_string(), str::to_owned);
-            return Err(self.fail(&format!("was ended by signal {name}"), said));
+            return Err(self.fail(&format!("was killed by signal {name}"), said));
         };
-        let fail = || self.fail(&format!("ended with {code}"), said);
+        let fail = || self.fail(&format!("exited with {code}"), said);
         match code {
             0 => Ok(output.result()),
-            DATA_ERROR => Err(Fail::retire(self.text(&format!("ended with {code}"), said)).not_done()),
+            DATA_ERROR => Err(Fail::retire(self.text(&format!("exited with {code}"), said)).not_done()),
             TRY_AGAIN => Err(fail().not_done()),
             _ => Err(fail()),
         }

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | 2xx | done, with the body as its result | happened |
 //! | 425, 429, no connection | tried again | did not happen |
-//! | 408, 409, 3xx, 5xx, a connection that breaks, the time limit | tried again | nobody knows |
+//! | 408, 409, 3xx, 5xx, a connection that breaks, the time limit | tried again | unknown |
 //! | any other 4xx | retired, with the beginning of the body as the reason | did not happen, says the server |
 //!
 //! 409 is what servers that honour keys answer while the first call with that key is still under way. Redirects are not
@@ -83,36 +83,36 @@ impl Server {
     pub(crate) fn new(url: &str) -> Result<Server> {
         let refuse = |problem: &str| {
             Advice::usage(
-                format!("the url of --http {problem}"),
-                "give http://host:port/path or https://host/path",
+                format!("the URL of --http {problem}"),
+                "use http://host:port/path or https://host/path",
             )
         };
-        let uri: Uri = url.parse().map_err(|_| refuse("cannot be read"))?;
+        let uri: Uri = url.parse().map_err(|_| refuse("cannot be parsed"))?;
         let tls = match uri.scheme_str() {
             Some("http") => false,
             Some("https") => true,
-            _ => return Err(refuse("begins with neither http:// nor https://")),
+            _ => return Err(refuse("does not start with http:// or https://")),
         };
-        let authority = uri.authority().ok_or_else(|| refuse("names no host"))?;
+        let authority = uri.authority().ok_or_else(|| refuse("has no host"))?;
         if authority.as_str().contains('@') {
             return Err(refuse(
-                "holds a user or a password, which everybody on this machine could read",
+                "contains a user or password, which every user of this machine could read",
             ));
         }
         let host = authority.host().trim_matches(['[', ']']).to_owned();
         if host.is_empty() {
-            return Err(refuse("names no host"));
+            return Err(refuse("has no host"));
         }
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         Ok(Server {
             shown: format!("{}://{authority}{}", if tls { "https" } else { "http" }, uri.path()),
             port: authority.port_u16().unwrap_or(if tls { 443 } else { 80 }),
-            host_header: HeaderValue::from_str(authority.as_str()).map_err(|_| refuse("names no host"))?,
-            path: path.parse().map_err(|_| refuse("cannot be read"))?,
+            host_header: HeaderValue::from_str(authority.as_str()).map_err(|_| refuse("has no host"))?,
+            path: path.parse().map_err(|_| refuse("cannot be parsed"))?,
             tls: match tls {
                 true => Some(Tls {
                     connector: connector()?,
-                    name: ServerName::try_from(host.clone()).map_err(|_| refuse("names no host"))?,
+                    name: ServerName::try_from(host.clone()).map_err(|_| refuse("has no host"))?,
                 }),
                 false => None,
             },
@@ -126,7 +126,7 @@ impl Server {
         let (shown, limit) = (&self.shown, bounds.time_limit);
         let connected = timeout_at(deadline, self.connect()).await;
         let stream = connected
-            .unwrap_or_else(|_| Err(Fail::retry(format!("{shown} had no connection within {limit:?}"))))
+            .unwrap_or_else(|_| Err(Fail::retry(format!("no connection to {shown} within {limit:?}"))))
             .map_err(Fail::not_done)?;
         let exchange = self.exchange(stream, call, bounds);
         let answered = timeout_at(deadline, exchange).await;
@@ -134,7 +134,7 @@ impl Server {
     }
 
     async fn connect(&self) -> Result<Box<dyn Stream>, Fail> {
-        let broken = |error: std::io::Error| Fail::retry(format!("{} could not be connected to: {error}", self.shown));
+        let broken = |error: std::io::Error| Fail::retry(format!("could not connect to {}: {error}", self.shown));
         let stream = TcpStream::connect((self.host.as_str(), self.port))
             .await
             .map_err(broken)?;
@@ -151,7 +151,7 @@ impl Server {
         let broke = |error: hyper::Error| {
             let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
             let source = source.unwrap_or_default();
-            Fail::retry(format!("the call of {} broke off: {error}{source}", self.shown))
+            Fail::retry(format!("the connection to {} broke: {error}{source}", self.shown))
         };
         let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broke)?;
         let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
@@ -201,7 +201,7 @@ impl Server {
         let colon = if said.is_empty() { "" } else { ": " };
         let reason = match status.is_redirection() {
             true => format!(
-                "{} answered {status}; redirects are not followed, give the new address",
+                "{} answered {status}; redirects are not followed, use the new URL",
                 self.shown
             ),
             false => format!("{} answered {status}{colon}{said}", self.shown),
@@ -267,8 +267,8 @@ fn connector() -> Result<TlsConnector> {
     let (added, _) = roots.add_parsable_certificates(found.certs);
     if added == 0 {
         return Err(Advice::error(
-            "this machine trusts no certificate, so no https server can be called",
-            "install its certificates (Debian: ca-certificates), or name a file of them in SSL_CERT_FILE",
+            "no trusted certificates on this machine, so https servers cannot be called",
+            "install the certificates (Debian: ca-certificates), or set SSL_CERT_FILE to a file of them",
         ));
     }
     let config = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
@@ -297,11 +297,11 @@ mod tests {
             (server.host.as_str(), server.port, server.path.path()),
             ("::1", 80, "/")
         );
-        assert!(problem("ftp://h/").contains("neither http:// nor https://"));
-        assert!(problem("127.0.0.1:8080").contains("neither http:// nor https://"));
-        assert!(problem("http://me:pw@h/").contains("holds a user or a password"));
-        assert!(problem("http://h /").contains("cannot be read"));
-        assert!(problem("/path").contains("neither http:// nor https://"));
+        assert!(problem("ftp://h/").contains("does not start with http:// or https://"));
+        assert!(problem("127.0.0.1:8080").contains("does not start with http:// or https://"));
+        assert!(problem("http://me:pw@h/").contains("contains a user or password"));
+        assert!(problem("http://h /").contains("cannot be parsed"));
+        assert!(problem("/path").contains("does not start with http:// or https://"));
     }
 
     #[test]

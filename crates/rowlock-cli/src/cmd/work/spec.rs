@@ -50,10 +50,10 @@ pub(crate) struct Slots {
 /// Unless a queue says otherwise.
 pub(crate) const SLOTS: usize = 4;
 
-const GIVE_EXEC: &str = "give KIND=PROGRAM, such as resize=./resize.sh";
-const GIVE_HTTP: &str = "give KIND=URL, such as resize=http://127.0.0.1:8080/resize";
+const GIVE_EXEC: &str = "use KIND=PROGRAM, such as resize=./resize.sh";
+const GIVE_HTTP: &str = "use KIND=URL, such as resize=http://127.0.0.1:8080/resize";
 
-/// The whole text behind `=` is the program's path, blanks and all; with arguments it is a JSON array of strings.
+/// The text after `=` is the path of the program, blanks included; with arguments it is a JSON array of strings.
 pub(crate) fn exec(text: &str) -> Result<Exec, String> {
     let (served, program) = served(text, GIVE_EXEC)?;
     if !program.starts_with('[') {
@@ -88,7 +88,7 @@ pub(crate) fn slots(text: &str) -> Result<Slots, String> {
     let (queue, slots) = match text.split_once('=') {
         Some((queue, slots)) => {
             let slots = slots.parse().ok().filter(|slots| (1..=10_000).contains(slots));
-            (queue, slots.ok_or("give NAME or NAME=SLOTS with 1 to 10000 slots")?)
+            (queue, slots.ok_or("use NAME or NAME=SLOTS with 1 to 10000 slots")?)
         }
         None => (text, SLOTS),
     };
@@ -101,7 +101,7 @@ fn served<'a>(text: &'a str, give: &str) -> Result<(Served, &'a str), String> {
     let (kind, version) = match kind.split_once('@') {
         Some((kind, version)) => {
             let version = version.parse().ok().filter(|n| (1..=VERSIONS_MAX).contains(n));
-            let problem = || format!("the version behind @ is not 1 to {VERSIONS_MAX}");
+            let problem = || format!("the version after @ is not 1 to {VERSIONS_MAX}");
             (kind, version.ok_or_else(problem)?)
         }
         None => (kind, 1),
@@ -121,24 +121,18 @@ pub(crate) fn program_file(program: &str) -> Result<PathBuf> {
         .find(|path| path.is_file() && (program.contains('/') || is_executable(path)));
     let Some(path) = found else {
         let next = match program.contains('/') {
-            true => "check its path; arguments go into a JSON array: --exec 'KIND=[\"./program\",\"--option\"]'",
-            false => "name it with its folder, such as ./program, or see that it is in PATH",
+            true => "check the path; arguments go into a JSON array: --exec 'KIND=[\"./program\",\"--option\"]'",
+            false => "add its directory, such as ./program, or make sure that it is in PATH",
         };
-        return Err(Advice::usage(format!("there is no program {program}"), next));
+        return Err(Advice::usage(format!("program {program} not found"), next));
     };
     if !is_executable(&path) {
         let next = format!("chmod +x {program}");
         return Err(Advice::usage(format!("{program} is not executable"), next));
     }
-    // A worker goes on with the same file, wherever it is told to go.
+    // The worker keeps using this file, even if its working directory changes.
     let absolute = std::path::absolute(&path);
-    absolute.map_err(|error| {
-        Advice::because(
-            error,
-            format!("{program} has no absolute path"),
-            "name it with its folder",
-        )
-    })
+    absolute.map_err(|error| Advice::because(error, format!("{program} has no absolute path"), "add its directory"))
 }
 
 fn candidates(program: &str, folders: OsString) -> Vec<PathBuf> {
@@ -178,7 +172,7 @@ mod tests {
         assert_eq!(exec("resize@3=./a").unwrap().served, of("resize", 3));
         assert_eq!(http("resize@2=http://h/a@b").unwrap().served, of("resize", 2));
         for bad in ["resize@=./a", "resize@0=./a", "resize@101=./a", "resize@x=./a"] {
-            assert!(exec(bad).unwrap_err().contains("behind @"), "{bad}");
+            assert!(exec(bad).unwrap_err().contains("after @"), "{bad}");
         }
     }
 

@@ -36,7 +36,7 @@ declare
   place text;
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   for round in 1..20 loop
     place := 'ready';
@@ -57,7 +57,7 @@ begin
     end if;
     perform rowlock.refuse(job, 'delayed');
   end loop;
-  raise exception 'job % does not stand still; try again', job using errcode = 'RL011';
+  raise exception 'job % keeps changing; try again', job using errcode = 'RL011';
 end
 $body$;
 
@@ -73,7 +73,7 @@ declare
   place text;
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   for round in 1..20 loop
     place := null;
@@ -113,7 +113,7 @@ begin
     end if;
     perform rowlock.refuse(job, 'cancelled');
   end loop;
-  raise exception 'job % does not stand still; try again', job using errcode = 'RL011';
+  raise exception 'job % keeps changing; try again', job using errcode = 'RL011';
 end
 $body$;
 
@@ -178,7 +178,7 @@ declare
   place text;
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   for round in 1..20 loop
     with idle as (
@@ -230,7 +230,7 @@ begin
     end if;
     perform rowlock.refuse(job, 'retired');
   end loop;
-  raise exception 'job % does not stand still; try again', job using errcode = 'RL011';
+  raise exception 'job % keeps changing; try again', job using errcode = 'RL011';
 end
 $body$;
 
@@ -255,7 +255,7 @@ declare
   place text;
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   -- Two at once are one after the other, and whoever removes old bodies waits for this or was first.
   update rowlock.job j set reran_at = now where j.id = job
@@ -270,7 +270,7 @@ begin
   end if;
   select o.epoch, o.outcome into last from rowlock.outcome o where o.id = job order by o.epoch desc limit 1;
   if not found or last.outcome not in ('done', 'cancelled') then
-    raise exception 'the history of job % is gone, and it cannot be re-run', job using errcode = 'RL011';
+    raise exception 'the history of job % was removed, and it cannot be re-run', job using errcode = 'RL011';
   end if;
   if body.expires_at <= now then
     raise exception 'job % expired at %, and cannot be re-run', job, body.expires_at using errcode = 'RL011';
@@ -317,10 +317,10 @@ declare
   turn bigint;
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   if coalesce(target !~ '^(queue|kind|group):[A-Za-z0-9_.:/-]{1,100}$', true) then
-    raise exception '% is none of queue:NAME, kind:NAME and group:NAME', coalesce(quote_literal(left(target, 120)), 'null')
+    raise exception '% is not a valid target; use queue:NAME, kind:NAME or group:NAME', coalesce(quote_literal(left(target, 120)), 'null')
       using errcode = 'RL012';
   end if;
   insert into rowlock.setting (name, value, changed_at, changed_by) values ('pause:' || target, '', clock_timestamp(), actor)
@@ -362,7 +362,7 @@ declare
   turn bigint;
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   delete from rowlock.setting s where s.name = 'pause:' || target;
   if not found then

@@ -41,7 +41,7 @@ declare
   old text;
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   -- Whoever reopens or closes it waits for this, or was quicker.
   perform from rowlock.case_file c where c.id = job for update;
@@ -65,7 +65,7 @@ declare
   turn bigint;
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   with gone as (
     delete from rowlock.case_file c where c.id = job returning c.epoch, c.attempt, c.retired_at
@@ -79,7 +79,7 @@ begin
     if not exists (select from rowlock.job j where j.id = job) then
       raise exception 'no job %', job using errcode = 'RL010';
     end if;
-    raise exception 'job % is no case', job using errcode = 'RL011';
+    raise exception 'job % is not a case', job using errcode = 'RL011';
   end if;
   select j.group_no into turn from rowlock.job j where j.id = job;
   if turn is not null then
@@ -104,7 +104,7 @@ declare
   place text := 'ready';
 begin
   if actor is null then
-    raise exception 'say who does it' using errcode = 'RL011';
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
   delete from rowlock.case_file c where c.id = job
   returning c.epoch, c.attempts_max, c.queue_no, c.kind_no, c.priority into file;
@@ -112,7 +112,7 @@ begin
     if not exists (select from rowlock.job j where j.id = job) then
       raise exception 'no job %', job using errcode = 'RL010';
     end if;
-    raise exception 'job % is no case', job using errcode = 'RL011';
+    raise exception 'job % is not a case', job using errcode = 'RL011';
   end if;
   select j.waits_for, j.expires_at, j.group_no into body from rowlock.job j where j.id = job;
   if body.group_no is not null then

@@ -30,7 +30,7 @@ declare
   given text := coalesce(options ->> field, otherwise);
 begin
   if given !~ '^[A-Za-z0-9_.:/-]{1,100}$' then
-    raise exception '%: "%" is not 1 to 100 of a-z, A-Z, 0-9 and -_.:/', field, left(given, 40) using errcode = 'RL012';
+    raise exception '%: "%" is not a valid name; use 1 to 100 of a-z, A-Z, 0-9 and -_.:/', field, left(given, 40) using errcode = 'RL012';
   end if;
   return given;
 end
@@ -44,7 +44,7 @@ declare
   given text := options ->> field;
 begin
   if octet_length(given) not between 1 and 250 or given ~ '[\u0001-\u001f\u007f-\u009f]' then
-    raise exception '%: "%" is not 1 to 250 bytes without control characters', field, left(given, 40) using errcode = 'RL012';
+    raise exception '%: "%" is not valid; use 1 to 250 bytes without control characters', field, left(given, 40) using errcode = 'RL012';
   end if;
   return given;
 end
@@ -61,12 +61,12 @@ begin
     return null;
   end if;
   if given !~ '^[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,9})?)?(Z|[+-][0-9]{2}(:?[0-9]{2})?)$' then
-    raise exception '%: "%" is no time such as 2030-01-01T12:00:00Z', field, left(given, 40) using errcode = 'RL012';
+    raise exception '%: "%" is not a time, such as 2030-01-01T12:00:00Z', field, left(given, 40) using errcode = 'RL012';
   end if;
   return least(greatest(given::timestamptz, '1970-01-01T00:00:00Z'), '9998-12-31T00:00:00Z');
 exception
   when invalid_datetime_format or datetime_field_overflow or invalid_time_zone_displacement_value then
-    raise exception '%: "%" is no time such as 2030-01-01T12:00:00Z', field, left(given, 40) using errcode = 'RL012';
+    raise exception '%: "%" is not a time, such as 2030-01-01T12:00:00Z', field, left(given, 40) using errcode = 'RL012';
 end
 $body$;
 
@@ -113,14 +113,14 @@ language plpgsql immutable security invoker set search_path = pg_catalog, pg_tem
 as $body$
 begin
   if value::text ~ '(^|[^\\])(\\\\)*\\u0000' then
-    raise exception '%: a string holds a NUL character; postgresql cannot store it', field using errcode = 'RL012';
+    raise exception '%: a string contains a NUL character; PostgreSQL cannot store it', field using errcode = 'RL012';
   end if;
   if value::text ~ '\\u[dD][89a-fA-F]' then
     begin
       perform value::jsonb;
     exception
       when data_exception then
-        raise exception '%: a string holds half of a surrogate pair', field using errcode = 'RL012';
+        raise exception '%: a string contains half of a surrogate pair', field using errcode = 'RL012';
     end;
   end if;
   return value;
@@ -137,7 +137,7 @@ declare
   shut text := bare;
 begin
   if octet_length(value::text) > 1048576 then
-    raise exception '%: % bytes, at most 1048576; store large data elsewhere and enqueue its name', field, octet_length(value::text)
+    raise exception '%: % bytes, at most 1048576; store large data elsewhere and enqueue a reference to it', field, octet_length(value::text)
       using errcode = 'RL012';
   end if;
   perform rowlock.check_strings(field, value);
@@ -147,7 +147,7 @@ begin
     shut := regexp_replace(shut, '\[\]|\{\}', '', 'g');
   end loop;
   if shut <> '' then
-    raise exception '%: nested deeper than 100', field using errcode = 'RL012';
+    raise exception '%: nested deeper than 100 levels', field using errcode = 'RL012';
   end if;
 end
 $body$;
@@ -187,7 +187,7 @@ begin
         return false;
     end;
   end loop;
-  raise exception 'the group does not stand still; try again' using errcode = '40001';
+  raise exception 'the group keeps changing; try again' using errcode = '40001';
 end
 $body$;
 
@@ -231,13 +231,13 @@ begin
       return;
     end if;
     if held.fingerprint is distinct from print then
-      raise exception 'key "%" is held by job % for another request', wanted, held.id using errcode = 'RL003';
+      raise exception 'key "%" is already used by job % for a different request', wanted, held.id using errcode = 'RL003';
     end if;
     job := held.id;
     is_new := false;
     return;
   end loop;
-  raise exception 'key "%" does not stand still; try again', wanted using errcode = '40001';
+  raise exception 'key "%" keeps changing; try again', wanted using errcode = '40001';
 end
 $body$;
 
@@ -249,11 +249,11 @@ declare
   odd text;
 begin
   if options is null or json_typeof(options) <> 'object' then
-    raise exception 'options: give an object such as {"queue": "mail"}' using errcode = 'RL012';
+    raise exception 'options: use an object such as {"queue": "mail"}' using errcode = 'RL012';
   end if;
   select k.key into odd from json_object_keys(options) as k (key) where k.key <> all (known) limit 1;
   if found then
-    raise exception '%: no such option; there are %', left(odd, 40), array_to_string(known, ', ') using errcode = 'RL012';
+    raise exception '%: unknown option; the options are %', left(odd, 40), array_to_string(known, ', ') using errcode = 'RL012';
   end if;
 end
 $body$;
@@ -293,7 +293,7 @@ begin
   if json_typeof(given) <> 'array' or json_array_length(given) > 32
     or exists (select from json_array_elements(given) t where json_typeof(t) <> 'string' or t #>> '{}' !~ '^[A-Za-z0-9_.:/-]{1,100}$')
   then
-    raise exception 'tags: not up to 32 names of 1 to 100 of a-z, A-Z, 0-9 and -_.:/' using errcode = 'RL012';
+    raise exception 'tags: use up to 32 names of 1 to 100 of a-z, A-Z, 0-9 and -_.:/' using errcode = 'RL012';
   end if;
   return case when json_array_length(given) > 0 then given end;
 end
@@ -339,36 +339,36 @@ begin
     'queue', 'tags', 'trace', 'version', 'wait_limit_ms', 'waits_for']);
   perform rowlock.check_json('payload', body);
   if given ->> 'at' is not null and given ->> 'delay_ms' is not null then
-    raise exception 'delay_ms: given beside at; give one of them' using errcode = 'RL012';
+    raise exception 'delay_ms: set together with at; set only one of them' using errcode = 'RL012';
   end if;
   if json_typeof(given -> 'on_trigger') not in ('boolean', 'null')
     or (given ->> 'on_trigger' = 'true' and coalesce(given ->> 'at', given ->> 'delay_ms') is not null)
   then
-    raise exception 'on_trigger: give true or false, and no at or delay_ms beside it' using errcode = 'RL012';
+    raise exception 'on_trigger: use true or false, without at and delay_ms' using errcode = 'RL012';
   end if;
   if json_typeof(given -> 'if_retired') not in ('object', 'null') then
-    raise exception 'if_retired: give a job as an object, such as {"kind": "refund"}' using errcode = 'RL012';
+    raise exception 'if_retired: use a job as an object, such as {"kind": "refund"}' using errcode = 'RL012';
   end if;
   if json_typeof(given -> 'group_stops') not in ('boolean', 'null')
     or (given ->> 'group_stops' = 'true' and given ->> 'group' is null)
   then
-    raise exception 'group_stops: give true or false, beside a group' using errcode = 'RL012';
+    raise exception 'group_stops: use true or false, together with group' using errcode = 'RL012';
   end if;
   if limit_ms is not null and waits_for is null then
-    raise exception 'wait_limit_ms: a limit on no wait; add waits_for' using errcode = 'RL012';
+    raise exception 'wait_limit_ms: set without a wait; add waits_for' using errcode = 'RL012';
   end if;
   if key is null and (hold_ms is not null or given ->> 'hold' is not null) then
-    raise exception 'hold: given without a key; add key' using errcode = 'RL012';
+    raise exception 'hold: set without a key; add key' using errcode = 'RL012';
   end if;
   if hold not in ('policy', 'open', 'ever', 'period') or (hold = 'period') <> (hold_ms is not null) then
-    raise exception 'hold: "%" is not policy, open or ever, or a hold_ms alone', left(hold, 40) using errcode = 'RL012';
+    raise exception 'hold: "%" is not valid; use policy, open or ever, or hold_ms alone', left(hold, 40) using errcode = 'RL012';
   end if;
   if given ->> 'trace' !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}( [ -~]+)?$' or octet_length(given ->> 'trace') > 568 then
-    raise exception 'trace: no traceparent such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' using errcode = 'RL012';
+    raise exception 'trace: not a valid traceparent, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' using errcode = 'RL012';
   end if;
   if given ->> 'group' is not null then
     if waits_for is not null then
-      raise exception 'group: a job of a group cannot wait for a name as well; let the job that waits enqueue it as its next link'
+      raise exception 'group: a job of a group cannot also wait for a name; let a job that waits enqueue it as its next job'
         using errcode = 'RL012';
     end if;
     turn := rowlock.number_of(rowlock.name_option(given, 'group', ''));
@@ -425,14 +425,14 @@ declare
   rest json;
 begin
   if jobs is null or json_typeof(jobs) <> 'array' then
-    raise exception 'jobs: give an array of objects' using errcode = 'RL012';
+    raise exception 'jobs: use an array of objects' using errcode = 'RL012';
   end if;
   perform rowlock.check_strings('jobs', jobs);
   ord := 0;
   for job in select j from json_array_elements(jobs) as j loop
     ord := ord + 1;
     if json_typeof(job) <> 'object' then
-      raise exception 'jobs[%]: give an object with a kind', ord - 1 using errcode = 'RL012';
+      raise exception 'jobs[%]: use an object with a kind', ord - 1 using errcode = 'RL012';
     end if;
     select coalesce(json_object_agg(e.key, e.value), '{}') into rest
     from json_each(job) e where e.key not in ('kind', 'payload');
@@ -458,7 +458,7 @@ declare
   worker constant bigint := abs(('x' || encode(substring(sha256(uuid_send(gen_random_uuid())) from 1 for 8), 'hex'))::bit(64)::bigint >> 1) + 1;
 begin
   if coalesce(octet_length(name), 0) not between 1 and 200 then
-    raise exception 'name: give the worker a name of up to 200 bytes, for people' using errcode = 'RL012';
+    raise exception 'name: use a name of 1 to 200 bytes for the worker' using errcode = 'RL012';
   end if;
   if lease_ms is null or lease_ms not between 1000 and 3600000 then
     raise exception 'lease_ms: % is not a whole number from 1000 to 3600000', lease_ms using errcode = 'RL012';
@@ -495,14 +495,14 @@ language plpgsql immutable parallel safe security invoker set search_path = pg_c
 as $body$
 begin
   if coalesce(token !~ '^[0-9]{1,18}-[0-9]{1,18}-[0-9]{1,19}$', true) then
-    raise exception 'token: "%" is none that a claim gave', left(token, 80) using errcode = 'RL012';
+    raise exception 'token: "%" is not a token from a claim', left(token, 80) using errcode = 'RL012';
   end if;
   id := split_part(token, '-', 1)::bigint;
   epoch := split_part(token, '-', 2)::bigint;
   worker := split_part(token, '-', 3)::bigint;
 exception
   when numeric_value_out_of_range then
-    raise exception 'token: "%" is none that a claim gave', left(token, 80) using errcode = 'RL012';
+    raise exception 'token: "%" is not a token from a claim', left(token, 80) using errcode = 'RL012';
 end
 $body$;
 
@@ -607,7 +607,7 @@ begin
     select coalesce(n.name, 'null') into odd from unnest(claim_v1.breakers) as n (name)
     where not exists (select from rowlock.breaker b where b.name = n.name) limit 1;
     if found then
-      raise exception 'breakers: no breaker "%"; there is one once a worker of the library had a kind bound to it', left(odd, 40)
+      raise exception 'breakers: no breaker "%"; a breaker exists once a worker of the library has bound a kind to it', left(odd, 40)
         using errcode = 'RL012';
     end if;
     if exists (select from rowlock.breaker b where b.name = any (claim_v1.breakers) and b.state <> 'closed') then
@@ -934,7 +934,7 @@ declare
   jobs bigint;
 begin
   if wanted is null then
-    raise exception 'name: give one' using errcode = 'RL012';
+    raise exception 'name: missing; give one' using errcode = 'RL012';
   end if;
   if complete_v1.answer is not null then
     perform rowlock.check_json('answer', complete_v1.answer);
@@ -981,10 +981,10 @@ begin
     print := rowlock.fingerprint('once', request);
   end if;
   if wanted is null then
-    raise exception 'key: give one' using errcode = 'RL012';
+    raise exception 'key: missing; give one' using errcode = 'RL012';
   end if;
   if hold_for not in ('policy', 'ever', 'period') or (hold_for = 'period') <> (hold_ms is not null) then
-    raise exception 'hold: "%" is not policy or ever, or a hold_ms alone', left(hold_for, 40) using errcode = 'RL012';
+    raise exception 'hold: "%" is not valid; use policy or ever, or hold_ms alone', left(hold_for, 40) using errcode = 'RL012';
   end if;
   is_first := true;
   for round in 1..50 loop
@@ -1006,7 +1006,7 @@ begin
       continue;
     end if;
     if print is not null and held.fingerprint is not null and held.fingerprint <> print then
-      raise exception 'key "%" was taken for another request', wanted using errcode = 'RL003';
+      raise exception 'key "%" is already used by a different request', wanted using errcode = 'RL003';
     end if;
     -- Only the first has a slot.
     is_first := false;
@@ -1014,7 +1014,7 @@ begin
     return;
   end loop;
   if slot is null then
-    raise exception 'key "%" does not stand still; try again', wanted using errcode = '40001';
+    raise exception 'key "%" keeps changing; try again', wanted using errcode = '40001';
   end if;
   -- What this transaction took, for answer_v1. It goes with the transaction, or with the savepoint that is rolled back.
   perform set_config(

@@ -14,18 +14,18 @@ where 0;
 create trigger rowlock_verb_unknown instead of insert on rowlock_verb
 when new.verb is null or new.verb not in ('delay', 'run now', 'cancel', 'retire', 'pause', 'resume')
 begin
-  select raise(abort, 'RL011: no such verb; there are delay, run now, cancel, retire, pause and resume');
+  select raise(abort, 'RL011: unknown verb; the verbs are delay, run now, cancel, retire, pause and resume');
 end;
 
 create trigger rowlock_verb_delay instead of insert on rowlock_verb when new.verb in ('delay', 'run now')
 begin
   select case
-    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when new.actor is null then raise(abort, 'RL011: the actor is missing; say who does it')
     when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
     when not exists (select 1 from rowlock_ready r where r.id = new.id)
       and not exists (select 1 from rowlock_waiting w where w.id = new.id)
       then raise(abort, 'RL011: the job is leased, a case or finished, and cannot be delayed')
-    when new.verb = 'delay' and new.at is null then raise(abort, 'RL011: say until when')
+    when new.verb = 'delay' and new.at is null then raise(abort, 'RL011: the time is missing; say until when')
   end;
   insert into rowlock_audit (at, actor, verb, id, detail, before, after)
   select
@@ -45,7 +45,7 @@ end;
 create trigger rowlock_verb_cancel instead of insert on rowlock_verb when new.verb = 'cancel'
 begin
   select case
-    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when new.actor is null then raise(abort, 'RL011: the actor is missing; say who does it')
     when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
     when exists (select 1 from rowlock_case_file c where c.id = new.id)
       then raise(abort, 'RL011: the job is a case, and cannot be cancelled')
@@ -96,7 +96,7 @@ end;
 create trigger rowlock_verb_retire instead of insert on rowlock_verb when new.verb = 'retire'
 begin
   select case
-    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when new.actor is null then raise(abort, 'RL011: the actor is missing; say who does it')
     when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
     when exists (select 1 from rowlock_case_file c where c.id = new.id)
       then raise(abort, 'RL011: the job is a case, and cannot be retired')
@@ -134,8 +134,11 @@ begin
         'epoch', o.epoch, 'attempt', o.attempt, 'outcome', o.outcome, 'worker', o.worker,
         'started_at', strftime('%Y-%m-%dT%H:%M:%S', o.started_at / 1000000, 'unixepoch') || printf('.%06dZ', o.started_at % 1000000),
         'ended_at', strftime('%Y-%m-%dT%H:%M:%S', o.ended_at / 1000000, 'unixepoch') || printf('.%06dZ', o.ended_at % 1000000),
-        'error', o.error) order by o.epoch)
-      from rowlock_outcome o where o.id = new.id
+        'error', o.error))
+      from (
+        select x.epoch, x.attempt, x.outcome, x.worker, x.started_at, x.ended_at, x.error
+        from rowlock_outcome x where x.id = new.id order by x.epoch
+      ) o
     )
   from (
     select r.id, r.epoch + 1 as epoch, r.attempt, r.attempts_max, r.queue_no, r.kind_no, r.priority from rowlock_ready r where r.id = new.id
@@ -198,9 +201,9 @@ end;
 create trigger rowlock_verb_pause instead of insert on rowlock_verb when new.verb = 'pause'
 begin
   select case
-    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when new.actor is null then raise(abort, 'RL011: the actor is missing; say who does it')
     when new.target is null or not (new.target glob 'queue:?*' or new.target glob 'kind:?*' or new.target glob 'group:?*')
-      then raise(abort, 'RL012: say what, as queue:NAME, kind:NAME or group:NAME')
+      then raise(abort, 'RL012: not a valid target; use queue:NAME, kind:NAME or group:NAME')
     when new.target glob 'group:*' and new.id is null
       and not exists (select 1 from rowlock_job j where j.in_group = substr(new.target, 7))
       then raise(abort, 'RL010: no job is in this group')
@@ -239,9 +242,9 @@ end;
 create trigger rowlock_verb_resume instead of insert on rowlock_verb when new.verb = 'resume'
 begin
   select case
-    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when new.actor is null then raise(abort, 'RL011: the actor is missing; say who does it')
     when new.target is null or not (new.target glob 'queue:?*' or new.target glob 'kind:?*' or new.target glob 'group:?*')
-      then raise(abort, 'RL012: say what, as queue:NAME, kind:NAME or group:NAME')
+      then raise(abort, 'RL012: not a valid target; use queue:NAME, kind:NAME or group:NAME')
     when new.target glob 'group:*' and new.id is null
       and not exists (select 1 from rowlock_job j where j.in_group = substr(new.target, 7))
       then raise(abort, 'RL010: no job is in this group')

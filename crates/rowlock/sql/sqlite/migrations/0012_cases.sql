@@ -19,16 +19,16 @@ drop trigger rowlock_verb_unknown;
 create trigger rowlock_verb_unknown instead of insert on rowlock_verb
 when new.verb is null or new.verb not in ('delay', 'run now', 'cancel', 'retire', 'pause', 'resume', 'close', 'reopen')
 begin
-  select raise(abort, 'RL011: no such verb; there are delay, run now, cancel, retire, pause, resume, close and reopen');
+  select raise(abort, 'RL011: unknown verb; the verbs are delay, run now, cancel, retire, pause, resume, close and reopen');
 end;
 
 -- Closes a case for good, and its job is finished, as cancelled. What it has stopped goes on.
 create trigger rowlock_verb_close instead of insert on rowlock_verb when new.verb = 'close'
 begin
   select case
-    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when new.actor is null then raise(abort, 'RL011: the actor is missing; say who does it')
     when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
-    when not exists (select 1 from rowlock_case_file c where c.id = new.id) then raise(abort, 'RL011: the job is no case')
+    when not exists (select 1 from rowlock_case_file c where c.id = new.id) then raise(abort, 'RL011: the job is not a case')
   end;
   insert into rowlock_outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
   select
@@ -59,10 +59,10 @@ end;
 create trigger rowlock_verb_reopen instead of insert on rowlock_verb when new.verb = 'reopen'
 begin
   select case
-    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when new.actor is null then raise(abort, 'RL011: the actor is missing; say who does it')
     when not exists (select 1 from rowlock_case_file c where c.id = new.id) then case
       when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
-      else raise(abort, 'RL011: the job is no case')
+      else raise(abort, 'RL011: the job is not a case')
     end
   end;
   insert or ignore into rowlock_job_group (no, head)

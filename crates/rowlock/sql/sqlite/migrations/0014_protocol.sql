@@ -10,7 +10,7 @@ drop trigger rowlock_verb_unknown;
 create trigger rowlock_verb_unknown instead of insert on rowlock_verb
 when new.verb is null or new.verb not in ('delay', 'run now', 'cancel', 'retire', 'pause', 'resume', 'close', 'reopen', 'rerun')
 begin
-  select raise(abort, 'RL011: no such verb; there are delay, run now, cancel, retire, pause, resume, close, reopen and rerun');
+  select raise(abort, 'RL011: unknown verb; the verbs are delay, run now, cancel, retire, pause, resume, close, reopen and rerun');
 end;
 
 -- Runs a finished job once more, with all its attempts, under its own uid and a new epoch: by way of a case that nobody ever
@@ -18,7 +18,7 @@ end;
 create trigger rowlock_verb_rerun instead of insert on rowlock_verb when new.verb = 'rerun'
 begin
   select case
-    when new.actor is null then raise(abort, 'RL011: say who does it')
+    when new.actor is null then raise(abort, 'RL011: the actor is missing; say who does it')
     when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
     when exists (select 1 from rowlock_ready r where r.id = new.id)
       or exists (select 1 from rowlock_waiting w where w.id = new.id)
@@ -29,7 +29,7 @@ begin
       select 1 from rowlock_outcome o
       where o.id = new.id and o.outcome in ('done', 'cancelled')
         and o.epoch = (select max(x.epoch) from rowlock_outcome x where x.id = new.id)
-    ) then raise(abort, 'RL011: the history of the job is gone, and it cannot be re-run')
+    ) then raise(abort, 'RL011: the history of the job was removed, and it cannot be re-run')
     when exists (select 1 from rowlock_job j where j.id = new.id and j.expires_at <= coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000))
       then raise(abort, 'RL011: the job has expired, and cannot be re-run')
     when new.queue_no is null and not exists (

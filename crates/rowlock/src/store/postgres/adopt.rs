@@ -88,7 +88,7 @@ impl PgStore {
             }
             if !self.0.named() && !inspection.migration.is_empty() {
                 return Err(Error::Config(
-                    "a table is migrated over a direct connection; name the server itself, without pgbouncer=true"
+                    "cannot migrate a table through a pooler; connect to the server itself, without pgbouncer=true"
                         .into(),
                 ));
             }
@@ -135,7 +135,7 @@ impl PgStore {
             let identity = identity.and_then(|json| serde_json::from_str(&json).ok());
             let Some(identity) = identity else {
                 return Err(Error::Conflict(format!(
-                    "the ledger's entry {key:?} is not ours; remove it"
+                    "the ledger entry {key:?} was not written by Rowlock; remove it"
                 )));
             };
             Ok(AdoptedTable {

@@ -43,7 +43,7 @@ impl Batching for Postgres {
             (false, true) => "rollback to savepoint rowlock".to_owned(),
             (false, false) => format!("rollback to savepoint rowlock; close rowlock_seal; {plans}"),
         };
-        store.within(store.0.timing.lock, "share a transaction", async move {
+        store.within(store.0.timing.lock, "begin a batch", async move {
             match sqlx::raw_sql(AssertSqlSafe(end)).execute(held.pg()).await {
                 // A nested transaction that user code forgot about is still open, for sqlx.
                 Ok(_) if Pm::get_transaction_depth(held.pg()) != 1 => Ok(Parted::NotOurs),
@@ -55,7 +55,7 @@ impl Batching for Postgres {
                         doing: "settle",
                         source: e,
                     })),
-                    _ => Err(e).doing("share a transaction"),
+                    _ => Err(e).doing("begin a batch"),
                 },
             }
         })

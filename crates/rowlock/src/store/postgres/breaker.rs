@@ -72,7 +72,7 @@ impl Breakers for PgStore {
     }
 
     fn note_breaker<'a>(&'a self, note: &'a Note) -> Fut<'a, Option<BreakerView>> {
-        const DOING: &str = "note breaker";
+        const DOING: &str = "update breaker";
         self.bounded(DOING, async move {
             let mut lent = self.0.engine.acquire().await.doing(DOING)?;
             let mut tx = lent.pg().begin().await.doing(DOING)?;

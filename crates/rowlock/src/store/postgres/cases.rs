@@ -43,7 +43,7 @@ impl Cases for PgStore {
     }
 
     fn case_again(&self, error: i64, after: Timestamp) -> Fut<'_, Option<i64>> {
-        const DOING: &str = "look for the error again";
+        const DOING: &str = "find the error";
         self.bounded(DOING, async move {
             let mut lent = self.0.engine.acquire().await.doing(DOING)?;
             let query = sqlx::query_scalar(self.0.sql.case_again.clone());
@@ -55,7 +55,7 @@ impl Cases for PgStore {
     }
 
     fn newest_case(&self) -> Fut<'_, Option<Timestamp>> {
-        const DOING: &str = "look for the newest case";
+        const DOING: &str = "find the newest case";
         self.bounded(DOING, async move {
             let mut lent = self.0.engine.acquire().await.doing(DOING)?;
             let query = sqlx::query_scalar(self.0.sql.case_newest.clone());
@@ -66,7 +66,7 @@ impl Cases for PgStore {
     }
 
     fn outcomes_since<'a>(&'a self, jobs: &'a [i64], after: Timestamp) -> Fut<'a, Vec<(i64, Option<String>)>> {
-        const DOING: &str = "look for the error again";
+        const DOING: &str = "find the error";
         self.bounded(DOING, async move {
             let mut lent = self.0.engine.acquire().await.doing(DOING)?;
             let query = sqlx::query_as(self.0.sql.outcomes_since.clone());
@@ -84,7 +84,7 @@ impl Cases for PgStore {
         note: Option<&'a str>,
         actor: &'a str,
     ) -> Fut<'a, bool> {
-        const DOING: &str = "note on a case";
+        const DOING: &str = "note case";
         self.bounded(DOING, async move {
             let mut lent = self.0.engine.acquire().await.doing(DOING)?;
             let query = sqlx::query(self.0.sql.case_note.clone());
@@ -108,7 +108,7 @@ impl Cases for PgStore {
     }
 
     fn note_deed<'a>(&'a self, deed: Deed<'a>) -> Fut<'a, ()> {
-        const DOING: &str = "note a deed";
+        const DOING: &str = "write the audit";
         self.bounded(DOING, async move {
             let mut lent = self.0.engine.acquire().await.doing(DOING)?;
             let query = sqlx::query(self.0.sql.note_deed.clone())

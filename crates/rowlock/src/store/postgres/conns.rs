@@ -185,7 +185,7 @@ impl Conns {
 pub fn timed_out(doing: &str) -> sqlx::Error {
     sqlx::Error::Io(std::io::Error::new(
         std::io::ErrorKind::TimedOut,
-        format!("no answer while {doing}"),
+        format!("{doing}: no answer in time"),
     ))
 }
 

@@ -165,7 +165,7 @@ pub async fn pass(inner: &Inner, pg: &mut PgConnection, turns: &[(i64, Option<i6
         .bind(inner.now())
         .fetch_one(pg)
         .await
-        .doing("pass a turn on")
+        .doing("pass a group turn on")
 }
 
 /// One walk over all that are vacant, page by page, each in a commit of its own; returns the queues that got work.

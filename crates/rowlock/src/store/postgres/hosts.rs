@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use super::{
     conns::{Conns, timed_out},
     pooler::Pooler,
-    url::Url,
+    url::{self, Url},
 };
 use crate::{
     error::{Error, Result, sqlstate},
@@ -49,6 +49,8 @@ const TIMELINE: &str = "(select system_identifier from pg_control_system()) || '
 /// The hosts of one URL. Shared by all connections of a handle and of its workers.
 pub struct Hosts {
     all: Vec<PgConnectOptions>,
+    /// How long each may take to answer.
+    limit: Duration,
     /// Where connections are shared with others, transaction by transaction.
     pub pooler: Option<Pooler>,
     /// The last good one, or the one after a bad one.
@@ -84,14 +86,14 @@ impl Hosts {
     /// # Errors
     /// [`Error::Config`]. It quotes nothing: a password with a `/` or `,` of its own may stand anywhere.
     pub fn parse(url: &str) -> Result<Hosts> {
-        // The driver's message may quote the url too, so it is not passed on.
-        let unreadable = |_| Error::Config("the postgresql url cannot be read; check its form and port".into());
-        let options = |url: String| PgConnectOptions::from_str(&url).map_err(unreadable);
+        let options = |url: String| PgConnectOptions::from_str(&url).map_err(|_| unreadable(&url));
         let url = Url::parse(url)?;
         let all: Vec<PgConnectOptions> = url.each.into_iter().map(options).collect::<Result<_>>()?;
         let pooler = url.pooled.then(Pooler::new);
+        let limit = if all.len() > 1 { HOST_LIMIT } else { CONNECT_LIMIT };
         let quiet = all.into_iter().map(ConnectOptions::disable_statement_logging);
         Ok(Hosts {
+            limit,
             all: match pooler {
                 Some(_) => quiet.map(Pooler::fit).collect(),
                 None => quiet.collect(),
@@ -112,7 +114,6 @@ impl Hosts {
         F: Future<Output = sqlx::Result<T>>,
     {
         let count = self.all.len();
-        let limit = if count > 1 { HOST_LIMIT } else { CONNECT_LIMIT };
         let first = self.first.load(Ordering::Relaxed);
         let mut refusals = Vec::new();
         for at in (first..first + count).map(|at| at % count) {
@@ -121,17 +122,17 @@ impl Hosts {
                 at,
                 good: false,
             };
-            let opened = tokio::time::timeout(limit, open(self.all[at].clone())).await;
+            let opened = tokio::time::timeout(self.limit, open(self.all[at].clone())).await;
             match opened.unwrap_or_else(|_| Err(timed_out("connecting"))) {
                 Ok(opened) => {
                     trying.good = true;
                     return Ok(opened);
                 }
-                Err(error) if count == 1 => return Err(error),
+                Err(error) if count == 1 => return Err(named(error, &self.all[at])),
                 Err(error) => refusals.push(format!("{}: {}", name(&self.all[at]), reason(&error))),
             }
         }
-        let problem = format!("no host takes writes ({})", refusals.join(", "));
+        let problem = format!("no host accepts writes ({})", refusals.join(", "));
         Err(sqlx::Error::Io(IoError::new(ErrorKind::NotConnected, problem)))
     }
 
@@ -272,6 +273,17 @@ impl Hosts {
     }
 }
 
+/// Why the driver cannot parse a URL. The driver's own message may quote the URL, so it is not passed on.
+fn unreadable(url: &str) -> Error {
+    let bad = url::bad_parameter(url, |url| PgConnectOptions::from_str(url).is_ok());
+    Error::Config(match bad {
+        Some((name, values)) => {
+            format!("the PostgreSQL URL has an unsupported value for {name}; use {values}, or remove it")
+        }
+        None => "the PostgreSQL URL cannot be parsed; check its form and port".into(),
+    })
+}
+
 /// Remembers what came of a host, however the attempt ends.
 struct Trying<'a> {
     hosts: &'a Hosts,
@@ -293,9 +305,9 @@ impl Drop for Trying<'_> {
 
 #[derive(Debug, thiserror::Error)]
 enum Refusal {
-    #[error("this server is a standby; rowlock decides on the primary only")]
+    #[error("this server is a standby; connect to the primary")]
     Standby,
-    #[error("this server is read-only; rowlock decides on the primary only")]
+    #[error("this server is read-only; connect to the primary")]
     ReadOnly,
 }
 
@@ -317,6 +329,17 @@ fn name(options: &PgConnectOptions) -> String {
     match options.get_socket() {
         Some(socket) => socket.display().to_string(),
         None => format!("{}:{}", options.get_host(), options.get_port()),
+    }
+}
+
+/// The same error with the server's address in its text, where the text says only that nobody answered.
+fn named(error: sqlx::Error, options: &PgConnectOptions) -> sqlx::Error {
+    match error {
+        sqlx::Error::Io(said) => {
+            let text = format!("{said} ({})", name(options));
+            sqlx::Error::Io(IoError::new(said.kind(), text))
+        }
+        other => other,
     }
 }
 

@@ -51,7 +51,8 @@ pub fn explained(error: sqlx::Error) -> sqlx::Error {
         sqlx::Error::Database(said) if said.message().contains("unsupported startup parameter") => {
             sqlx::Error::Configuration(
                 format!(
-                    "a pooler answers, not a server; add pgbouncer=true to the url if it is in transaction mode ({})",
+                    "a pooler answered instead of a server; add pgbouncer=true to the URL if the pooler is in \
+                     transaction mode ({})",
                     said.message()
                 )
                 .into(),

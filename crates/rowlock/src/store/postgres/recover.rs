@@ -35,14 +35,14 @@ pub async fn register(inner: &Inner, worker: WorkerId, name: &str, lease: Durati
 }
 
 pub async fn beat(inner: &Inner, worker: WorkerId) -> Result<bool> {
-    let mut lent = inner.engine.acquire().await.doing("beat")?;
+    let mut lent = inner.engine.acquire().await.doing("heartbeat")?;
     let alive = sqlx::query(inner.sql.beat.clone())
         .bind(worker.0)
         .bind(inner.now())
         .fetch_optional(lent.pg())
         .await
-        .doing("beat")?;
-    lent.end("beat").await?;
+        .doing("heartbeat")?;
+    lent.end("heartbeat").await?;
     if alive.is_none() {
         inner.hosts.forget(worker);
     }
@@ -50,13 +50,13 @@ pub async fn beat(inner: &Inner, worker: WorkerId) -> Result<bool> {
 }
 
 pub async fn mark_dead(inner: &Inner) -> Result<Judged> {
-    let mut lent = inner.engine.acquire().await.doing("mark dead")?;
+    let mut lent = inner.engine.acquire().await.doing("mark dead workers")?;
     let marked: Vec<(Option<i64>, bool)> = sqlx::query_as(inner.sql.mark_dead.clone())
         .bind(inner.now())
         .fetch_all(lent.pg())
         .await
-        .doing("mark dead")?;
-    lent.end("mark dead").await?;
+        .doing("mark dead workers")?;
+    lent.end("mark dead workers").await?;
     Ok(Judged {
         any: marked.iter().any(|(_, any)| *any),
         dead: marked.into_iter().filter_map(|(id, _)| id.map(WorkerId)).collect(),
@@ -93,55 +93,55 @@ pub async fn expire(inner: &Inner, max: i32) -> Result<(Vec<Expired>, Vec<i64>)>
 }
 
 pub async fn forget_dead(inner: &Inner) -> Result<i64> {
-    let mut lent = inner.engine.acquire().await.doing("forget dead")?;
-    let mut tx = lent.pg().begin().await.doing("forget dead")?;
+    let mut lent = inner.engine.acquire().await.doing("remove dead workers")?;
+    let mut tx = lent.pg().begin().await.doing("remove dead workers")?;
     let dead: Vec<i64> = sqlx::query_scalar(inner.sql.lock_dead.clone())
         .fetch_all(&mut *tx)
         .await
-        .doing("forget dead")?;
+        .doing("remove dead workers")?;
     let mut holding = 0;
     if !dead.is_empty() {
         holding = sqlx::query_scalar(inner.sql.forget_dead.clone())
             .bind(&dead)
             .fetch_one(&mut *tx)
             .await
-            .doing("forget dead")?;
+            .doing("remove dead workers")?;
     }
-    tx.commit().await.doing("forget dead")?;
-    lent.end("forget dead").await?;
+    tx.commit().await.doing("remove dead workers")?;
+    lent.end("remove dead workers").await?;
     Ok(holding)
 }
 
 pub async fn leave(inner: &Inner, worker: WorkerId) -> Result<()> {
-    let mut lent = inner.engine.acquire().await.doing("leave")?;
+    let mut lent = inner.engine.acquire().await.doing("unregister")?;
     sqlx::query(inner.sql.leave.clone())
         .bind(worker.0)
         .execute(lent.pg())
         .await
-        .doing("leave")?;
+        .doing("unregister")?;
     inner.hosts.forget(worker);
-    lent.end("leave").await?;
+    lent.end("unregister").await?;
     Ok(())
 }
 
 pub async fn own_leases(inner: &Inner, worker: WorkerId, in_flight: bool) -> Result<Vec<Token>> {
-    let mut lent = inner.engine.acquire().await.doing("own leases")?;
+    let mut lent = inner.engine.acquire().await.doing("list own leases")?;
     let list = sqlx::query(inner.sql.own_leases.clone()).bind(worker.0);
     let found = match in_flight {
-        false => list.fetch_all(lent.pg()).await.doing("own leases")?,
+        false => list.fetch_all(lent.pg()).await.doing("list own leases")?,
         true => {
-            let mut tx = lent.pg().begin().await.doing("own leases")?;
+            let mut tx = lent.pg().begin().await.doing("list own leases")?;
             sqlx::query(inner.sql.lock_worker.clone())
                 .bind(worker.0)
                 .execute(&mut *tx)
                 .await
-                .doing("own leases")?;
-            let found = list.fetch_all(&mut *tx).await.doing("own leases")?;
-            tx.commit().await.doing("own leases")?;
+                .doing("list own leases")?;
+            let found = list.fetch_all(&mut *tx).await.doing("list own leases")?;
+            tx.commit().await.doing("list own leases")?;
             found
         }
     };
-    lent.end("own leases").await?;
+    lent.end("list own leases").await?;
     let token = |row: &sqlx::postgres::PgRow| {
         Ok(Token {
             id: row.try_get("id")?,
@@ -149,7 +149,11 @@ pub async fn own_leases(inner: &Inner, worker: WorkerId, in_flight: bool) -> Res
             worker,
         })
     };
-    found.iter().map(token).collect::<sqlx::Result<_>>().doing("own leases")
+    found
+        .iter()
+        .map(token)
+        .collect::<sqlx::Result<_>>()
+        .doing("list own leases")
 }
 
 pub async fn alone_due(inner: &Inner, stretches: &[Stretch], longer_than: Duration) -> Result<bool> {
@@ -180,7 +184,7 @@ pub enum Terminated {
 
 /// Ends it. What was sent to a server that has been left is nothing to the one that took over.
 pub async fn terminate(inner: &Inner, holder: i64) -> Result<Terminated> {
-    let mut lent = inner.engine.acquire().await.doing("cut")?;
+    let mut lent = inner.engine.acquire().await.doing("end a backend")?;
     let (timeline, number) = backend(holder);
     let mut was = Terminated::Gone;
     if timeline == lent.timeline() {
@@ -201,7 +205,7 @@ pub async fn terminate(inner: &Inner, holder: i64) -> Result<Terminated> {
             },
         };
     }
-    lent.end("cut").await?;
+    lent.end("end a backend").await?;
     Ok(was)
 }
 
@@ -211,7 +215,7 @@ async fn transaction(inner: &Inner, pg: &mut PgConnection, number: i32) -> Resul
         .bind(i64::from(number as u32))
         .fetch_optional(pg)
         .await
-        .doing("cut")
+        .doing("end a backend")
 }
 
 async fn end(inner: &Inner, pg: &mut PgConnection, pid: Option<i32>, name: &str) -> Result<Terminated> {
@@ -220,9 +224,9 @@ async fn end(inner: &Inner, pg: &mut PgConnection, pid: Option<i32>, name: &str)
         .bind(name)
         .fetch_optional(pg)
         .await
-        .doing("cut")?;
+        .doing("end a backend")?;
     let Some(row) = found else { return Ok(Terminated::Gone) };
-    let outside: Option<bool> = row.try_get("outside").doing("cut")?;
+    let outside: Option<bool> = row.try_get("outside").doing("end a backend")?;
     Ok(if outside == Some(true) {
         Terminated::Outside
     } else {

@@ -29,7 +29,9 @@ pub fn json(text: Option<String>) -> sqlx::Result<Option<serde_json::Value>> {
 }
 
 pub fn word<T>(text: &str, parsed: Option<T>) -> sqlx::Result<T> {
-    parsed.ok_or_else(|| sqlx::Error::Decode(format!("unknown word {text:?}; a newer schema?").into()))
+    parsed.ok_or_else(|| {
+        sqlx::Error::Decode(format!("unknown value {text:?}; deploy a newer binary if the schema is newer").into())
+    })
 }
 
 pub fn ended(text: &str) -> sqlx::Result<Ended> {

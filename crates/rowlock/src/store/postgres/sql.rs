@@ -240,7 +240,7 @@ pub fn in_schema(schema: &str, text: &str) -> String {
 }
 
 fn text(schema: &str, name: &str, text: &'static str) -> SqlStr {
-    #[cfg(rowlock_faults)]
+    #[cfg(feature = "__faults")]
     if let std::borrow::Cow::Owned(text) = crate::fault::statement(name, text) {
         return AssertSqlSafe(in_schema(schema, &text)).into_sql_str();
     }
@@ -261,7 +261,10 @@ fn check_schema(schema: &str) -> Result<()> {
         let shown: String = schema.chars().take(60).collect();
         return Err(Error::invalid(
             "schema",
-            format!("{shown:?} is not 1 to 40 of a-z, 0-9 and _, starting with a letter or _, and not pg_…"),
+            format!(
+                "{shown:?} is not a valid schema name; use 1 to 40 of a-z, 0-9 and _, starting with a letter or _, \
+                 but not pg_…"
+            ),
         ));
     }
     Ok(())

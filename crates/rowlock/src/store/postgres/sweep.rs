@@ -64,7 +64,7 @@ pub async fn maintain(inner: &Inner, retention: &Retention) -> Result<Swept> {
     }
     body_locks(inner, &mut lent).await?;
     let mend = sqlx::query(inner.sql.group_mend.clone()).bind(PAGE);
-    let mended = mend.execute(lent.pg()).await.doing("mend groups")?.rows_affected();
+    let mended = mend.execute(lent.pg()).await.doing("repair groups")?.rows_affected();
     if mended > 0 {
         tracing::warn!(groups = mended, "{STUCK}");
     }

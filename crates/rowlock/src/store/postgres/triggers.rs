@@ -24,11 +24,11 @@ impl Triggers for PgStore {
     }
 
     fn standing<'a>(&'a self, ids: &'a [i64]) -> Fut<'a, Vec<Standing>> {
-        self.bounded("look where jobs stand", standing(&self.0, ids))
+        self.bounded("read job states", standing(&self.0, ids))
     }
 
     fn untaken<'a>(&'a self, which: &'a Untaken) -> Fut<'a, Vec<Standing>> {
-        self.bounded("look for untaken jobs", untaken(&self.0, which))
+        self.bounded("find untaken jobs", untaken(&self.0, which))
     }
 }
 
@@ -50,7 +50,7 @@ async fn trigger(inner: &Inner, pointers: &[(i64, Uuid)]) -> Result<Vec<Pulled>>
 }
 
 async fn standing(inner: &Inner, ids: &[i64]) -> Result<Vec<Standing>> {
-    let doing = "look where jobs stand";
+    let doing = "read job states";
     let mut lent = inner.engine.acquire().await.doing(doing)?;
     let found = sqlx::query(inner.sql.standing.clone())
         .persistent(inner.named())
@@ -64,7 +64,7 @@ async fn standing(inner: &Inner, ids: &[i64]) -> Result<Vec<Standing>> {
 }
 
 async fn untaken(inner: &Inner, which: &Untaken) -> Result<Vec<Standing>> {
-    let doing = "look for untaken jobs";
+    let doing = "find untaken jobs";
     let never = which.untriggered.then(untriggered);
     let first = (never.unwrap_or(Cursor::START.due_at), Cursor::START.id);
     let (due_at, id) = which.after.unwrap_or(first);

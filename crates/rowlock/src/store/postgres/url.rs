@@ -66,25 +66,29 @@ impl<'a> Query<'a> {
             match (key, value) {
                 ("host" | "hostaddr" | "port", _) if listed => {
                     return wrong(format!(
-                        "the postgresql url lists its hosts and has the parameter {key} too; leave one out"
+                        "the PostgreSQL URL lists its hosts and also has the parameter {key}; remove one of them"
                     ));
                 }
                 ("host" | "hostaddr" | "port", _) if many => {
                     return wrong(format!(
-                        "the postgresql url lists its hosts in the parameter {key}; {FORM}"
+                        "the PostgreSQL URL lists its hosts in the parameter {key}; {FORM}"
                     ));
                 }
                 ("target_session_attrs", "read-write" | "primary") if listed => {}
                 ("target_session_attrs", _) if listed => {
                     return wrong(
-                        "the postgresql url has target_session_attrs; give read-write or primary, or leave it out"
+                        "the PostgreSQL URL has an unsupported target_session_attrs; use read-write or primary, or \
+                         remove it"
                             .into(),
                     );
                 }
                 ("pgbouncer", "true") => pooled = Some(true),
                 ("pgbouncer", "false") => pooled = Some(false),
                 ("pgbouncer", _) => {
-                    return wrong("the postgresql url has pgbouncer; give true or false, or leave it out".into());
+                    return wrong(
+                        "the PostgreSQL URL has an unsupported value for pgbouncer; use true or false, or remove it"
+                            .into(),
+                    );
                 }
                 _ => kept.push(parameter),
             }
@@ -93,13 +97,34 @@ impl<'a> Query<'a> {
     }
 }
 
+/// Parameters that the driver parses, and what it accepts for each.
+const PARSED: [(&str, &str); 5] = [
+    ("sslmode", SSL_MODES),
+    ("ssl-mode", SSL_MODES),
+    ("port", "1 to 65535"),
+    ("hostaddr", "an IP address"),
+    ("statement-cache-capacity", "a whole number"),
+];
+
+const SSL_MODES: &str = "disable, allow, prefer, require, verify-ca or verify-full";
+
+/// The parameter without which `parses` accepts the URL, and the values that it may have.
+pub fn bad_parameter(url: &str, parses: impl Fn(&str) -> bool) -> Option<(&'static str, &'static str)> {
+    let (before, query) = url.split_once('?')?;
+    PARSED.into_iter().find(|(name, _)| {
+        let others = query.split('&').filter(|one| one.split('=').next() != Some(*name));
+        let others = others.collect::<Vec<_>>().join("&");
+        others.len() < query.len() && parses(&format!("{before}?{others}"))
+    })
+}
+
 fn check_list(hosts: &[&str], path: &str) -> Result<()> {
     let count = hosts.len();
     if count > HOSTS_MAX {
-        return wrong(format!("the postgresql url names {count} hosts, at most {HOSTS_MAX}"));
+        return wrong(format!("the PostgreSQL URL names {count} hosts, at most {HOSTS_MAX}"));
     }
     if path.contains('@') {
-        return wrong("the postgresql url cannot be read; write / in a password as %2F".into());
+        return wrong("the PostgreSQL URL cannot be parsed; write / in a password as %2F".into());
     }
     for (number, host) in (1..).zip(hosts) {
         // An address in brackets has colons of its own.
@@ -109,12 +134,12 @@ fn check_list(hosts: &[&str], path: &str) -> Result<()> {
         };
         if host.is_empty() {
             return wrong(format!(
-                "the postgresql url has no name for host {number} of {count}; {FORM}"
+                "the PostgreSQL URL has no name for host {number} of {count}; {FORM}"
             ));
         }
         if port.is_some_and(|port| !port.parse().is_ok_and(|port: u16| port > 0)) {
             return wrong(format!(
-                "the postgresql url has a port of host {number} of {count} that is not 1 to 65535"
+                "the PostgreSQL URL has an invalid port for host {number} of {count}; use 1 to 65535"
             ));
         }
     }

@@ -10,7 +10,7 @@ use crate::{
     store::{Fut, vitals},
 };
 
-const DOING: &str = "look after the server";
+const DOING: &str = "check the server";
 
 /// The oldest version that the tests run on.
 const VERSION_MIN: i32 = 150_000;

@@ -67,7 +67,10 @@ async fn send_gathered(inner: std::sync::Weak<Inner>, mut rx: UnboundedReceiver<
             let Some(inner) = inner.upgrade() else { return };
             let batch: Vec<i64> = std::mem::take(&mut queues).into_iter().collect();
             if let Err(error) = notify(&inner, &batch).await {
-                tracing::debug!(%error, "a wake could not be sent; workers find the jobs by polling");
+                tracing::debug!(
+                    "could not send a notification, workers find the jobs by polling: {}",
+                    error.cause()
+                );
             }
             drop(inner);
             tokio::time::sleep(GATHER).await;
@@ -79,13 +82,13 @@ async fn send_gathered(inner: std::sync::Weak<Inner>, mut rx: UnboundedReceiver<
 }
 
 async fn notify(inner: &Arc<Inner>, queues: &[i64]) -> Result<()> {
-    let mut lent = inner.engine.acquire().await.doing("wake")?;
+    let mut lent = inner.engine.acquire().await.doing("notify")?;
     let sent = sqlx::query(inner.sql.notify.clone()).bind(&inner.channel).bind(queues);
     tokio::time::timeout(inner.timing.lock, sent.execute(lent.pg()))
         .await
-        .unwrap_or_else(|_| Err(timed_out("sending a wake")))
-        .doing("wake")?;
-    lent.end("wake").await?;
+        .unwrap_or_else(|_| Err(timed_out("sending a notification")))
+        .doing("notify")?;
+    lent.end("notify").await?;
     Ok(())
 }
 
@@ -139,7 +142,7 @@ impl Wakes for Listening {
                 Some(queue_no) => Ok(Some(queue_no)),
                 None => Err(Error::Database {
                     doing: "listen",
-                    source: timed_out("listening for wakes"),
+                    source: timed_out("listening for notifications"),
                 }),
             }
         })

@@ -38,7 +38,7 @@ impl Batching for Sqlite {
                 Ok(_) if lent.depth() != 1 => Ok(Parted::NotOurs),
                 Ok(_) => Ok(Parted::Fine),
                 Err(e) if keep && no_savepoint(&e) => Ok(Parted::NotOurs),
-                Err(e) => Err(e).doing("share a transaction"),
+                Err(e) => Err(e).doing("begin a batch"),
             }
         })
     }

@@ -50,7 +50,7 @@ impl Breakers for SqliteStore {
     }
 
     fn note_breaker<'a>(&'a self, note: &'a Note) -> Fut<'a, Option<BreakerView>> {
-        Box::pin(self.write("note breaker", note.clone(), |db, now, note| {
+        Box::pin(self.write("update breaker", note.clone(), |db, now, note| {
             Box::pin(async move {
                 let Some(before) = one(db, now, &note.name).await? else {
                     return Ok(None);

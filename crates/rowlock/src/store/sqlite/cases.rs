@@ -49,14 +49,14 @@ impl Cases for SqliteStore {
 
     fn case_again(&self, error: i64, after: Timestamp) -> Fut<'_, Option<i64>> {
         let input = (error, after.as_microsecond());
-        Box::pin(self.read("look for the error again", input, |db, _, (error, after)| {
+        Box::pin(self.read("find the error", input, |db, _, (error, after)| {
             let query = sqlx::query_scalar(sql::CASE_AGAIN).bind(error).bind(after);
             Box::pin(async move { query.fetch_optional(db).await })
         }))
     }
 
     fn newest_case(&self) -> Fut<'_, Option<Timestamp>> {
-        Box::pin(self.read("look for the newest case", (), |db, _, ()| {
+        Box::pin(self.read("find the newest case", (), |db, _, ()| {
             Box::pin(async move {
                 let newest: Option<i64> = sqlx::query_scalar(sql::CASE_NEWEST).fetch_one(db).await?;
                 newest.map(rows::time).transpose()
@@ -66,7 +66,7 @@ impl Cases for SqliteStore {
 
     fn outcomes_since<'a>(&'a self, jobs: &'a [i64], after: Timestamp) -> Fut<'a, Vec<(i64, Option<String>)>> {
         let input = (jobs.to_vec(), after.as_microsecond());
-        Box::pin(self.read("look for the error again", input, |db, _, (jobs, after)| {
+        Box::pin(self.read("find the error", input, |db, _, (jobs, after)| {
             Box::pin(async move {
                 let query = sqlx::query_as(sql::OUTCOMES_SINCE).bind(rows::array(jobs)?).bind(after);
                 query.fetch_all(db).await
@@ -82,20 +82,18 @@ impl Cases for SqliteStore {
         actor: &'a str,
     ) -> Fut<'a, bool> {
         let input = (id, owner.map(str::to_owned), note.map(str::to_owned), actor.to_owned());
-        Box::pin(
-            self.write("note on a case", input, |db, now, (id, owner, note, actor)| {
-                Box::pin(async move {
-                    let audit = sqlx::query(sql::CASE_NOTE_AUDIT)
-                        .bind(id)
-                        .bind(owner)
-                        .bind(note)
-                        .bind(actor);
-                    audit.bind(now).execute(&mut *db).await?;
-                    let put = sqlx::query(sql::CASE_NOTE).bind(id).bind(owner).bind(note);
-                    Ok(put.execute(db).await?.rows_affected() > 0)
-                })
-            }),
-        )
+        Box::pin(self.write("note case", input, |db, now, (id, owner, note, actor)| {
+            Box::pin(async move {
+                let audit = sqlx::query(sql::CASE_NOTE_AUDIT)
+                    .bind(id)
+                    .bind(owner)
+                    .bind(note)
+                    .bind(actor);
+                audit.bind(now).execute(&mut *db).await?;
+                let put = sqlx::query(sql::CASE_NOTE).bind(id).bind(owner).bind(note);
+                Ok(put.execute(db).await?.rows_affected() > 0)
+            })
+        }))
     }
 
     fn edit_case<'a>(&'a self, id: i64, payload: &'a str, actor: &'a str) -> Fut<'a, bool> {
@@ -117,8 +115,10 @@ impl Cases for SqliteStore {
     fn note_deed<'a>(&'a self, deed: Deed<'a>) -> Fut<'a, ()> {
         let [actor, verb, detail, after] = [deed.actor, deed.verb, deed.detail, deed.after].map(str::to_owned);
         let input = (actor, verb, detail, deed.jobs, after);
-        Box::pin(
-            self.write("note a deed", input, |db, now, (actor, verb, detail, jobs, after)| {
+        Box::pin(self.write(
+            "write the audit",
+            input,
+            |db, now, (actor, verb, detail, jobs, after)| {
                 let note = sqlx::query(sql::NOTE_DEED)
                     .bind(actor)
                     .bind(verb)
@@ -126,8 +126,8 @@ impl Cases for SqliteStore {
                     .bind(jobs);
                 let note = note.bind(after).bind(now);
                 Box::pin(async move { note.execute(db).await.map(drop) })
-            }),
-        )
+            },
+        ))
     }
 }
 

@@ -102,7 +102,7 @@ impl Opening {
         let mode: String = sqlx::query_scalar("pragma journal_mode").fetch_one(&mut sql).await?;
         if mode != "wal" {
             let problem = format!(
-                "{} is in journal mode {mode}, not wal; give a file on a local disk",
+                "{} is in journal mode {mode}, not WAL; use a file on a local disk",
                 self.name()
             );
             return Err(sqlx::Error::Configuration(problem.into()));
@@ -138,7 +138,7 @@ async fn check_library(sql: &mut SqliteConnection) -> sqlx::Result<()> {
         return Ok(());
     }
     let [a, b, c] = OLDEST_LIBRARY;
-    let problem = format!("sqlite {version} can corrupt a database in wal mode; link {a}.{b}.{c} or newer");
+    let problem = format!("SQLite {version} can corrupt a database in WAL mode; link {a}.{b}.{c} or newer");
     Err(sqlx::Error::Configuration(problem.into()))
 }
 

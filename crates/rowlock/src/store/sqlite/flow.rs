@@ -367,7 +367,7 @@ pub async fn compensations(db: &mut SqliteConnection, retired: &[i64]) -> sqlx::
                 group: None,
                 key: None,
             }),
-            Err(error) => tracing::error!(id, %error, "job retired, but its compensation does not read"),
+            Err(error) => tracing::error!(id, "job retired, but its compensation cannot be read: {error}"),
         }
     }
     Ok(drafts)

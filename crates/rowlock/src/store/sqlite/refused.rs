@@ -97,7 +97,7 @@ fn refusal(error: &sqlx::Error, message: String) -> sqlx::Error {
 /// The writer's place did not become free in time.
 pub fn no_turn(file: &str, waited: std::time::Duration) -> sqlx::Error {
     let message = format!(
-        "no turn to write to {file} within {} ms; a handler of this process, or another process, holds its write lock",
+        "could not get the write lock of {file} within {} ms; a handler of this process, or another process, holds it",
         waited.as_millis()
     );
     sqlx::Error::Database(Box::new(Refused {

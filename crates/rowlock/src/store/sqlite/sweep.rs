@@ -89,7 +89,7 @@ pub async fn maintain(store: &SqliteStore, retention: &Retention) -> Result<Swep
     if let Some(kept) = retention.audit {
         aged(store, "sweep the audit", sql::SWEEP_AUDIT, ago(kept)).await?;
     }
-    let turn = store.write("mend groups", (), |db, now, ()| Box::pin(mend_groups(db, now)));
+    let turn = store.write("repair groups", (), |db, now, ()| Box::pin(mend_groups(db, now)));
     let mended = turn.await?;
     if mended > 0 {
         tracing::warn!(groups = mended, "{STUCK}");

@@ -39,13 +39,13 @@ impl Triggers for SqliteStore {
     }
 
     fn standing<'a>(&'a self, ids: &'a [i64]) -> Fut<'a, Vec<Standing>> {
-        Box::pin(self.read("look where jobs stand", ids.to_vec(), |db, now, ids| {
+        Box::pin(self.read("read job states", ids.to_vec(), |db, now, ids| {
             Box::pin(standing(db, now, ids))
         }))
     }
 
     fn untaken<'a>(&'a self, which: &'a Untaken) -> Fut<'a, Vec<Standing>> {
-        Box::pin(self.read("look for untaken jobs", which.clone(), |db, now, which| {
+        Box::pin(self.read("find untaken jobs", which.clone(), |db, now, which| {
             Box::pin(untaken(db, now, which))
         }))
     }

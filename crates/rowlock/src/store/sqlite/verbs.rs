@@ -49,8 +49,8 @@ impl Verbs for SqliteStore {
     fn note_names<'a>(&'a self, names: &'a [(i64, String)]) -> Fut<'a, ()> {
         let names = rows::array(names);
         Box::pin(async move {
-            let names = names.doing("note names")?;
-            self.write("note names", names, |db, _, names| {
+            let names = names.doing("store names")?;
+            self.write("store names", names, |db, _, names| {
                 Box::pin(async move { sqlx::query(sql::NAMES).bind(names).execute(db).await.map(drop) })
             })
             .await

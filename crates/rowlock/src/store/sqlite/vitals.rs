@@ -15,7 +15,7 @@ const WAL_MAX: u64 = 512 << 20;
 
 impl vitals::Vitals for SqliteStore {
     fn vitals(&self, _lease_ms: Option<i64>) -> Fut<'_, Vec<Finding>> {
-        Box::pin(self.read("look after the file", (), |db, _, ()| Box::pin(look(db))))
+        Box::pin(self.read("check the file", (), |db, _, ()| Box::pin(look(db))))
     }
 }
 
@@ -34,12 +34,19 @@ async fn look(db: &mut SqliteConnection) -> sqlx::Result<Vec<Finding>> {
 fn connection(row: &SqliteRow, file: &str) -> sqlx::Result<Finding> {
     let version: String = row.try_get("version")?;
     let (bytes, free): (i64, i64) = (row.try_get("bytes")?, row.try_get("free_bytes")?);
-    let said = format!(
-        "SQLite {version}, {file}, {} MB, {} MB of them free",
-        bytes >> 20,
-        free >> 20
-    );
+    let mut said = format!("SQLite {version}, {file}, {}", size(bytes.unsigned_abs()));
+    if free > 0 {
+        said += &format!(", {} of it free", size(free.unsigned_abs()));
+    }
     Ok(Finding::ok("connection", said))
+}
+
+/// A size for people, rounded down.
+fn size(bytes: u64) -> String {
+    match bytes >> 20 {
+        0 => format!("{} KiB", bytes >> 10),
+        mib => format!("{mib} MiB"),
+    }
 }
 
 fn journal(row: &SqliteRow, file: &str) -> sqlx::Result<Finding> {
@@ -75,11 +82,11 @@ fn journal(row: &SqliteRow, file: &str) -> sqlx::Result<Finding> {
         true => Finding::warn(
             "journal",
             format!(
-                "the log of changes has grown to {} MB: a reader that does not end keeps it from being emptied",
-                bytes >> 20
+                "the log of changes has grown to {}: a reader that does not end keeps it from being emptied",
+                size(bytes)
             ),
             "end the programs that read for long, then pragma wal_checkpoint(truncate)   in SQL",
         ),
-        false => Finding::ok("journal", format!("write-ahead, {} MB", bytes >> 20)),
+        false => Finding::ok("journal", format!("write-ahead, {}", size(bytes))),
     })
 }

@@ -188,7 +188,7 @@ async fn unpanicked<T>(mut work: Work<'_, T>) -> sqlx::Result<T> {
     std::future::poll_fn(|cx| {
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
         polled.unwrap_or_else(|_| {
-            tracing::error!("a verb panicked inside the writer; its transaction is rolled back");
+            tracing::error!("an operation panicked inside the writer; its transaction is rolled back");
             Poll::Ready(Err(sqlx::Error::WorkerCrashed))
         })
     })

@@ -7,7 +7,7 @@ use rowlock::{EffectFilter, Ended, State};
 use serde::Serialize;
 
 use super::{
-    super::{super::own::Tables, desk::Account, provider::Tally, run::Ground},
+    super::{super::own::Tables, desk::Account, ground::Ground, provider::Tally},
     shop::account,
 };
 
@@ -46,8 +46,9 @@ pub(crate) struct Summary {
     pub(crate) jobs: i64,
     pub(crate) done: i64,
     pub(crate) effects: i64,
-    pub(crate) lost: usize,
-    pub(crate) doubled: usize,
+    /// None if the run did not finish.
+    pub(crate) lost: Option<usize>,
+    pub(crate) doubled: Option<usize>,
     pub(crate) uncertain: i64,
     pub(crate) kills: usize,
     pub(crate) dropped_replies: i64,

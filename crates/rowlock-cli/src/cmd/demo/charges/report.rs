@@ -19,17 +19,22 @@ pub(crate) struct Ended {
 
 impl Verdict for Ended {
     fn is_clean(&self) -> bool {
-        self.ran.stuck.is_none() && self.found.is_clean()
+        self.ran.rest.is_none() && self.found.is_clean()
+    }
+
+    fn unfinished(&self) -> Option<String> {
+        let broken = !self.found.doubled.is_empty() || self.found.keyed.uncertain > 0;
+        self.ran.unfinished(broken)
     }
 
     fn json(&self) -> serde_json::Result<String> {
-        let found = &self.found;
+        let (found, known) = (&self.found, self.unfinished().is_none());
         serde_json::to_string(&Summary {
             jobs: found.jobs,
             done: found.done,
             effects: found.charges,
-            lost: found.lost.len(),
-            doubled: found.doubled.len(),
+            lost: known.then_some(found.lost.len()),
+            doubled: known.then_some(found.doubled.len()),
             uncertain: found.keyed.uncertain + found.keyless.uncertain,
             kills: self.ran.kills,
             dropped_replies: found.dropped,
@@ -43,22 +48,25 @@ impl Verdict for Ended {
             self.found.orders(),
             self.workers,
             show.database(),
-            if self.careless { ", carelessly" } else { "" }
+            if self.careless { ", without the protection" } else { "" }
         );
         let mut text = report::title(&title, show.seed) + &self.accounts() + &self.troubles();
         text += &report::seconds(self.ran.seconds);
+        if let Some(unfinished) = self.unfinished() {
+            return text + &unfinished;
+        }
         let (lost, doubled) = (&self.found.lost, &self.found.doubled);
         text += &report::promise(
             "lost",
             lost.len() as i64,
             lost.is_empty(),
-            "orders neither charged nor left to a person",
+            "orders not charged and not left to a person",
         );
         text += &report::promise(
             "doubled",
             doubled.len() as i64,
             doubled.is_empty(),
-            "orders charged twice",
+            "orders charged more than once",
         );
         text += &if self.is_clean() { good(show) } else { self.bad() };
         text
@@ -78,12 +86,12 @@ impl Ended {
         let (keyed, keyless) = (&self.found.keyed, &self.found.keyless);
         let charged = keyless.uncertain_charged;
         let doubts = match keyless.uncertain - charged {
-            0 if charged == 0 => "nobody was asked".to_owned(),
-            not => format!("{charged} of them charged, {not} not: ask the provider"),
+            0 if charged == 0 => "no call was left uncertain".to_owned(),
+            not => format!("{charged} charged, {not} not: a person must ask"),
         };
         [
-            report::heading("the account that honours keys: in doubt, call again under the same key"),
-            report::row("orders", keyed.orders, "each in one commit with its job"),
+            report::heading("account with idempotency keys: if uncertain, call again with the same key"),
+            report::row("orders", keyed.orders, "each committed together with its job"),
             report::row(
                 "charged once",
                 keyed.charged_once,
@@ -96,19 +104,19 @@ impl Ended {
             ),
             "\n".to_owned(),
             report::heading(if self.careless {
-                "the account that ignores keys: in doubt, call again all the same"
+                "account without idempotency keys: if uncertain, call again anyway"
             } else {
-                "the account that ignores keys: in doubt, leave it to a person"
+                "account without idempotency keys: if uncertain, let a person decide"
             }),
-            report::row("orders", keyless.orders, "each in one commit with its job"),
+            report::row("orders", keyless.orders, "each committed together with its job"),
             report::row(
                 "charged once",
                 keyless.charged_once,
                 "one line each in the provider's own log",
             ),
-            report::row("in doubt, a case each", keyless.uncertain, &doubts),
+            report::row("uncertain, a case each", keyless.uncertain, &doubts),
             "\n".to_owned(),
-            report::heading("meanwhile"),
+            report::heading("what went wrong on purpose"),
         ]
         .concat()
     }
@@ -118,17 +126,17 @@ impl Ended {
             report::row(
                 "workers killed",
                 self.ran.kills as i64,
-                &format!("SIGKILL, {} between a charge and its answer", self.ran.struck),
+                &format!("SIGKILL, {} between a charge and its reply", self.ran.struck),
             ),
             report::row(
                 "attempts cut short",
                 self.found.cut_short,
-                &format!("taken up again after a lease of {} s", LEASE.as_secs()),
+                &format!("retried when their lease of {} s expired", LEASE.as_secs()),
             ),
             report::row(
                 "replies lost",
                 self.found.dropped,
-                "charged, and cut off before the answer",
+                "charged, but the reply never arrived",
             ),
         ]
         .concat()
@@ -139,28 +147,24 @@ impl Ended {
             ("lost: order", self.found.lost.iter().copied().collect()),
             ("doubled: order", self.found.doubled.iter().copied().collect()),
         ];
-        report::broken(self.careless, self.ran.stuck.as_deref(), self.ran.seconds, &hit)
+        report::broken(self.careless, self.ran.rest.text().as_deref(), self.ran.seconds, &hit)
     }
 }
 
 fn good(show: &Show) -> String {
-    let other = if show.site.is_postgres() {
-        ("rowlock demo charges".to_owned(), "the same on SQLite")
-    } else {
-        ("rowlock demo charges --database …".to_owned(), "the same on PostgreSQL")
+    let program = report::program();
+    let second = match show.keep {
+        true => (format!("{program} demo incidents"), "evaluations that race"),
+        false => (format!("{program} demo charges --keep"), "look at the cases"),
     };
-    "\n  An intent is stored before every call and its reply after it, so whoever comes\n  \
-     later knows what is in doubt. Where keys are honoured it calls again, and the\n  \
-     provider does nothing twice. Where they are not, nobody can know: no call is\n  \
-     repeated, and every doubt is a case that shows its open intent, until a person\n  \
-     has asked the provider and says what happened.\n\n"
+    "\n  Rowlock stores an intent before each external call and the reply after it, so\n  \
+     the next worker knows which calls are uncertain. With idempotency keys it\n  \
+     calls again, and the provider does nothing twice. Without keys it repeats no\n  \
+     call: each uncertain call becomes a case with its open intent, until a person\n  \
+     has asked the provider and records what happened.\n\n"
         .to_owned()
         + &report::next(&[
-            (
-                "rowlock demo charges --careless".to_owned(),
-                "call again in every doubt",
-            ),
-            ("rowlock demo charges --keep".to_owned(), "and look at the cases"),
-            other,
+            (format!("{program} demo charges --careless"), "see double charges"),
+            second,
         ])
 }

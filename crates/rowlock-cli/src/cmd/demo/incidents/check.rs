@@ -8,7 +8,7 @@ use rowlock::{Ended, State};
 use serde::Serialize;
 
 use super::{
-    super::{super::own::Tables, run::Ground},
+    super::{super::own::Tables, ground::Ground},
     watch::notes,
 };
 
@@ -39,7 +39,8 @@ pub(crate) struct Summary {
     pub(crate) open_incidents_max: i64,
     pub(crate) changed: i64,
     pub(crate) stale: i64,
-    pub(crate) lost: i64,
+    /// None if the run did not finish.
+    pub(crate) lost: Option<i64>,
     pub(crate) pool: u32,
     pub(crate) workers: u32,
     pub(crate) at_once: i64,

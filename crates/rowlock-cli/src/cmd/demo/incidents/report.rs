@@ -23,7 +23,11 @@ pub(crate) struct Ended {
 
 impl Verdict for Ended {
     fn is_clean(&self) -> bool {
-        self.ran.stuck.is_none() && self.found.is_clean()
+        self.ran.rest.is_none() && self.found.is_clean()
+    }
+
+    fn unfinished(&self) -> Option<String> {
+        self.ran.unfinished(self.found.open_max > 1 || self.found.stale > 0)
     }
 
     fn json(&self) -> serde_json::Result<String> {
@@ -33,7 +37,7 @@ impl Verdict for Ended {
             open_incidents_max: self.found.open_max,
             changed: self.found.changed,
             stale: self.found.stale,
-            lost: self.found.lost(),
+            lost: self.unfinished().is_none().then(|| self.found.lost()),
             pool: self.pool,
             workers: self.workers,
             at_once: self.found.at_once,
@@ -47,19 +51,22 @@ impl Verdict for Ended {
             self.entities,
             self.evaluations,
             show.database(),
-            if self.careless { ", carelessly" } else { "" }
+            if self.careless { ", without the guard" } else { "" }
         );
         let mut text = report::title(&title, show.seed) + &self.rows() + &report::seconds(self.ran.seconds);
+        if let Some(unfinished) = self.unfinished() {
+            return text + &unfinished;
+        }
         let Findings { open_max, stale, .. } = self.found;
         text += &report::promise(
-            "open at once, at most",
+            "open incidents, at most",
             open_max,
             open_max == 1,
-            "incidents of one entity",
+            "for one entity at the same time",
         );
-        text += &report::promise("stale", stale, stale == 0, "acted on a state that was not the latest");
+        text += &report::promise("stale", stale, stale == 0, "acted on an outdated state");
         let lost = self.found.lost();
-        text += &report::promise("lost", lost, lost == 0, "evaluations that left no trace");
+        text += &report::promise("lost", lost, lost == 0, "evaluations without a recorded result");
         text += &if self.is_clean() { good(show) } else { self.bad() };
         text
     }
@@ -80,18 +87,18 @@ impl Ended {
                 &format!("{} to {} s each", ms(EVALUATION_MS.start), ms(EVALUATION_MS.end)),
             ),
             report::row(
-                "under way at once",
+                "running at the same time",
                 found.at_once,
-                &format!("over {} connections: none is held meanwhile", self.pool),
+                &format!("over {} connections; none is held meanwhile", self.pool),
             ),
-            report::row("acted", found.acted, "opened an incident, or closed it"),
+            report::row("acted", found.acted, "opened an incident or closed it"),
             report::row(
-                "told that it changed",
+                "refused by the guard",
                 found.changed,
-                "another had acted first: ended quietly",
+                "another evaluation had acted first",
             ),
             report::row(
-                "  and looked the same",
+                "  state looked the same",
                 found.unseen,
                 "opened and closed again in between",
             ),
@@ -100,25 +107,26 @@ impl Ended {
     }
 
     fn bad(&self) -> String {
-        report::broken(self.careless, self.ran.stuck.as_deref(), self.ran.seconds, &[])
+        report::broken(self.careless, self.ran.rest.text().as_deref(), self.ran.seconds, &[])
     }
 }
 
 fn good(show: &Show) -> String {
+    let program = report::program();
     let other = if show.site.is_postgres() {
-        ("rowlock demo incidents".to_owned(), "the same on SQLite")
+        (format!("{program} demo incidents"), "the same on SQLite")
     } else {
         (
-            "rowlock demo incidents --database …".to_owned(),
+            format!("{program} demo incidents --database …"),
             "the same on PostgreSQL",
         )
     };
-    "\n  Each evaluation looked, thought for a while with no lock and no connection,\n  \
-     and asked in the transaction of its write whether what it saw still held. Of\n  \
-     those that raced one acted; the others were told, and ended quietly.\n\n"
+    "\n  Each evaluation read the state and worked on it without a lock or connection.\n  \
+     In the transaction of its write it checked that the state had not changed. Of\n  \
+     the evaluations that raced, one acted; the guard refused the others.\n\n"
         .to_owned()
         + &report::next(&[
-            ("rowlock demo incidents --careless".to_owned(), "without the guard"),
+            (format!("{program} demo incidents --careless"), "without the guard"),
             other,
         ])
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use rowlock::{Ended, State};
 use serde::Serialize;
 
-use super::super::{super::own::Tables, provider::Tally, run::Ground};
+use super::super::{super::own::Tables, ground::Ground, provider::Tally};
 
 /// What was found.
 #[derive(Default)]
@@ -57,8 +57,9 @@ pub(crate) struct Summary {
     pub(crate) jobs: i64,
     pub(crate) done: i64,
     pub(crate) effects: i64,
-    pub(crate) lost: i64,
-    pub(crate) doubled: i64,
+    /// None if the run did not finish.
+    pub(crate) lost: Option<i64>,
+    pub(crate) doubled: Option<i64>,
     pub(crate) kills: usize,
     pub(crate) seconds: f64,
 }

@@ -14,8 +14,9 @@ use super::{
 struct Summary {
     rows: i64,
     sent: i64,
-    lost: i64,
-    doubled: i64,
+    /// None if the run did not finish.
+    lost: Option<i64>,
+    doubled: Option<i64>,
     retired: i64,
     kills: i64,
     seconds: f64,
@@ -30,7 +31,7 @@ impl Found {
         }
         if self.retired != self.poison {
             parts.push(format!(
-                "{} rows were retired, and {} are poison",
+                "{} rows were retired, but {} are invalid",
                 self.retired, self.poison
             ));
         }
@@ -46,12 +47,25 @@ impl Verdict for Found {
         self.lost.is_empty() && self.doubled.is_empty() && self.stuck().is_none()
     }
 
+    fn unfinished(&self) -> Option<String> {
+        if self.active == 0 || !self.doubled.is_empty() || self.unexplained > 0 {
+            return None;
+        }
+        let still = match self.active {
+            1 => "1 row is still active".to_owned(),
+            active => format!("{active} rows are still active"),
+        };
+        let parts = format!("{} of {} reminders are sent", self.sent, self.rows);
+        Some(report::unfinished(self.seconds, &still, &parts))
+    }
+
     fn json(&self) -> serde_json::Result<String> {
+        let known = self.unfinished().is_none();
         serde_json::to_string(&Summary {
             rows: self.rows,
             sent: self.sent,
-            lost: self.lost.len() as i64,
-            doubled: self.doubled.len() as i64,
+            lost: known.then_some(self.lost.len() as i64),
+            doubled: known.then_some(self.doubled.len() as i64),
             retired: self.retired,
             kills: self.kills,
             seconds: report::rounded(self.seconds),
@@ -69,22 +83,21 @@ impl Verdict for Found {
         let struck = format!("SIGKILL, {} right after a mail was sent", self.struck);
         let mut text = [
             report::title(&title, show.seed),
-            report::row("rows", self.rows, "of email_snoozes, a table of the application's own"),
-            report::row("sent", self.sent, "reminders that the mail provider has"),
-            report::row("repeats suppressed", self.repeats, "asked for again under the same key"),
-            report::row(
-                "retired",
-                self.retired,
-                "poison rows, each with its last_error and a case",
-            ),
+            report::row("rows", self.rows, "in email_snoozes, an application table"),
+            report::row("sent", self.sent, "reminders in the mail provider's log"),
+            report::row("repeats suppressed", self.repeats, "requested again with the same key"),
+            report::row("retired", self.retired, "bad rows, each with last_error and a case"),
             report::row("workers killed", self.kills, &struck),
             report::seconds(self.seconds),
-            report::promise("lost", lost, lost == 0, "reminders that were never sent"),
-            report::promise("doubled", doubled, doubled == 0, "reminders that were sent twice"),
         ]
         .concat();
+        if let Some(unfinished) = self.unfinished() {
+            return text + &unfinished;
+        }
+        text += &report::promise("lost", lost, lost == 0, "reminders that were never sent");
+        text += &report::promise("doubled", doubled, doubled == 0, "reminders sent more than once");
         text += &match self.is_clean() {
-            true => good(),
+            true => good(show),
             false => report::broken(
                 false,
                 self.stuck().as_deref(),
@@ -100,19 +113,20 @@ impl Verdict for Found {
     }
 }
 
-fn good() -> String {
-    "\n  The rows stayed the application's own: claimed, retried and retired in their\n  \
-     own columns, with a token on every write. A killed worker's rows were taken\n  \
-     over, and asked for their mail again under the key they had before.\n\n"
+fn good(show: &Show) -> String {
+    let program = report::program();
+    let look = (format!("{program} demo snoozes --keep …"), "look at rows and cases");
+    let adopt = (
+        format!("{program} adopt TABLE --due COLUMN"),
+        "what your own table needs",
+    );
+    let next = match show.keep {
+        true => vec![adopt],
+        false => vec![look, adopt],
+    };
+    "\n  The rows stay in the application's table: workers claim, retry and retire them\n  \
+     in the table's own columns, with a token on every write. When a worker is\n  \
+     killed, another takes over its rows and requests the mail with the same key.\n\n"
         .to_owned()
-        + &report::next(&[
-            (
-                "rowlock demo snoozes --keep …".to_owned(),
-                "look at the rows and their cases",
-            ),
-            (
-                "rowlock adopt TABLE --due COLUMN".to_owned(),
-                "what your own table needs",
-            ),
-        ])
+        + &report::next(&next)
 }

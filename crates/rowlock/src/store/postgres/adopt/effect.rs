@@ -97,7 +97,7 @@ impl PgStore {
         row: &'a RowToken,
         (key, made_at): (&'a str, Timestamp),
     ) -> Fut<'a, ()> {
-        const DOING: &str = "take intent back";
+        const DOING: &str = "undo intent";
         self.bounded(DOING, async move {
             let mut lent = self.0.engine.acquire().await.doing(DOING)?;
             sqlx::query(table.sql.adopt_effect_take_back.clone())

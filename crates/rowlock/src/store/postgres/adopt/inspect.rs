@@ -62,7 +62,7 @@ pub(super) async fn inspect(
         && let Some(part) = found.iter().find(|column| column.column == *name)
     {
         problems.push(format!(
-            "column {name:?} is the primary key, and cannot be {} too",
+            "column {name:?} is the primary key, and cannot also be {}",
             part.part.as_str()
         ));
     }
@@ -118,7 +118,7 @@ async fn relation(inner: &Inner, pg: &mut PgConnection, table: &TableName) -> Re
         .doing(DOING)?;
     let Some(row) = row else {
         return Err(Error::NotFound(format!(
-            "no table {table}; give its exact name, with its schema where that is not in the search path"
+            "no table {table}; use its exact name, with its schema if that is not in the search path"
         )));
     };
     let read = || -> sqlx::Result<(i64, TableName, String, bool)> {
@@ -141,7 +141,7 @@ async fn relation(inner: &Inner, pg: &mut PgConnection, table: &TableName) -> Re
             "{name} is partitioned; adopt its partitions one by one, or a plain table"
         )),
         ("f", _) => Some(format!(
-            "{name} is a foreign table, whose rows cannot be locked; adopt it where it lives"
+            "{name} is a foreign table, and its rows cannot be locked; adopt it on its own server"
         )),
         _ => Some(format!("{name} is a view; adopt the table behind it")),
     };
@@ -149,7 +149,7 @@ async fn relation(inner: &Inner, pg: &mut PgConnection, table: &TableName) -> Re
 }
 
 fn key_of(rows: &[PgRow]) -> sqlx::Result<std::result::Result<(String, String), String>> {
-    let none = "there is no primary key; add one of a single column, of type bigint, integer, uuid or text";
+    let none = "there is no primary key; add one with a single column of type bigint, integer, uuid or text";
     let mut found = Err(none.to_owned());
     for row in rows {
         if !row.try_get::<bool, _>("in_key")? {
@@ -164,7 +164,7 @@ fn key_of(rows: &[PgRow]) -> sqlx::Result<std::result::Result<(String, String), 
                 "the primary key {name:?} is {has}; only bigint, integer, smallint, uuid and text can be used"
             )),
             _ => Err(format!(
-                "the primary key has {columns} columns; only one of a single column can be used"
+                "the primary key has {columns} columns; only a key of a single column can be used"
             )),
         };
     }
@@ -194,7 +194,7 @@ fn look_at(table: &TableName, columns: &Columns, part: Part, there: &[Column]) -
     let found = there.iter().find(|column| column.name == name);
     let problem = match found {
         None if part == Part::Due => Some(format!(
-            "there is no column {name:?}; name the one that says when a row is due"
+            "there is no column {name:?}; name the column that holds the due time"
         )),
         None => None,
         Some(column) if !part.types().contains(&column.has.as_str()) => Some(format!(
@@ -205,7 +205,7 @@ fn look_at(table: &TableName, columns: &Columns, part: Part, there: &[Column]) -
         )),
         Some(column) if column.generated => Some(format!("column {name:?} is generated and cannot be written")),
         Some(column) if part.default().is_some() && !column.required => Some(format!(
-            "column {name:?} may be null, and a row where it is would never be claimed; set it not null"
+            "column {name:?} allows null, and a row with null would never be claimed; make it not null"
         )),
         Some(column) if part.is_cleared() && column.required => Some(format!(
             "column {name:?} must allow null: alter table {} alter column {} drop not null",

@@ -123,7 +123,7 @@ impl PgStore {
         row: &'a RowToken,
         end: &'a RowEnd,
     ) -> Fut<'a, Option<Settled>> {
-        self.bounded("look at row", async move {
+        self.bounded("read row", async move {
             let mut lent = self.0.engine.acquire().await.doing(DOING)?;
             let found = sqlx::query(table.sql.adopt_look.clone())
                 .persistent(self.0.named())

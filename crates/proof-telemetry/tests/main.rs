@@ -1,0 +1,4 @@
+//! What workers export.
+
+mod adopt;
+mod telemetry;
