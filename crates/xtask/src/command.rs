@@ -3,7 +3,7 @@
 //! Reading the words is a pure function, so that a test can ask whether a command line exists without running it. The
 //! workflows under `.github` are checked that way.
 
-use crate::{counts, coverage, keeper, lint, release, test};
+use crate::{claims, counts, coverage, keeper, lint, release, test};
 
 /// What `cargo xtask help` prints.
 pub(crate) const HELP: &str = include_str!("help.txt");
@@ -18,6 +18,7 @@ pub(crate) enum Command {
     Coverage(coverage::Options),
     Release(release::Options),
     Counts(counts::Options),
+    Claims(claims::Options),
     Servers,
     /// The `bench` program reads these arguments.
     Bench(Vec<String>),
@@ -40,6 +41,7 @@ impl Command {
             "coverage" => coverage::Options::parse(rest).map(Command::Coverage),
             "release" => release::Options::parse(rest).map(Command::Release),
             "counts" => counts::Options::parse(rest).map(Command::Counts),
+            "claims" => claims::Options::parse(rest).map(Command::Claims),
             "servers" => alone(name, rest, Command::Servers),
             "bench" => Ok(Command::Bench(owned(rest))),
             "proof" => Ok(Command::Proof(owned(rest))),

@@ -1,7 +1,7 @@
 //! The workspace's own commands, called as `cargo xtask <command>`.
 //!
 //! `test` is what CI runs: it finds every PostgreSQL on the machine, starts a throw-away server of each, and runs the
-//! checks against them. `lint`, `docs`, `features`, `coverage` and `counts` are single checks. `servers` starts the
+//! checks against them. `lint`, `docs`, `features`, `coverage`, `counts` and `claims` are single checks. `servers` starts the
 //! same servers for work by hand. `bench` starts one server sized for throughput and runs the benchmark against it.
 //! `proof` runs the chaos, which starts its own servers. `release` packages what is published.
 //! This crate is compiled before anything else, so each dependency is a wait before every first run. It has anyhow, and
@@ -12,6 +12,7 @@
 
 mod apt;
 mod bench;
+mod claims;
 mod command;
 mod compiled;
 mod counts;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
         Command::Coverage(options) => coverage::run(&options),
         Command::Release(options) => release::run(&options),
         Command::Counts(options) => counts::run(&options),
+        Command::Claims(options) => claims::run(&options),
         Command::Servers => servers::run(),
         Command::Bench(args) => bench::run(&words(&args)),
         Command::Proof(args) => proof::run(&words(&args)),
