@@ -286,7 +286,7 @@ async fn a_hung_handler_is_cut_at_its_time_limit_and_keeps_no_lock(bed: &Bed) {
         base: Duration::from_secs(100),
         max: Duration::from_secs(100),
     };
-    let running = Running::start(bed.hasty_worker().atomic(hang).backoff(long).atomic(note));
+    let running = Running::start(bed.worker().atomic(hang).backoff(long).atomic(note));
     until("the attempt to be cut", async || bed.attempts(id).await.len() == 1).await;
     let mut conn = bed.conn().await;
     if !bed.database.is_sqlite() {
@@ -325,7 +325,7 @@ async fn a_staged_handler_that_hangs_outside_is_cut_too(bed: &Bed) {
         }
         cx.done().ok()
     };
-    let counters = bed.work(bed.hasty_worker().staged(hang).backoff(AT_ONCE), &[id]).await;
+    let counters = bed.work(bed.worker().staged(hang).backoff(AT_ONCE), &[id]).await;
     assert_eq!(bed.ends(id).await, [Ended::Retried, Ended::Done]);
     assert_eq!((counters.settled(Ended::Retried), counters.lease_lost()), (1, 0));
 }
