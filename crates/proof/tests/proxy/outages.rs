@@ -69,10 +69,14 @@ async fn resets_in_the_middle_of_everything_double_nothing(site: &Site) {
             site.count("select count(*) from ledger").await >= reset * 4
         })
         .await;
-        site.proxy.reset();
+        // On a busy machine the worker may have no connection yet after the reset before.
+        until("a connection to reset", async || {
+            site.proxy.reset();
+            site.happened(Kind::Reset) >= reset as usize
+        })
+        .await;
     }
     site.until_finished(&ids).await;
-    assert!(site.happened(Kind::Reset) >= 40);
     running.stop().await;
     site.each_happened_once(&ids).await;
 }
