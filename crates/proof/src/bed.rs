@@ -14,6 +14,9 @@ use crate::{pooler::Pooler, template};
 /// How many connections a pooler keeps for a case: fewer than the case has, so that they are shared.
 const POOLED: usize = 6;
 
+/// How often the server is asked to drop a database that somebody is still leaving.
+const REMOVE_TRIES: u32 = 12;
+
 /// A server or file kind that cases run on: `sqlite`, `pg15`, …
 #[derive(Clone, Debug)]
 pub struct Server {
@@ -147,7 +150,18 @@ impl Database {
             .await
             .context("connecting to the test server")?;
         let drop = format!("drop database {name} with (force)");
-        sqlx::raw_sql(sqlx::AssertSqlSafe(drop)).execute(&mut admin).await?;
+        let mut tries = 1;
+        while let Err(error) = sqlx::raw_sql(sqlx::AssertSqlSafe(drop.clone()))
+            .execute(&mut admin)
+            .await
+        {
+            // The server waits five seconds for those it sends away, which a busy machine may not do with.
+            let in_use = error.as_database_error().and_then(|e| e.code()).as_deref() == Some("55006");
+            if !in_use || tries == REMOVE_TRIES {
+                return Err(error.into());
+            }
+            tries += 1;
+        }
         admin.close().await?;
         Ok(())
     }

@@ -134,24 +134,35 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        if !std::thread::panicking() {
-            sql(&self.server, &format!("drop database {} with (force)", self.name));
+        if std::thread::panicking() {
+            return;
         }
+        let drop = format!("drop database {} with (force)", self.name);
+        // The server waits five seconds for those it sends away, which a busy machine may not do with.
+        until("everybody to leave the database", || {
+            match try_sql(&self.server, &drop) {
+                Err(error) if error.as_database_error().and_then(|e| e.code()).as_deref() == Some("55006") => false,
+                dropped => dropped.is_ok(),
+            }
+        });
     }
 }
 
 /// Runs one statement; gives its first column.
 pub(crate) fn sql(url: &str, sql: &str) -> Vec<String> {
+    try_sql(url, sql).unwrap()
+}
+
+fn try_sql(url: &str, sql: &str) -> sqlx::Result<Vec<String>> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .unwrap();
     runtime.block_on(async {
-        let mut conn = <sqlx::PgConnection as sqlx::Connection>::connect(url).await.unwrap();
+        let mut conn = <sqlx::PgConnection as sqlx::Connection>::connect(url).await?;
         sqlx::query_scalar(sqlx::AssertSqlSafe(sql.to_owned()))
             .fetch_all(&mut conn)
             .await
-            .unwrap()
     })
 }
 
