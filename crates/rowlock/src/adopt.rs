@@ -7,7 +7,6 @@
 //! succeeds.
 
 mod attempt;
-mod breaker;
 mod effect;
 mod hand;
 mod handle;

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -196,6 +197,17 @@ impl Event {
 
 /// Told of every event.
 pub(crate) type Listener = Box<dyn Fn(&Event) + Send + Sync>;
+
+/// Counts an event, logs it and tells the listeners. One that panics keeps nobody else from hearing it.
+pub(crate) fn emit(event: Event, counters: &Counters, listeners: &[Listener]) {
+    counters.add(&event);
+    event.log();
+    for listener in listeners {
+        if catch_unwind(AssertUnwindSafe(|| listener(&event))).is_err() {
+            tracing::error!(?event, "an event listener panicked; the worker continues");
+        }
+    }
+}
 
 /// Running totals of one worker. Reading them is cheap and never blocks the worker.
 #[derive(Debug, Default)]

@@ -240,16 +240,12 @@ impl<DB: Backend> Tx<DB> {
     pub fn done(mut self) -> Done<DB> {
         let held = self.held.take();
         Done {
-            token: self.attempt.token,
-            link: Link::after(&self.attempt, *self.rowlock.limits()),
             held: held.map(|held| Handed {
                 held: Some(held),
                 slot: self.slot.clone(),
             }),
-            result: None,
-            next: Vec::new(),
             hooks: std::mem::take(&mut self.hooks),
-            error: None,
+            ..Done::without_writes(&self.attempt, &self.rowlock)
         }
     }
 }
@@ -343,6 +339,19 @@ pub struct Done<DB: Backend> {
 }
 
 impl<DB: Backend> Done<DB> {
+    /// Of a staged handler that has no transaction: the engine settles it in a batch.
+    pub(crate) fn without_writes(attempt: &Attempt, rowlock: &Rowlock<DB>) -> Done<DB> {
+        Done {
+            token: attempt.token,
+            link: Link::after(attempt, *rowlock.limits()),
+            held: None,
+            result: None,
+            next: Vec::new(),
+            hooks: Vec::new(),
+            error: None,
+        }
+    }
+
     /// Enqueues the next link of this chain in the same commit. Call it again for several next jobs.
     pub fn then<J: Job>(self, job: J) -> Self {
         self.then_with(job, JobOptions::new())

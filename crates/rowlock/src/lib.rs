@@ -6,6 +6,7 @@
 //!   `breaker`, `pause`, `retention`, `table`, `error`
 //! - `store`: the storage contract, and one room per database behind it
 //! - verbs: `enqueue` → `complete` → `claim` → `handle` → `settle` → `recover` → `observe` → `trigger` → `operate`
+//! - `attempt`: the one road of an attempt, for a leased job and for a claimed row of a user's table
 //! - `worker`: the loop that composes them; `adopt`: the same over a table of the user's own
 //! - doors: [`postgres`] and [`sqlite`] give every type its short name; [`Admin`] serves either database by URL;
 //!   with their features, `axum` answers repeated requests and `redis` is a first look that spares work; [`rig`] is for
@@ -19,6 +20,7 @@ extern crate self as rowlock;
 mod admin;
 #[cfg(feature = "postgres")]
 mod adopt;
+mod attempt;
 mod backoff;
 mod breaker;
 mod case;

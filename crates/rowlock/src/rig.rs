@@ -29,6 +29,10 @@ use sqlx::Connection;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    attempt::{
+        Bond, Env, Finished, Nobody,
+        hand::{InHand, Names, Session},
+    },
     claim::{Planner, Reach},
     enqueue::JobOptions,
     error::{Error, Result},
@@ -42,13 +46,7 @@ use crate::{
     settle::Ending,
     state::Ended,
     store::{ClaimReply, Clock, Settlement, Store, Timing, group::Groups, waits::Waits},
-    worker::{
-        breaker::Bond,
-        hand::{InHand, Session},
-        relay::Relay,
-        run::{Env, Finished, run, run_for_nothing},
-        turnover::Turnover,
-    },
+    worker::leased::{run, run_for_nothing},
 };
 
 /// The rig's lease, by its own clock.
@@ -214,7 +212,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
     pub async fn run_once(&self) -> Result<Ran> {
         let (claimed, handler, job) = self.claim_next().await?;
         let attempt = Attempt::of(&claimed, CancellationToken::new());
-        let finished = run(&self.env(), handler, &claimed, attempt, &job, &mut Relay::none()).await;
+        let finished = run(&self.env(), handler, &claimed, attempt, &job, &mut Nobody).await;
         let (ended, error) = match finished {
             Finished::Settled { ended, error, .. } => (Some(ended), error),
             Finished::Settle { settlement, .. } => self.settle(settlement, &job).await?,
@@ -350,14 +348,14 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
                 let handles = |h: &&Handler<DB>| (1..=h.version).any(|v| kind_no(&h.kind, v) == claimed.kind_no);
                 if let Some(handler) = self.handlers.iter().find(handles) {
                     let ending = Ending::of(&claimed, handler.backoff);
-                    let queue = Arc::new(Turnover::new(
-                        (claimed.body.as_ref().map_or("", |b| &b.queue), "rig"),
-                        1,
-                        1,
-                        None,
-                    ));
-                    let session = Session::new(worker);
-                    let job = InHand::new(&claimed, ending, handler.time_limit, queue, session, Bond::default());
+                    let names = Names {
+                        queue: queue.as_str().into(),
+                        queue_no: queue_no(queue),
+                        worker: "rig".into(),
+                        kind: claimed.body.as_ref().map_or("", |b| &b.kind).to_owned(),
+                    };
+                    let (limit, session) = (handler.time_limit, Session::new(worker));
+                    let job = InHand::of_job(&claimed, ending, limit, names, session, Bond::default());
                     return Ok((claimed, handler, job));
                 }
             }

@@ -37,6 +37,8 @@ pub(crate) struct Ending {
     /// It was claimed to try a breaker.
     pub(crate) probe: bool,
     pub(crate) member: Option<Member>,
+    /// It is a row of a user's own table, which has no column for attempts that were given back.
+    pub(crate) of_row: bool,
 }
 
 impl Ending {
@@ -48,6 +50,7 @@ impl Ending {
             backoff,
             probe: false,
             member: claimed.body.as_ref().and_then(|body| body.member),
+            of_row: false,
         }
     }
 
@@ -87,20 +90,37 @@ impl Ending {
 
     /// Another transaction was in the way, which is nobody's failure: the attempt is given back, so that many that want
     /// one row do not use up their attempts against each other. Each time the delay may double, and they come apart.
-    /// A job that meets one too often is treated like any other failure.
+    /// A job that meets one too often is treated like any other failure, and so is every row.
     fn in_the_way(&self, text: Option<String>, jitter: f64) -> Settlement {
+        let again = state::failed(self.attempt, self.attempts_max);
+        if self.of_row {
+            return self.settlement(again, SOON.mul_f64(1.0 + jitter), text);
+        }
         let given_back = self.given_back();
         let doublings = i32::try_from(given_back).unwrap_or(i32::MAX).min(DOUBLINGS_MAX);
         let delay = SOON.mul_f64(0.5 + jitter * 2f64.powi(doublings));
         match given_back < GIVEN_BACK_MAX {
             true => self.settlement(Ended::Deferred, delay, text),
-            false => self.settlement(state::failed(self.attempt, self.attempts_max), delay, text),
+            false => self.settlement(again, delay, text),
         }
+    }
+
+    /// Whether no attempt follows if this one fails.
+    pub(crate) fn is_last(&self) -> bool {
+        state::failed(self.attempt, self.attempts_max) == Ended::Retired
+    }
+
+    /// Whether there was an attempt before this one, counted or given back.
+    pub(crate) fn is_repeated(&self) -> bool {
+        !self.of_row && self.token.epoch > 1
     }
 
     /// How many attempts of the job were given back so far.
     fn given_back(&self) -> i64 {
-        self.token.epoch.saturating_sub(self.attempt.into()).max(0)
+        match self.of_row {
+            true => 0,
+            false => self.token.epoch.saturating_sub(self.attempt.into()).max(0),
+        }
     }
 
     /// Handed back unrun.
@@ -156,7 +176,21 @@ mod tests {
             backoff,
             probe: false,
             member: None,
+            of_row: false,
         }
+    }
+
+    #[test]
+    fn a_conflict_of_a_row_counts_because_nothing_else_could_stop_it() {
+        let row = Ending {
+            of_row: true,
+            ..ending(10, Backoff::DEFAULT)
+        };
+        let soon = Duration::from_millis(30);
+        let last = row.in_the_way(Some("40001".into()), 0.5);
+        assert_eq!((last.ended, last.delay), (Ended::Retired, soon));
+        let first = Ending { attempt: 1, ..row }.in_the_way(None, 0.5);
+        assert_eq!((first.ended, first.delay), (Ended::Retried, soon));
     }
 
     #[test]

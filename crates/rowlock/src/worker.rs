@@ -6,12 +6,11 @@
 mod batch;
 pub(crate) mod breaker;
 mod claimer;
-mod close;
 mod crew;
-pub(crate) mod hand;
+mod hand;
 mod hooks;
-pub(crate) mod relay;
-pub(crate) mod run;
+pub(crate) mod leased;
+mod relay;
 mod running;
 mod settler;
 pub(crate) mod turnover;
@@ -25,7 +24,7 @@ use std::{
 
 use self::{breaker::Breakers, running::Running};
 #[cfg(feature = "postgres")]
-pub(crate) use self::{hand::cut_off, run::COMMITTED, watch::check_timing};
+pub(crate) use self::{hand::cut_off, watch::check_timing};
 use crate::{
     backoff::Backoff,
     breaker::Breaker,

@@ -111,8 +111,8 @@ pub(crate) async fn delete(pg: &mut PgConnection, claim: Claim) -> bool {
     row.get("applied")
 }
 
-/// `None` when it was refused; else whether the row is retired.
-pub(crate) async fn unclaim(pg: &mut PgConnection, claim: Claim, counted: bool, retire: bool) -> Option<bool> {
+/// Whether it was applied.
+pub(crate) async fn unclaim(pg: &mut PgConnection, claim: Claim, counted: bool, retire: bool) -> bool {
     let row = sqlx::query(sql!("adopt_unclaim"))
         .bind(claim.id.to_string())
         .bind(claim.token)
@@ -125,7 +125,7 @@ pub(crate) async fn unclaim(pg: &mut PgConnection, claim: Claim, counted: bool, 
         .fetch_one(pg)
         .await
         .unwrap();
-    row.get("retired")
+    row.get("applied")
 }
 
 /// The tokens that still hold, and whether the row of each was renewed.

@@ -231,7 +231,32 @@ async fn an_effect_needs_a_name_of_its_own(mut bed: Bed) {
     );
 }
 
+async fn work_found_done_after_a_call_is_a_case_and_not_a_quiet_success(mut bed: Bed) {
+    fill(&mut bed.eye, 2).await;
+    let world = World::new(|_| Ok("receipt".into()));
+    let handler = |cx: RowStaged<World>, row: Snooze| async move {
+        let world = cx.state().clone();
+        if row.id == 1 {
+            let _: String = cx.effect("mail", |key| async move { world.call(key.into()) }).await?;
+        }
+        Err(rowlock::AlreadyHandled.into())
+    };
+    let worker = opened(&bed.rowlock).await.worker().state(world.clone()).staged(handler);
+    let counters = runs_until(worker, "both to end", |c| {
+        (c.settled(Ended::Retired), c.settled(Ended::Done)) == (1, 1)
+    })
+    .await;
+    assert_eq!((world.calls().len(), counters.already_handled()), (1, 1));
+    let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
+    assert!(
+        said.starts_with("external calls were made but are not recorded (effect \"mail\"): "),
+        "{said}"
+    );
+    assert!(stand(&mut bed.eye, 2).await.inactive);
+}
+
 on_postgresql!(
+    work_found_done_after_a_call_is_a_case_and_not_a_quiet_success,
     a_call_is_made_again_under_the_same_key,
     a_call_that_did_not_happen_leaves_no_doubt,
     a_reply_that_is_stored_is_not_asked_for_again,

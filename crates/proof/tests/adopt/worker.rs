@@ -300,7 +300,7 @@ async fn a_handler_that_takes_too_long_fails_its_attempt(mut bed: Bed) {
         .atomic(hangs);
     runs_until(worker, "the limit to count", |c| c.settled(Ended::Retried) >= 1).await;
     let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
-    assert_eq!(said, "handler ran longer than 300ms");
+    assert_eq!(said, "handler ran longer than its time limit of 300ms");
 }
 
 async fn a_handler_that_committed_by_hand_and_hangs_is_not_tried_again(mut bed: Bed) {
@@ -319,7 +319,10 @@ async fn a_handler_that_committed_by_hand_and_hangs_is_not_tried_again(mut bed: 
         .atomic(hangs);
     runs_until(worker, "it to be retired", |c| c.settled(Ended::Retired) == 1).await;
     let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
-    assert_eq!(said, "handler committed its own transaction; then: it was stopped");
+    assert_eq!(
+        said,
+        "handler committed its own transaction; then: handler ran longer than its time limit of 300ms"
+    );
     assert_eq!(bed.count("select count(*) from sent").await, 1);
 }
 

@@ -7,18 +7,15 @@ with clock as materialized (
   update {table} t
   set {claimed_at} = null, {claimed_by} = null, {claim_token} = null,
     {attempts} = case when $3::boolean and t.{attempts} < 2147483647 then t.{attempts} + 1 else t.{attempts} end,
-    {inactive} = t.{inactive} or $4::boolean or ($3 and t.{attempts}::bigint + 1 >= t.{max_attempts}),
-    {due} = case
-      when $4 or ($3 and t.{attempts}::bigint + 1 >= t.{max_attempts}) then t.{due}
-      else greatest(t.{due}, c.now + $5::bigint * interval '1 microsecond')
-    end,
+    {inactive} = t.{inactive} or $4::boolean,
+    {due} = case when $4 then t.{due} else greatest(t.{due}, c.now + $5::bigint * interval '1 microsecond') end,
     {last_error} = coalesce($6::text, t.{last_error}),
     {last_error_at} = case when $6 is null then t.{last_error_at} else c.now end
   from clock c
   where t.{id} = ($1::text)::{id_type} and t.{claim_token} = $2
     and ($8::text is null or current_setting('rowlock_tx.marker', true) = $8)
-  returning $4 or ($3 and t.{attempts}::bigint >= t.{max_attempts}) as retired, t.{last_error_at} as at
+  returning t.{last_error_at} as at
 )
 select
-  b.retired, b.at, ($8::text is null or coalesce(current_setting('rowlock_tx.marker', true), '') = $8) as marked
+  exists (select from back) as applied, b.at, ($8::text is null or coalesce(current_setting('rowlock_tx.marker', true), '') = $8) as marked
 from (select 1) one left join back b on true

@@ -1,480 +1,271 @@
-//! One attempt at a row: wait for a slot, read the row, run the user's code, end the claim.
-//!
-//! Whatever happens in the handler, exactly one of these follows: the row's end committed with the handler's own writes; the
-//! engine wrote it; the token no longer held; or nobody could write it in time, and recovery does.
+//! A claimed row on the road of an attempt: what is decoded, where its end is written, where it is looked up.
 
-use std::{
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::{Arc, atomic::Ordering},
-    time::{Duration, Instant},
-};
+use std::{sync::Arc, time::Duration};
 
 use sqlx::Postgres;
-use tracing::{Instrument, Span};
 
 use super::{
-    breaker,
-    hand::{RowInHand, Why, lock},
-    handle::{self, Handler, HeldTx, Outcome, RowAttempt, RowOutcome, RowTx, Slot},
+    hand::RowInHand,
+    handle::{Handler, RowAttempt},
     run::Shared,
 };
 use crate::{
-    error::Error,
+    attempt::{
+        self, Claim, Decoding, Env, Finished, Nobody,
+        hand::{Cut, InHand},
+    },
+    error::Result,
     event::{Event, Skipped},
     fault::point,
-    handle::{Fail, Fragile, How, clean, panic_text},
-    job::Job,
+    handle::{Attempt, Fail, Held},
     state::Ended,
     store::{
-        Room, Store,
-        postgres::adopt::{ClaimedRow, Ending, RowEnd, Settled, refused},
+        Isolation, Resolved, Room, SettledIn, Settlement,
+        postgres::{
+            PgStore,
+            adopt::{ClaimedRow, Ending, Settled, refused},
+        },
     },
-    table::RetiredRow,
     trace,
-    worker::COMMITTED,
+    worker::cut_off,
 };
 
-/// No delay is longer: a due time must stay a time that the database can store.
-const DELAY_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
+/// The pause before an end that could not be written is written again.
+const AGAIN: Duration = Duration::from_millis(100);
 
-/// How an attempt is to end.
-struct Verdict {
-    end: RowEnd,
-    ended: Ended,
-    skipped: Option<Skipped>,
-    blamed: Option<String>,
+/// A row under its claim.
+struct RowClaim<'a> {
+    shared: &'a Shared,
+    row: &'a Arc<RowInHand>,
 }
 
-impl Verdict {
-    fn done(end: RowEnd) -> Verdict {
-        Verdict {
-            end,
-            ended: Ended::Done,
-            skipped: None,
-            blamed: None,
-        }
+impl Claim<Postgres> for RowClaim<'_> {
+    fn env(&self) -> &Env<Postgres> {
+        &self.shared.env
     }
 
-    fn retired(error: impl Into<String>) -> Verdict {
-        let (error, doubts) = (clean(error.into()), Vec::new());
-        Verdict {
-            end: RowEnd::Retired { error, doubts },
-            ended: Ended::Retired,
-            skipped: None,
-            blamed: None,
-        }
+    fn hand(&self) -> &InHand {
+        &self.row.hand
     }
 
-    fn back(ended: Ended, delay: Duration, error: Option<String>) -> Verdict {
-        let (counted, delay) = (!ended.gives_attempt_back(), delay.min(DELAY_MAX));
-        Verdict {
-            end: RowEnd::Back { counted, delay, error },
-            ended,
-            skipped: None,
-            blamed: None,
-        }
+    fn held(&self) -> Held {
+        let (row, limit) = (self.row.clone(), cut_off(self.shared.timing.lease));
+        Arc::new(move || row.renewed().elapsed() < limit)
     }
 
-    /// What a handler's `Fail` becomes; `None` when the token is known to be lost.
-    fn of(shared: &Shared, row: &RowInHand, fail: Fail) -> Option<Verdict> {
-        let skipped = fail.skipped();
-        let attempt = i32::try_from(row.attempt).unwrap_or(i32::MAX);
-        let backoff = || shared.settings.backoff.jittered(attempt);
-        let text = fail.text;
-        let again = match row.probe && fail.dependency.is_some() {
-            // What a probe is there to find out costs its row nothing.
-            true => Ended::Deferred,
-            false => Ended::Retried,
+    async fn settle_in(&self, held: &mut <Postgres as Room>::Held, settlement: &Settlement) -> Result<SettledIn> {
+        let (end, marker) = (self.row.end_of(settlement), self.row.hand.token.to_string());
+        let ending = Ending {
+            row: &self.row.token,
+            end: &end,
+            marker: Some(&marker),
         };
-        let verdict = match fail.how {
-            How::LeaseLost => return None,
-            How::Retry => Verdict::back(again, backoff(), Some(text)),
-            How::RetryAfter(delay) => Verdict::back(again, delay, Some(text)),
-            // Another transaction was in the way; there is no column to count such attempts in, so this is one.
-            How::RetrySoon => Verdict::back(
-                again,
-                Duration::from_millis(20).mul_f64(1.0 + fastrand::f64()),
-                Some(text),
-            ),
-            How::Defer(delay) => Verdict::back(Ended::Deferred, delay, None),
-            How::Retire => Verdict {
-                end: RowEnd::Retired {
-                    error: text,
-                    doubts: std::mem::take(&mut *lock(&row.doubts)),
-                },
-                ..Verdict::retired("")
-            },
-            How::Cancel => Verdict {
-                end: RowEnd::Cancelled { error: text },
-                ended: Ended::Cancelled,
-                skipped: None,
-                blamed: None,
-            },
-            How::Already | How::Changed => Verdict {
-                skipped,
-                ..Verdict::done(RowEnd::Done)
-            },
-        };
-        Some(Verdict {
-            blamed: fail.dependency,
-            ..verdict
+        let store = &self.shared.store;
+        let settled = store.settle_row_in(&self.shared.table, Postgres::conn(held), ending);
+        Ok(match settled.await? {
+            Settled::Applied => SettledIn::Applied { woken: Vec::new() },
+            Settled::Lost => SettledIn::LeaseLost,
+            Settled::NotOurs => SettledIn::NotOurs,
         })
     }
 
-    fn error(&self) -> Option<&str> {
-        match &self.end {
-            RowEnd::Done | RowEnd::Kept | RowEnd::Deleted => None,
-            RowEnd::Back { error, .. } => error.as_deref(),
-            RowEnd::Retired { error, .. } | RowEnd::Cancelled { error } => Some(error),
-        }
+    async fn resolve(&self, settlement: &Settlement) -> Result<Resolved> {
+        resolve(self.shared, &self.shared.store, self.row, settlement).await
     }
-}
 
-/// How it ended.
-enum Finished {
-    Settled {
-        verdict: Verdict,
-        retired: bool,
-    },
-    Lost,
-    /// Nobody here can write it any more; recovery will.
-    Dropped,
+    /// A row has no log of outcomes: once others may claim it, its columns say nothing about this attempt.
+    fn gives_up(&self) -> bool {
+        self.row.renewed().elapsed() >= self.shared.timing.lease
+    }
+
+    /// Calls of earlier attempts are not listed: the ledger finds a call by its name alone.
+    async fn calls(&self) -> Result<Vec<String>> {
+        let used = self.row.used();
+        Ok(used.iter().map(|name| format!("effect {name:?}")).collect())
+    }
 }
 
 /// A row that is in hand, until it is not.
 pub(super) async fn attempt(shared: &Arc<Shared>, claimed: ClaimedRow, row: &Arc<RowInHand>) {
     let permit = tokio::select! {
         biased;
-        () = row.cut.cancelled() => None,
+        () = row.hand.cut.cancelled() => None,
         () = shared.stopping.cancelled() => None,
         permit = shared.slots.clone().acquire_owned() => permit.ok(),
     };
-    // Held until the breakers have heard of it: the next row begins with what this one found out.
-    let Some(_permit) = permit else {
-        return tell(shared, row, unbegun(shared, row).await, None).await;
+    let finished = match &permit {
+        Some(_) => run(shared, &claimed, row).await,
+        None => match row.hand.why() {
+            Some(Cut::DeclaredDead) => Finished::LeaseLost,
+            Some(Cut::LeaseEnding) => Finished::Cut,
+            _ => attempt::settle(row.hand.ending.released("worker stopped before it started")),
+        },
     };
-    let number = i32::try_from(row.attempt).unwrap_or(i32::MAX);
-    let names = (&*shared.table.queue, shared.settings.name.as_str());
-    let span = trace::attempt(names, row.marker, RetiredRow::KIND, number, None);
-    let finished = run(shared, &claimed, row, &span).await;
-    tell(shared, row, finished, Some(span)).await;
+    finish(shared, row, finished).await;
 }
 
-/// Hands a row back that was not begun.
-async fn unbegun(shared: &Shared, row: &RowInHand) -> Finished {
-    match row.why() {
-        Some(Why::Lost) => Finished::Lost,
-        Some(Why::LeaseEnding) => Finished::Dropped,
-        _ => settle_alone(shared, row, Verdict::back(Ended::Released, Duration::ZERO, None)).await,
-    }
-}
-
-/// Tells everybody, after the commit.
-async fn tell(shared: &Shared, row: &RowInHand, finished: Finished, span: Option<Span>) {
-    let (id, queue) = (row.marker.id, shared.table.queue.clone());
-    let kind = RetiredRow::KIND.to_owned();
-    let attempt = i32::try_from(row.attempt).unwrap_or(i32::MAX);
-    let (epoch, took) = (0, row.began.get().map(Instant::elapsed).unwrap_or_default());
-    let (verdict, retired) = match finished {
-        Finished::Settled { verdict, retired } => (verdict, retired),
-        Finished::Lost => {
-            trace::ended(span, "lease lost", true, None);
-            return shared.emit(&Event::LeaseLost {
-                id,
-                queue,
-                kind,
-                attempt,
-                epoch,
-            });
-        }
-        Finished::Dropped => return trace::ended(span, Ended::Lost.as_str(), true, None),
-    };
-    let ended = if retired { Ended::Retired } else { verdict.ended };
-    let failed = matches!(ended, Ended::Retried | Ended::Retired);
-    trace::ended(span, ended.as_str(), failed, verdict.error());
-    shared.emit(&Event::Settled {
-        id,
-        queue,
-        kind,
-        attempt,
-        epoch,
-        ended,
-        skipped: verdict.skipped,
-        waited: row.waited,
-        took,
-        error: verdict.error().map(str::to_owned),
-    });
-    let good = ended == Ended::Done && verdict.skipped.is_none();
-    breaker::heard(shared, row, verdict.blamed.as_deref(), good, verdict.error()).await;
-}
-
-async fn run(shared: &Arc<Shared>, claimed: &ClaimedRow, row: &Arc<RowInHand>, span: &Span) -> Finished {
+async fn run(shared: &Arc<Shared>, claimed: &ClaimedRow, row: &Arc<RowInHand>) -> Finished {
+    let ending = &row.hand.ending;
     if claimed.attempts >= claimed.max_attempts {
-        // Set so by hand, or left so by another program: what nobody would ever claim is told instead.
+        // Set so by hand, or left so by another program. Without a case nobody would ever claim the row.
         let problem = format!(
             "{} of {} attempts are already used; lower the row's attempts to run it again",
             claimed.attempts, claimed.max_attempts
         );
-        return settle_alone(shared, row, Verdict::retired(problem)).await;
+        return attempt::settle(ending.retired(problem));
     }
-    if !row.probe && !shared.known.admit(&shared.bound) {
-        return settle_alone(shared, row, Verdict::back(Ended::Released, Duration::ZERO, None)).await;
+    if !row.hand.bond.admitted(&shared.breakers.known) {
+        return attempt::settle(ending.released("its breaker opened before it started"));
     }
-    let attempt = RowAttempt {
+    let given = RowAttempt {
         row: row.clone(),
         shared: shared.clone(),
     };
-    let slot = Slot::default();
-    let running: Result<Outcome, String> = match &shared.handler {
-        Handler::Staged(decode) => guard(|| decode(&claimed.row, attempt)).map(|decoded| decoded(slot.clone())),
-        Handler::Atomic(decode) => match guard(|| decode(&claimed.row, attempt)) {
-            Err(problem) => Err(problem),
-            Ok(decoded) => match begin(shared, row).await {
-                Ok(held) => Ok(decoded(RowTx::new(held, slot.clone()))),
-                Err(finished) => return *finished,
-            },
-        },
-    };
-    let running = match running {
-        Ok(running) => running,
-        Err(problem) => return settle_alone(shared, row, Verdict::retired(problem)).await,
-    };
-    let _ = row.began.set(Instant::now());
     point!("before-handler");
-    let outcome = tokio::select! {
-        biased;
-        () = row.cut.cancelled() => None,
-        outcome = Fragile::new(running).caught().instrument(span.clone()) => Some(outcome),
-    };
-    match outcome {
-        Some(Ok(outcome)) => conclude(shared, row, outcome, slot).await,
-        Some(Err(panic)) => {
-            let fail = Fail::retry(format!("handler panicked: {panic}"));
-            conclude(shared, row, Err(fail), slot).await
-        }
-        None => cut(shared, row, slot).await,
+    let decoded = attempt::decoding(|| match &shared.handler {
+        Handler::Atomic(decode) => decode(&claimed.row, given).map(Decoding::Atomic),
+        Handler::Staged(decode) => decode(&claimed.row, given).map(Decoding::Staged),
+    });
+    let (claim, level) = (RowClaim { shared, row }, Isolation::ReadCommitted);
+    match decoded {
+        Ok(Decoding::Atomic(decoded)) => attempt::atomic(&claim, decoded, level, plain(shared, row), &mut Nobody).await,
+        Ok(Decoding::Staged(ready)) => attempt::staged(&claim, ready, level).await,
+        Err(problem) => attempt::settle(ending.retired(problem)),
     }
 }
 
-/// Runs user code that may panic.
-fn guard<T>(decode: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
-    match catch_unwind(AssertUnwindSafe(decode)) {
-        Ok(decoded) => decoded,
-        Err(panic) => Err(format!("reading the row panicked: {}", panic_text(&*panic))),
+/// The attempt as jobs have it, for the transaction that the two share.
+pub(super) fn plain(shared: &Shared, row: &RowInHand) -> Attempt {
+    let InHand {
+        token, ending, names, ..
+    } = &row.hand;
+    Attempt {
+        token: *token,
+        uid: row.uid,
+        attempt: ending.attempt,
+        attempts_max: ending.attempts_max,
+        chain: token.id,
+        position: 0,
+        queue: names.queue.to_string(),
+        created_at: row.due_at,
+        recovered: false,
+        trace: None,
+        stopping: shared.stopping.clone(),
     }
 }
 
-async fn begin(shared: &Shared, row: &RowInHand) -> Result<HeldTx, Box<Finished>> {
-    let begun = tokio::select! {
-        begun = handle::begin(&shared.store, &row.marker, shared.timing) => begun,
-        () = row.cut.cancelled() => return Err(Box::new(unbegun(shared, row).await)),
-    };
-    match begun {
-        Ok(held) => {
-            row.holder.store(Postgres::holder(&held), Ordering::Relaxed);
-            Ok(held)
-        }
-        Err(error) => {
-            // Not at once again: the server may be out of connections, and must not be hammered for one.
-            tracing::warn!(
-                "could not begin the transaction of a row, releasing the row: {}",
-                error.cause()
-            );
-            let delay = Duration::from_secs(1).mul_f64(0.5 + fastrand::f64());
-            Err(Box::new(
-                settle_alone(shared, row, Verdict::back(Ended::Released, delay, None)).await,
-            ))
-        }
-    }
-}
-
-/// The handler was stopped from outside.
-async fn cut(shared: &Shared, row: &RowInHand, slot: Slot) -> Finished {
-    let holder = row.holder.load(Ordering::Relaxed);
-    let mut committed = false;
-    if holder != 0 {
-        match shared.store.cut(holder).await {
-            Ok(ended) => committed = ended,
-            Err(error) => {
-                tracing::debug!(
-                    "could not end a handler's connection, the server ends it at its idle limit: {}",
-                    error.cause()
-                )
+/// Sees to it that an attempt's end is written and announced.
+async fn finish(shared: &Shared, row: &Arc<RowInHand>, finished: Finished) {
+    match finished {
+        Finished::Settled { ended, skipped, error } => settled(shared, row, ended, skipped, error).await,
+        Finished::Settle { settlement, skipped } => record(shared, &shared.store, row, settlement, skipped).await,
+        Finished::LeaseLost => lost(shared, row),
+        Finished::Cut => match row.hand.why() {
+            // The watch records it.
+            Some(Cut::TimeLimit) => {}
+            Some(Cut::DeclaredDead) => lost(shared, row),
+            Some(Cut::Stopped) if !row.hand.is_in_doubt() => {
+                let fail = Fail::retry("worker stopped before the handler finished");
+                record(shared, &shared.store, row, row.hand.failed(fail), None).await;
             }
-        }
-    }
-    drop(slot.take());
-    if committed && row.why() != Some(Why::Lost) {
-        // What it wrote may stand, so it is not tried again.
-        let verdict = Verdict::retired(format!("{COMMITTED}; then: it was stopped"));
-        return settle_alone(shared, row, verdict).await;
-    }
-    let fail = match row.why() {
-        Some(Why::Lost) => return Finished::Lost,
-        Some(Why::TimeLimit) => Fail::retry(format!("handler ran longer than {:?}", shared.settings.time_limit)),
-        Some(Why::Stopped) => Fail::retry("worker stopped before the handler finished"),
-        Some(Why::LeaseEnding) | None => return Finished::Dropped,
-    };
-    match Verdict::of(shared, row, fail) {
-        Some(verdict) => settle_alone(shared, row, verdict).await,
-        None => Finished::Lost,
-    }
-}
-
-/// Ends the claim of a handler that returned.
-async fn conclude(shared: &Shared, row: &RowInHand, outcome: RowOutcome, slot: Slot) -> Finished {
-    let (verdict, held) = match outcome {
-        Ok(done) => {
-            drop(slot.take());
-            (Verdict::done(done.end), done.held)
-        }
-        Err(fail) => {
-            let Some(verdict) = Verdict::of(shared, row, fail) else {
-                drop(slot.take());
-                return Finished::Lost;
-            };
-            let Some(mut held) = slot.take() else {
-                return settle_alone(shared, row, verdict).await;
-            };
-            match Postgres::back(&shared.store, &mut held).await {
-                Ok(true) => (verdict, Some(held)),
-                Ok(false) => return by_hand(shared, row, held).await,
-                Err(_) => {
-                    // Closed, it is rolled back, and its locks are waited for.
-                    drop(held);
-                    return settle_alone(shared, row, verdict).await;
-                }
-            }
-        }
-    };
-    match held {
-        Some(held) => close(shared, row, verdict, held).await,
-        None => settle_alone(shared, row, verdict).await,
-    }
-}
-
-/// User code ended the transaction it was given; what it wrote may stand.
-async fn by_hand(shared: &Shared, row: &RowInHand, held: HeldTx) -> Finished {
-    drop(held);
-    settle_alone(shared, row, Verdict::retired(COMMITTED)).await
-}
-
-/// Ends the claim in the handler's transaction and commits it.
-async fn close(shared: &Shared, row: &RowInHand, verdict: Verdict, mut held: HeldTx) -> Finished {
-    let marker = row.marker.to_string();
-    let ending = Ending {
-        row: &row.token,
-        end: &verdict.end,
-        marker: Some(&marker),
-    };
-    point!("before-settle");
-    let (store, limit) = (&shared.store, shared.timing.lease);
-    let settling = store.settle_row_in(&shared.table, Postgres::conn(&mut held), ending);
-    let settled = tokio::time::timeout(limit, settling).await;
-    let retired = match settled {
-        Ok(Ok(Settled::Applied { retired })) => retired,
-        Ok(Ok(Settled::Lost)) => return Finished::Lost,
-        Ok(Ok(Settled::NotOurs)) => return by_hand(shared, row, held).await,
-        // No commit was sent, so the transaction is over or will be; the engine's write waits for its locks.
-        Ok(Err(error)) => return not_committed(shared, row, verdict, held, error).await,
-        Err(_) => return not_committed(shared, row, verdict, held, silent()).await,
-    };
-    point!("before-commit");
-    let committed = tokio::time::timeout(limit, Postgres::commit(store, held)).await;
-    point!("after-commit");
-    let error = match committed {
-        Ok(Ok(())) => return Finished::Settled { verdict, retired },
-        Ok(Err(error)) => error,
-        Err(_) => silent(),
-    };
-    match look(shared, row, &verdict.end).await {
-        None => Finished::Dropped,
-        Some(Some(Settled::Applied { retired })) => Finished::Settled { verdict, retired },
-        Some(Some(_)) => Finished::Lost,
-        Some(None) => again(shared, row, verdict, error).await,
-    }
-}
-
-fn silent() -> Error {
-    Error::Database {
-        doing: "commit",
-        source: sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()),
-    }
-}
-
-async fn not_committed(shared: &Shared, row: &RowInHand, verdict: Verdict, held: HeldTx, error: Error) -> Finished {
-    drop(held);
-    again(shared, row, verdict, error).await
-}
-
-/// Nothing of the handler's is left: a success failed with what the database said, anything else is written once more.
-async fn again(shared: &Shared, row: &RowInHand, verdict: Verdict, error: Error) -> Finished {
-    let verdict = match verdict.ended {
-        Ended::Done => match Verdict::of(shared, row, error.into()) {
-            Some(failed) => failed,
-            None => return Finished::Lost,
+            _ => dropped(row),
         },
-        _ => verdict,
-    };
-    settle_alone(shared, row, verdict).await
-}
-
-/// What became of a commit, asked until it is known; `None` when the claim is over before.
-async fn look(shared: &Shared, row: &RowInHand, end: &RowEnd) -> Option<Option<Settled>> {
-    while row.renewed().elapsed() < shared.timing.lease {
-        match shared.store.look_at_row(&shared.table, &row.token, end).await {
-            Ok(found) => {
-                let committed = matches!(found, Some(Settled::Applied { .. }));
-                shared.emit(&Event::CommitResolved {
-                    id: row.marker.id,
-                    epoch: 0,
-                    committed,
-                });
-                return Some(found);
-            }
-            Err(error) => {
-                tracing::debug!(
-                    "the outcome of a commit is not known yet, asking again: {}",
-                    error.cause()
-                );
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
     }
-    None
 }
 
-/// Ends the claim on a connection of the engine's, until that is done or the claim is over.
-async fn settle_alone(shared: &Shared, row: &RowInHand, verdict: Verdict) -> Finished {
-    let mut unsure = false;
+/// Writes an end on a connection of the engine's, until that is done or the claim is over.
+pub(super) async fn record(
+    shared: &Shared,
+    store: &PgStore,
+    row: &Arc<RowInHand>,
+    settlement: Settlement,
+    skipped: Option<Skipped>,
+) {
+    let end = row.end_of(&settlement);
+    let mut sent_before = false;
     loop {
-        match shared.store.settle_row(&shared.table, &row.token, &verdict.end).await {
-            Ok(Settled::Applied { retired }) => return Finished::Settled { verdict, retired },
-            Ok(_) if unsure => {
-                return match look(shared, row, &verdict.end).await {
-                    Some(Some(Settled::Applied { retired })) => Finished::Settled { verdict, retired },
-                    _ => Finished::Lost,
-                };
-            }
-            Ok(_) => return Finished::Lost,
-            // It would be refused again, by recovery too perhaps; until somebody mends it the claim stands.
+        let error = match store.settle_row(&shared.table, &row.token, &end).await {
+            Ok(Settled::Applied) => return settled(shared, row, settlement.ended, skipped, settlement.error).await,
+            // The reply to an earlier try may have been lost, not the claim.
+            Ok(_) if sent_before => match resolve(shared, store, row, &settlement).await {
+                Ok(Resolved::Ended(ended)) => return settled(shared, row, ended, skipped, settlement.error).await,
+                Ok(Resolved::Lost) => return lost(shared, row),
+                Ok(Resolved::StillLeased) => continue,
+                Err(error) => error,
+            },
+            Ok(_) => return lost(shared, row),
+            // The table would refuse it again, from recovery too perhaps. The claim stays until somebody fixes the row.
             Err(error) if refused(&error) => {
                 shared.refused.tell(&shared.table.queue, &row.token.id, &error);
-                return Finished::Dropped;
+                return dropped(row);
             }
-            Err(error) => {
-                unsure = true;
-                if row.renewed().elapsed() >= shared.timing.lease {
-                    tracing::warn!(
-                        id = row.token.id,
-                        "could not settle a row, leaving it to recovery: {}",
-                        error.cause()
-                    );
-                    return Finished::Dropped;
-                }
-                tracing::debug!("could not settle a row, retrying: {}", error.cause());
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
+            Err(error) => error,
+        };
+        sent_before = true;
+        if row.renewed().elapsed() >= shared.timing.lease {
+            let (id, cause) = (&row.token.id, error.cause());
+            tracing::warn!(id, "could not settle a row, leaving it to recovery: {cause}");
+            return dropped(row);
         }
+        tracing::debug!("could not settle a row, retrying: {}", error.cause());
+        tokio::time::sleep(AGAIN).await;
     }
+}
+
+/// What became of an end that was not answered.
+async fn resolve(shared: &Shared, store: &PgStore, row: &RowInHand, settlement: &Settlement) -> Result<Resolved> {
+    let end = row.end_of(settlement);
+    let found = store.look_at_row(&shared.table, &row.token, &end).await?;
+    Ok(match found {
+        None => Resolved::StillLeased,
+        Some(Settled::Applied) => Resolved::Ended(settlement.ended),
+        Some(Settled::Lost | Settled::NotOurs) => Resolved::Lost,
+    })
+}
+
+/// The end committed. Until the breakers have heard of it the row keeps its slot: the next row begins with what this one
+/// found out.
+async fn settled(shared: &Shared, row: &RowInHand, ended: Ended, skipped: Option<Skipped>, error: Option<String>) {
+    let hand = &row.hand;
+    let failed = matches!(ended, Ended::Retried | Ended::Retired);
+    trace::ended(hand.shown(), ended.as_str(), failed, error.as_deref());
+    let said = shared.breakers.said_by(hand, ended, skipped, error.as_deref());
+    (shared.env.emit)(Event::Settled {
+        id: hand.token.id,
+        queue: hand.names.queue.clone(),
+        kind: hand.names.kind.clone(),
+        attempt: hand.ending.attempt,
+        epoch: hand.token.epoch,
+        ended,
+        skipped,
+        waited: hand.waited,
+        took: hand.took(),
+        error,
+    });
+    shared.teller.tell(said).await;
+}
+
+/// The claim was lost and the result dropped.
+fn lost(shared: &Shared, row: &RowInHand) {
+    let hand = &row.hand;
+    trace::ended(hand.shown(), "lease lost", true, None);
+    (shared.env.emit)(Event::LeaseLost {
+        id: hand.token.id,
+        queue: hand.names.queue.clone(),
+        kind: hand.names.kind.clone(),
+        attempt: hand.ending.attempt,
+        epoch: hand.token.epoch,
+    });
+}
+
+/// Nobody here can write the end any more; recovery will.
+fn dropped(row: &RowInHand) {
+    trace::ended(row.hand.shown(), Ended::Lost.as_str(), true, None);
+}
+
+/// Ends a hung handler's backend, so that it keeps no row lock, then drops the handler, and records the failure from the
+/// watch's thread: the handler's own runtime may be the one that hangs.
+pub(super) async fn end_hung(shared: Arc<Shared>, store: PgStore, row: Arc<RowInHand>, problem: String) {
+    let settlement = attempt::end_hung(&store, &row.hand, problem).await;
+    record(&shared, &store, &row, settlement, None).await;
 }

@@ -5,16 +5,19 @@
 use std::{
     future::{Future, IntoFuture},
     pin::Pin,
+    sync::atomic::Ordering,
     time::Duration,
 };
 
 use jiff::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
+use sqlx::Postgres;
 
-use super::{hand::lock, handle::RowAttempt};
+use super::handle::RowAttempt;
 use crate::{
+    attempt::hand::lock,
     event::Event,
-    handle::{EffectKey, Fail},
+    handle::{EffectKey, Fail, staged::Outside},
     job::{check_name, check_payload},
     store::postgres::adopt::Intent,
 };
@@ -28,13 +31,19 @@ const STORE_TRIES: u32 = 5;
 #[must_use = "nothing is called until this is awaited"]
 pub struct RowEffect<'a, T> {
     attempt: &'a RowAttempt,
+    outside: &'a Outside<Postgres>,
     name: String,
     call: Box<dyn FnOnce(EffectKey) -> Calling<'a, T> + Send + 'a>,
     park: bool,
 }
 
 impl<'a, T: Send + 'a> RowEffect<'a, T> {
-    pub(super) fn new<F, Fut, E>(attempt: &'a RowAttempt, name: &str, f: F) -> RowEffect<'a, T>
+    pub(super) fn new<F, Fut, E>(
+        attempt: &'a RowAttempt,
+        outside: &'a Outside<Postgres>,
+        name: &str,
+        f: F,
+    ) -> RowEffect<'a, T>
     where
         F: FnOnce(EffectKey) -> Fut + Send + 'a,
         Fut: Future<Output = Result<T, E>> + Send + 'a,
@@ -42,6 +51,7 @@ impl<'a, T: Send + 'a> RowEffect<'a, T> {
     {
         RowEffect {
             attempt,
+            outside,
             name: name.to_owned(),
             call: Box::new(move |key| {
                 let called = f(key);
@@ -82,13 +92,14 @@ impl<T: Serialize + DeserializeOwned + Send> RowEffect<'_, T> {
         }
         let key = EffectKey::new(row.uid, &self.name);
         let entry = format!("row effect {key}");
-        let id = row.marker.id;
+        let id = row.hand.token.id;
+        self.outside.called.store(true, Ordering::Relaxed);
         let (made_at, first) = match shared.store.intend(&shared.table, &row.token, &entry).await? {
             Intent::First(made_at) => (made_at, true),
             Intent::Lost => return Err(Fail::lease_lost()),
             Intent::Replied(reply) => {
                 let name = self.name.clone();
-                shared.emit(&Event::EffectReplayed { id, no: 0, name });
+                shared.emit(Event::EffectReplayed { id, no: 0, name });
                 let problem = |error| {
                     Fail::retire(format!(
                         "the stored reply of effect {:?} cannot be read: {error}",
@@ -99,7 +110,7 @@ impl<T: Serialize + DeserializeOwned + Send> RowEffect<'_, T> {
             }
             Intent::Open(made_at) => {
                 let name = self.name.clone();
-                shared.emit(&Event::EffectUncertain { id, no: 0, name });
+                shared.emit(Event::EffectUncertain { id, no: 0, name });
                 if self.park {
                     lock(&row.doubts).push(entry);
                     let problem = format!(
@@ -132,7 +143,7 @@ impl<T: Serialize + DeserializeOwned + Send> RowEffect<'_, T> {
         };
         let json = serde_json::to_string(&reply)
             .map_err(|e| Fail::retire(format!("the reply cannot be written as JSON: {e}")))?;
-        check_payload(&json, shared.rowlock.limits()).map_err(|e| Fail::retire(e.about("reply").to_string()))?;
+        check_payload(&json, shared.rowlock().limits()).map_err(|e| Fail::retire(e.about("reply").to_string()))?;
         store_reply(self.attempt, (&entry, made_at), &json).await?;
         Ok(reply)
     }

@@ -1,110 +1,129 @@
-//! A row in this worker's hands.
+//! A claimed row in this worker's hands.
 
 use std::{
     collections::HashSet,
-    sync::{Mutex, MutexGuard, OnceLock, PoisonError, atomic::AtomicI64},
+    sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
 
 use jiff::Timestamp;
-use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use super::Settings;
 use crate::{
-    job::number,
+    attempt::{
+        Bond,
+        hand::{Cut, InHand, Names, Session, lock},
+    },
+    job::{Job, number, queue_no},
     lease::{Token, WorkerId},
-    store::postgres::adopt::{AdoptedTable, ClaimedRow, RowToken},
-    table::row_uid,
+    settle::Ending,
+    state::Ended,
+    store::{
+        Settlement,
+        postgres::adopt::{AdoptedTable, ClaimedRow, RowEnd, RowToken},
+    },
+    table::{RetiredRow, row_uid},
 };
 
-/// Why a handler is stopped from outside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Why {
-    /// The token matches nothing any more.
-    Lost,
-    /// The claim could not be renewed and others may soon take it.
-    LeaseEnding,
-    TimeLimit,
-    /// The worker stops, and the grace is over.
-    Stopped,
-}
-
+/// A row from its claim to its end.
 pub(crate) struct RowInHand {
+    /// The row on the road of an attempt. Its token marks the row's transaction and span; the claim itself is `token`.
+    pub(super) hand: InHand,
     pub(super) token: RowToken,
     pub(super) uid: Uuid,
-    pub(super) attempt: i64,
-    pub(super) attempts_max: i64,
     pub(super) due_at: Timestamp,
-    /// From when it was due to its claim.
-    pub(super) waited: Duration,
-    /// What its transaction is marked with, and its span.
-    pub(super) marker: Token,
-    /// What `Store::cut` needs, once there is a connection.
-    pub(super) holder: AtomicI64,
-    pub(super) cut: CancellationToken,
-    why: OnceLock<Why>,
     /// When the last answered claim or beat was sent.
     renewed: Mutex<Instant>,
-    /// The same, of those alone that wrote the row: one that somebody has locked is not written.
+    /// The same, only of those that wrote the row: a row that somebody has locked is not written.
     written: Mutex<Instant>,
-    pub(super) began: OnceLock<Instant>,
-    /// Each dependency, with the version it stood at when the row was claimed.
-    pub(super) bond: Vec<(String, i64)>,
-    /// It was claimed to try those that are not closed.
-    pub(super) probe: bool,
-    /// Outside calls of which nobody knows whether they happened.
+    /// What its handler asked for when it was done.
+    done_as: Mutex<RowEnd>,
+    /// External calls of which nobody knows whether they happened.
     pub(super) doubts: Mutex<Vec<String>>,
+    /// Names of external calls that this attempt asked for.
     used: Mutex<HashSet<String>>,
-}
-
-pub(super) fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
-    of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl RowInHand {
     pub(super) fn new(
         table: &AdoptedTable,
+        settings: &Settings,
         claimed: &ClaimedRow,
         sent: Instant,
-        bond: Vec<(String, i64)>,
-        probe: bool,
-    ) -> RowInHand {
+        bond: Bond,
+    ) -> Arc<RowInHand> {
         let id = &claimed.token.id;
-        let waited = claimed.claimed_at.duration_since(claimed.due_at);
-        RowInHand {
-            uid: row_uid(table.identity, id),
-            attempt: claimed.attempts.saturating_add(1),
-            attempts_max: claimed.max_attempts,
-            due_at: claimed.due_at,
-            waited: Duration::try_from(waited).unwrap_or_default(),
-            marker: Token {
+        let count = |attempts: i64| i32::try_from(attempts).unwrap_or(i32::MAX);
+        let attempt = count(claimed.attempts.saturating_add(1));
+        let ending = Ending {
+            token: Token {
                 id: id.parse().unwrap_or_else(|_| number(id)),
-                epoch: fastrand::i64(1..=i64::MAX),
+                epoch: attempt.into(),
                 worker: WorkerId::random(),
             },
+            attempt,
+            attempts_max: count(claimed.max_attempts),
+            backoff: settings.backoff,
+            probe: !bond.tries.is_empty(),
+            member: None,
+            of_row: true,
+        };
+        let names = Names {
+            queue: table.queue.clone(),
+            queue_no: queue_no(&table.queue),
+            worker: settings.name.as_str().into(),
+            kind: RetiredRow::KIND.to_owned(),
+        };
+        let waited = claimed.claimed_at.duration_since(claimed.due_at);
+        let session = Session::new(ending.token.worker);
+        let mut hand = InHand::new(ending, settings.time_limit, names, session, bond);
+        hand.waited = Duration::try_from(waited).unwrap_or_default();
+        Arc::new(RowInHand {
+            hand,
+            uid: row_uid(table.identity, id),
+            due_at: claimed.due_at,
             token: claimed.token.clone(),
-            holder: AtomicI64::new(0),
-            cut: CancellationToken::new(),
-            why: OnceLock::new(),
             renewed: Mutex::new(sent),
             written: Mutex::new(sent),
-            began: OnceLock::new(),
-            bond,
-            probe,
+            done_as: Mutex::new(RowEnd::Done),
             doubts: Mutex::default(),
             used: Mutex::default(),
+        })
+    }
+
+    /// How the row's columns say this end.
+    pub(super) fn end_of(&self, settlement: &Settlement) -> RowEnd {
+        let error = settlement.error.clone();
+        match settlement.ended {
+            Ended::Done => lock(&self.done_as).clone(),
+            Ended::Cancelled => RowEnd::Cancelled {
+                error: error.unwrap_or_default(),
+            },
+            Ended::Retired => RowEnd::Retired {
+                counted: self.hand.ending.is_last(),
+                error: error.unwrap_or_default(),
+                doubts: lock(&self.doubts).clone(),
+            },
+            Ended::Retried | Ended::Deferred | Ended::Released | Ended::Lost => RowEnd::Back {
+                counted: !settlement.ended.gives_attempt_back(),
+                delay: settlement.delay,
+                // A row that never began has no error.
+                error: error.filter(|_| settlement.ended != Ended::Released),
+            },
         }
     }
 
-    /// Stops its handler; the first reason counts.
-    pub(super) fn end(&self, why: Why) -> bool {
-        let first = self.why.set(why).is_ok();
-        self.cut.cancel();
-        first
+    /// How the row ends if its handler succeeds.
+    pub(super) fn done_as(&self, end: RowEnd) {
+        *lock(&self.done_as) = end;
     }
 
-    pub(super) fn why(&self) -> Option<Why> {
-        self.why.get().copied()
+    /// Stops the handler; whether this was the first reason.
+    pub(super) fn end(&self, why: Cut) -> bool {
+        let first = !self.hand.cut.is_cancelled();
+        self.hand.end(why);
+        first
     }
 
     pub(super) fn renewed(&self) -> Instant {
@@ -129,5 +148,12 @@ impl RowInHand {
     /// `false` when an effect of this name was used before in this attempt.
     pub(super) fn uses(&self, name: &str) -> bool {
         lock(&self.used).insert(name.to_owned())
+    }
+
+    /// The external calls that this attempt asked for.
+    pub(super) fn used(&self) -> Vec<String> {
+        let mut used: Vec<String> = lock(&self.used).iter().cloned().collect();
+        used.sort();
+        used
     }
 }

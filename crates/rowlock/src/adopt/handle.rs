@@ -3,28 +3,26 @@
 use std::{
     future::Future,
     ops::{Deref, DerefMut},
-    pin::Pin,
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::Arc,
 };
 
 use jiff::Timestamp;
 use sqlx::{FromRow, PgConnection, Postgres, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{effect::RowEffect, hand::RowInHand, run::Shared};
+use super::{attempt::plain, effect::RowEffect, hand::RowInHand, run::Shared};
 use crate::{
-    handle::{EffectKey, Fail},
-    lease::Token,
+    handle::{
+        Done, EffectKey, Fail, Tx,
+        atomic::{Decoded, Ready, Running},
+        staged::Outside,
+    },
     root::{InTransaction, Rowlock, sealed},
-    store::{Isolation, Room, postgres::adopt::RowEnd},
+    store::postgres::adopt::RowEnd,
 };
-
-pub(super) type HeldTx = <Postgres as Room>::Held;
 
 /// What a row's handler returns.
 pub type RowOutcome = std::result::Result<RowDone, Fail>;
-
-pub(super) type Outcome = Pin<Box<dyn Future<Output = RowOutcome> + Send>>;
 
 /// What a handler may know about the row in its hands, beside the row itself.
 #[derive(Clone)]
@@ -45,13 +43,13 @@ impl RowAttempt {
     }
 
     /// Which attempt this is, from 1. Never build an outside key from it: it changes with every retry.
-    pub fn attempt(&self) -> i64 {
-        self.row.attempt
+    pub fn attempt(&self) -> i32 {
+        self.row.hand.ending.attempt
     }
 
     /// How many attempts the row has.
-    pub fn attempts_max(&self) -> i64 {
-        self.row.attempts_max
+    pub fn attempts_max(&self) -> i32 {
+        self.row.hand.ending.attempts_max
     }
 
     /// The token of this claim, as the row holds it.
@@ -89,7 +87,7 @@ impl<A> RowCtx<A> {
 
     /// For enqueuing in the handler's transaction: `cx.rowlock().enqueue(&mut *tx, job)`.
     pub fn rowlock(&self) -> &Rowlock<Postgres> {
-        &self.attempt.shared.rowlock
+        self.attempt.shared.rowlock()
     }
 }
 
@@ -105,7 +103,7 @@ impl<A> Deref for RowCtx<A> {
 pub struct RowStaged<A = ()> {
     state: Arc<A>,
     attempt: RowAttempt,
-    slot: Slot,
+    outside: Outside<Postgres>,
 }
 
 impl<A> RowStaged<A> {
@@ -116,7 +114,7 @@ impl<A> RowStaged<A> {
 
     /// For enqueuing inside the transaction that `settle` gives.
     pub fn rowlock(&self) -> &Rowlock<Postgres> {
-        &self.attempt.shared.rowlock
+        self.attempt.shared.rowlock()
     }
 
     /// Goes outside under a key that is the same on every attempt of this row, also after its case was reopened. The intent
@@ -139,7 +137,7 @@ impl<A> RowStaged<A> {
         T: Send + 'a,
         E: Into<Fail> + 'a,
     {
-        RowEffect::new(&self.attempt, name, f)
+        RowEffect::new(&self.attempt, &self.outside, name, f)
     }
 
     /// Opens the transaction in which your own writes and the row's end commit together.
@@ -147,27 +145,18 @@ impl<A> RowStaged<A> {
     /// # Errors
     /// The database could not be reached. Cancel-safe: a connection dropped half-way is closed.
     pub async fn settle(self) -> std::result::Result<RowTx, Fail> {
-        let RowAttempt { row, shared } = &self.attempt;
-        let (store, timing, marker) = (shared.store.clone(), shared.timing, row.marker);
-        // On a task of its own, so that a caller dropped half-way cannot leave a transaction half-opened.
-        let begun = tokio::spawn(async move { begin(&store, &marker, timing).await });
-        let held = match begun.await {
-            Ok(begun) => begun?,
-            Err(_) => return Err(Fail::retry("could not begin the transaction")),
-        };
-        row.holder.store(Postgres::holder(&held), Ordering::Relaxed);
-        Ok(RowTx {
-            held: Some(held),
-            slot: self.slot,
-        })
+        let RowAttempt { row, shared } = self.attempt;
+        let tx = self
+            .outside
+            .begin(shared.rowlock().clone(), plain(&shared, &row))
+            .await?;
+        Ok(RowTx { tx, row })
     }
 
     /// Done, with nothing of its own to write.
     pub fn done(self) -> RowDone {
-        RowDone {
-            end: RowEnd::Done,
-            held: None,
-        }
+        let RowAttempt { row, shared } = &self.attempt;
+        RowDone(Done::without_writes(&plain(shared, row), shared.rowlock()))
     }
 }
 
@@ -179,41 +168,14 @@ impl<A> Deref for RowStaged<A> {
     }
 }
 
-pub(super) async fn begin(
-    store: &<Postgres as Room>::Store,
-    marker: &Token,
-    timing: crate::store::Timing,
-) -> crate::Result<HeldTx> {
-    Postgres::begin(store, marker, timing, Isolation::ReadCommitted).await
-}
-
-/// Where a dropped transaction leaves its connection for the engine.
-#[derive(Clone, Default)]
-pub(super) struct Slot(Arc<Mutex<Option<HeldTx>>>);
-
-impl Slot {
-    pub(super) fn take(&self) -> Option<HeldTx> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
-    fn put(&self, held: HeldTx) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
-    }
-}
-
 /// The transaction of a row's handler: what is written through it commits with the row's end, or not at all. It derefs to
 /// sqlx's connection. Ending it by hand makes the row a case, because its writes could no longer be undone.
 pub struct RowTx {
-    // Taken only by what consumes the value, and by drop.
-    held: Option<HeldTx>,
-    slot: Slot,
+    tx: Tx<Postgres>,
+    row: Arc<RowInHand>,
 }
 
 impl RowTx {
-    pub(super) fn new(held: HeldTx, slot: Slot) -> RowTx {
-        RowTx { held: Some(held), slot }
-    }
-
     /// The row is done: inactive, its claim and its last error cleared, in the same commit as what the handler wrote.
     pub fn done(self) -> RowDone {
         self.ended(RowEnd::Done)
@@ -231,19 +193,9 @@ impl RowTx {
         self.ended(RowEnd::Deleted)
     }
 
-    fn ended(mut self, end: RowEnd) -> RowDone {
-        RowDone {
-            end,
-            held: self.held.take(),
-        }
-    }
-}
-
-impl Drop for RowTx {
-    fn drop(&mut self) {
-        if let Some(held) = self.held.take() {
-            self.slot.put(held);
-        }
+    fn ended(self, end: RowEnd) -> RowDone {
+        self.row.done_as(end);
+        RowDone(self.tx.done())
     }
 }
 
@@ -251,19 +203,13 @@ impl Deref for RowTx {
     type Target = PgConnection;
 
     fn deref(&self) -> &PgConnection {
-        match &self.held {
-            Some(held) => Postgres::conn_ref(held),
-            None => unreachable!("a transaction gives its connection up only when consumed"),
-        }
+        &self.tx
     }
 }
 
 impl DerefMut for RowTx {
     fn deref_mut(&mut self) -> &mut PgConnection {
-        match &mut self.held {
-            Some(held) => Postgres::conn(held),
-            None => unreachable!("a transaction gives its connection up only when consumed"),
-        }
+        &mut self.tx
     }
 }
 
@@ -276,11 +222,8 @@ impl InTransaction<Postgres> for RowTx {
 }
 
 /// Success on its way to the commit.
-#[must_use = "return it from the handler with `.ok()`"]
-pub struct RowDone {
-    pub(super) end: RowEnd,
-    pub(super) held: Option<HeldTx>,
-}
+#[must_use = "return it from the handler, with `.ok()` or in `Ok(…)`"]
+pub struct RowDone(Done<Postgres>);
 
 impl RowDone {
     /// Ends the handler: `tx.done().ok()`.
@@ -292,17 +235,12 @@ impl RowDone {
     }
 }
 
-/// An atomic handler with its row read, waiting for its transaction.
-pub(super) type Decoded = Box<dyn FnOnce(RowTx) -> Outcome + Send>;
-/// A staged one, waiting to be let out.
-pub(super) type Ready = Box<dyn FnOnce(Slot) -> Outcome + Send>;
-
 type Decode<T> = Box<dyn Fn(&PgRow, RowAttempt) -> Result<T, String> + Send + Sync>;
 
 /// The handler, without the row's type.
 pub(super) enum Handler {
-    Atomic(Decode<Decoded>),
-    Staged(Decode<Ready>),
+    Atomic(Decode<Decoded<Postgres>>),
+    Staged(Decode<Ready<Postgres>>),
 }
 
 fn read<T: for<'r> FromRow<'r, PgRow>>(row: &PgRow) -> Result<T, String> {
@@ -320,13 +258,12 @@ impl Handler {
         let f = Arc::new(f);
         Handler::Atomic(Box::new(move |row, attempt| {
             let (row, f) = (read::<T>(row)?, f.clone());
-            let cx = RowCtx {
-                state: state.clone(),
-                attempt,
-            };
+            let (state, in_hand) = (state.clone(), attempt.row.clone());
+            let cx = RowCtx { state, attempt };
             // Not called before it is polled: what it does before its first await may panic too.
             Ok(Box::new(move |tx| {
-                Box::pin(async move { f(cx, row, tx).await }) as Outcome
+                let tx = RowTx { tx, row: in_hand };
+                Box::pin(async move { f(cx, row, tx).await.map(|done| done.0) }) as Running<Postgres>
             }))
         }))
     }
@@ -341,9 +278,13 @@ impl Handler {
         let f = Arc::new(f);
         Handler::Staged(Box::new(move |row, attempt| {
             let (row, f, state) = (read::<T>(row)?, f.clone(), state.clone());
-            Ok(Box::new(move |slot| {
-                let cx = RowStaged { state, attempt, slot };
-                Box::pin(async move { f(cx, row).await }) as Outcome
+            Ok(Box::new(move |outside| {
+                let cx = RowStaged {
+                    state,
+                    attempt,
+                    outside,
+                };
+                Box::pin(async move { f(cx, row).await.map(|done| done.0) }) as Running<Postgres>
             }))
         }))
     }

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::hand::lock;
+use crate::attempt::hand::lock;
 use crate::{
     error::{Error, chain},
     store::postgres::adopt::Refused,

@@ -38,7 +38,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             store: shared.store.clone(),
             table: shared.table.clone(),
         };
-        let worker = Worker::new(&shared.rowlock)
+        let worker = Worker::new(shared.rowlock())
             .state(reopening)
             .queue(&*shared.table.queue, 1)
             .name(format!("{} (cases)", shared.settings.name))
@@ -70,7 +70,7 @@ async fn answers(shared: &Shared) -> bool {
             () = tokio::time::sleep(WAIT_START) => {}
             () = shared.gone.cancelled() => return false,
         }
-        if shared.rowlock.check_schema().await.is_ok() {
+        if shared.rowlock().check_schema().await.is_ok() {
             return true;
         }
     }

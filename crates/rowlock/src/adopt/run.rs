@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -12,23 +11,23 @@ use tokio::sync::{Notify, Semaphore};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 use uuid::Uuid;
 
-use super::{
-    Settings, attempt,
-    hand::{RowInHand, Why, lock},
-    handle::Handler,
-    refused::RefusedRows,
-    reopen, watch,
-};
+use super::{Settings, attempt, hand::RowInHand, handle::Handler, refused::RefusedRows, reopen, watch};
 use crate::{
-    breaker::{Breaker, Known},
+    attempt::{
+        Env,
+        hand::{Cut, lock},
+    },
+    breaker::Breaker,
     error::{Error, Result},
-    event::Event,
+    event::{Event, emit},
+    handle::Emit,
     job::{Job, queue_no},
+    lease::Token,
     pause::{self, Pauses},
     root::Rowlock,
     store::{
         Timing,
-        breaker::Breakers,
+        breaker::Breakers as _,
         postgres::{
             PgStore,
             adopt::{AdoptedTable, Asked, ClaimedRow, Probed},
@@ -36,7 +35,10 @@ use crate::{
         setting::Settings as _,
     },
     table::RetiredRow,
-    worker::patiently,
+    worker::{
+        breaker::{Breakers, Teller},
+        patiently,
+    },
 };
 
 /// The wait after a claim that found less than was asked for; it doubles up to the poll.
@@ -46,22 +48,20 @@ const WAIT_ERROR: Duration = Duration::from_millis(500);
 
 /// What the parts of a worker share.
 pub(crate) struct Shared {
-    pub(super) rowlock: Rowlock<Postgres>,
+    pub(super) env: Env<Postgres>,
     pub(super) store: PgStore,
     pub(super) table: Arc<AdoptedTable>,
     pub(super) handler: Handler,
     pub(super) settings: Settings,
     pub(super) timing: Timing,
-    pub(super) declared: Vec<(String, Breaker)>,
-    /// Names of the breakers, as they are declared.
-    pub(super) bound: Vec<String>,
-    pub(super) known: Known,
+    pub(super) breakers: Breakers,
+    pub(super) teller: Teller,
     pub(super) pauses: pause::Known,
     pub(super) refused: RefusedRows,
     in_hand: Mutex<HashMap<Uuid, Arc<RowInHand>>>,
     pub(super) slots: Arc<Semaphore>,
     /// Somebody should look whether there is something to claim.
-    pub(super) woken: Notify,
+    pub(super) woken: Arc<Notify>,
     /// A row was let go of.
     freed: Notify,
     pub(super) stopping: CancellationToken,
@@ -69,14 +69,63 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn emit(&self, event: &Event) {
-        self.settings.counters.add(event);
-        event.log();
-        for listener in &self.settings.listeners {
-            if catch_unwind(AssertUnwindSafe(|| listener(event))).is_err() {
-                tracing::error!("an event listener panicked; the worker continues");
-            }
-        }
+    fn new(
+        rowlock: Rowlock<Postgres>,
+        table: Arc<AdoptedTable>,
+        mut settings: Settings,
+        handler: Handler,
+        declared: &[(String, Breaker)],
+    ) -> Arc<Shared> {
+        let timing = Timing::of_lease(settings.lease);
+        // Each row tells its own news before the next one gets its slot, so nobody listens to the channel.
+        let (breakers, _) = Breakers::new(declared.to_vec());
+        let (woken, gone) = (Arc::<Notify>::default(), CancellationToken::new());
+        let (counters, listeners) = (settings.counters.clone(), std::mem::take(&mut settings.listeners));
+        let tell: Emit = Arc::new(move |event| emit(event, &counters, &listeners));
+        let resolved = tell.clone();
+        Arc::new(Shared {
+            store: rowlock.store().clone(),
+            timing,
+            slots: Arc::new(Semaphore::new(settings.slots)),
+            teller: Teller {
+                store: Arc::new(rowlock.store().clone()),
+                known: breakers.known.clone(),
+                by: settings.name.clone(),
+                emit: tell.clone(),
+                woken: woken.clone(),
+                gone: gone.clone(),
+            },
+            env: Env {
+                rowlock,
+                timing,
+                resolved: Box::new(move |token, committed| {
+                    let Token { id, epoch, .. } = token;
+                    resolved(Event::CommitResolved { id, epoch, committed });
+                }),
+                emit: tell,
+                // Every row has a claim of its own, see `attempt`.
+                held: Arc::new(|| true),
+            },
+            breakers,
+            table,
+            handler,
+            settings,
+            pauses: pause::Known::default(),
+            refused: RefusedRows::default(),
+            in_hand: Mutex::default(),
+            woken,
+            freed: Notify::new(),
+            stopping: CancellationToken::new(),
+            gone,
+        })
+    }
+
+    pub(super) fn emit(&self, event: Event) {
+        (self.env.emit)(event);
+    }
+
+    pub(super) fn rowlock(&self) -> &Rowlock<Postgres> {
+        &self.env.rowlock
     }
 
     pub(super) fn in_hand(&self) -> Vec<Arc<RowInHand>> {
@@ -87,18 +136,10 @@ impl Shared {
         lock(&self.in_hand).len()
     }
 
-    /// Makes sure that the breakers are there, and reads where they stand; whether that is a change.
+    /// Reads what people have paused and the state of the breakers; whether anything changed.
     pub(super) async fn look(&self, store: &PgStore) -> Result<bool> {
         let paused = self.pauses.set(Pauses::of(store.pauses().await?));
-        if self.bound.is_empty() {
-            return Ok(paused);
-        }
-        let mut found = store.breakers(Some(&self.bound)).await?;
-        if found.len() < self.bound.len() {
-            store.declare_breakers(&self.declared, &self.settings.name).await?;
-            found = store.breakers(Some(&self.bound)).await?;
-        }
-        Ok(self.known.set(&found) || paused)
+        Ok(self.breakers.look(store, &self.settings.name).await? || paused)
     }
 
     fn is_paused(&self) -> bool {
@@ -119,7 +160,7 @@ impl Drop for Running {
         // Dropped without `stop`: nothing may go on claiming or beating for handlers that are gone.
         self.shared.stopping.cancel();
         for row in self.shared.in_hand() {
-            row.end(Why::LeaseEnding);
+            row.end(Cut::LeaseEnding);
         }
         self.shared.gone.cancel();
         self.claimer.abort();
@@ -135,30 +176,11 @@ impl Running {
         handler: Handler,
         declared: Vec<(String, Breaker)>,
     ) -> Result<Running> {
-        let timing = Timing::of_lease(settings.lease);
-        let shared = Arc::new(Shared {
-            store: rowlock.store().clone(),
-            timing,
-            slots: Arc::new(Semaphore::new(settings.slots)),
-            bound: declared.iter().map(|(name, _)| name.clone()).collect(),
-            declared,
-            rowlock,
-            table,
-            handler,
-            settings,
-            known: Known::default(),
-            pauses: pause::Known::default(),
-            refused: RefusedRows::default(),
-            in_hand: Mutex::default(),
-            woken: Notify::new(),
-            freed: Notify::new(),
-            stopping: CancellationToken::new(),
-            gone: CancellationToken::new(),
-        });
-        patiently(|| shared.rowlock.check_schema()).await?;
+        let shared = Shared::new(rowlock, table, settings, handler, &declared);
+        patiently(|| shared.rowlock().check_schema()).await?;
         patiently(|| async {
             let (store, by) = (&shared.store, &shared.settings.name);
-            store.declare_breakers(&shared.declared, by).await?;
+            store.declare_breakers(&declared, by).await?;
             shared.look(store).await.map(drop)
         })
         .await?;
@@ -182,7 +204,7 @@ impl Running {
             .is_err()
         {
             for row in self.shared.in_hand() {
-                row.end(Why::Stopped);
+                row.end(Cut::Stopped);
             }
             // What cannot be written any more is recovered after the lease.
             let _ = tokio::time::timeout(self.shared.timing.lease, self.tasks.wait()).await;
@@ -215,7 +237,7 @@ async fn claim(shared: Arc<Shared>, tasks: TaskTracker) {
         let got = found.len();
         if got > 0 {
             let (queue, jobs) = (shared.table.queue.clone(), got);
-            shared.emit(&Event::Claimed { queue, jobs });
+            shared.emit(Event::Claimed { queue, jobs });
         }
         for (claimed, row) in found {
             lock(&shared.in_hand).insert(row.token.token, row.clone());
@@ -276,23 +298,16 @@ async fn ask(shared: &Shared, asked: usize) -> Result<Found> {
         without: &without,
     };
     let sent = Instant::now();
-    let version = |name: &String| shared.known.of(name).map_or(0, |standing| standing.version);
-    if shared.known.admit(&shared.bound) {
-        let (rows, refused) = store.claim_rows(table, asked, &shared.bound).await?;
+    let Breakers { known, names, .. } = &shared.breakers;
+    if known.admit(names) {
+        let (rows, refused) = store.claim_rows(table, asked, names).await?;
         shared.refused.leave_out(&table.queue, refused);
-        let bond: Vec<(String, i64)> = shared.bound.iter().map(|name| (name.clone(), version(name))).collect();
-        let in_hand = |row| in_hand(table, row, sent, bond.clone(), false);
-        return Ok(rows.into_iter().map(in_hand).collect());
+        return Ok(in_hand(shared, rows, sent, &[]));
     }
-    let Some(to_try) = shared.known.to_try(&shared.bound) else {
+    let Some(to_try) = known.to_try(names) else {
         return Ok(Vec::new());
     };
-    let closed: Vec<String> = shared
-        .bound
-        .iter()
-        .filter(|name| !to_try.contains(name))
-        .cloned()
-        .collect();
+    let closed: Vec<String> = names.iter().filter(|name| !to_try.contains(name)).cloned().collect();
     let probed = store.probe_rows(table, asked, (&to_try, &closed)).await?;
     // It may have become half-open with this. Rows that it claimed are in hand, whether or not that can be read.
     if let Err(error) = shared.look(store).await {
@@ -305,28 +320,16 @@ async fn ask(shared: &Shared, asked: usize) -> Result<Found> {
         return Ok(Vec::new());
     };
     shared.refused.leave_out(&table.queue, refused);
-    let of = |name: &String| {
-        tried
-            .iter()
-            .find(|(probed, _)| probed == name)
-            .map(|(_, version)| *version)
-    };
-    let bond: Vec<(String, i64)> = shared
-        .bound
-        .iter()
-        .map(|name| (name.clone(), of(name).unwrap_or_else(|| version(name))))
-        .collect();
-    let in_hand = |row| in_hand(table, row, sent, bond.clone(), true);
-    Ok(rows.into_iter().map(in_hand).collect())
+    Ok(in_hand(shared, rows, sent, &tried))
 }
 
-fn in_hand(
-    table: &AdoptedTable,
-    claimed: ClaimedRow,
-    sent: Instant,
-    bond: Vec<(String, i64)>,
-    probe: bool,
-) -> (ClaimedRow, Arc<RowInHand>) {
-    let row = Arc::new(RowInHand::new(table, &claimed, sent, bond, probe));
-    (claimed, row)
+/// Rows just claimed, to try these versions of breakers or as any other.
+fn in_hand(shared: &Shared, rows: Vec<ClaimedRow>, sent: Instant, tried: &[(String, i64)]) -> Found {
+    let (table, settings) = (&shared.table, &shared.settings);
+    let in_hand = |claimed: ClaimedRow| {
+        let bond = shared.breakers.bond(&shared.breakers.names, tried);
+        let row = RowInHand::new(table, settings, &claimed, sent, bond);
+        (claimed, row)
+    };
+    rows.into_iter().map(in_hand).collect()
 }

@@ -7,11 +7,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{
-    hand::{RowInHand, Why},
-    run::Shared,
-};
+use super::{attempt, hand::RowInHand, run::Shared};
 use crate::{
+    attempt::hand::Cut,
     error::Result,
     event::Event,
     job::{Job, number},
@@ -42,7 +40,7 @@ pub(super) fn start(shared: Arc<Shared>) -> std::io::Result<()> {
             tokio::select! {
                 () = beat(&shared, &beats) => {}
                 () = stand_in_line(&shared, &beats) => {}
-                () = look(&shared) => {}
+                () = look(&shared, &rest) => {}
                 () = recover(&shared, &rest) => {}
                 () = heed(&shared, &rest) => {}
                 () = shared.gone.cancelled() => {}
@@ -65,7 +63,7 @@ async fn beat(shared: &Shared, store: &PgStore) {
         tokio::time::sleep(pause).await;
         let mut rows = shared.in_hand();
         // One that was cut is not renewed: a handler that does not let go must not hold its row for ever.
-        rows.retain(|row| row.written().elapsed() >= every && !row.cut.is_cancelled());
+        rows.retain(|row| row.written().elapsed() >= every && !row.hand.cut.is_cancelled());
         if rows.is_empty() {
             continue;
         }
@@ -85,7 +83,7 @@ async fn renew(shared: &Shared, store: &PgStore, rows: &[Arc<RowInHand>]) -> Res
                 match held.get(&row.token.token) {
                     // One that somebody has locked is held, and asked for again after the next pause.
                     Some(written) => row.renew(sent, *written),
-                    None => drop(row.end(Why::Lost)),
+                    None => drop(row.end(Cut::DeclaredDead)),
                 }
             }
             Ok(())
@@ -111,7 +109,7 @@ async fn renew(shared: &Shared, store: &PgStore, rows: &[Arc<RowInHand>]) -> Res
 async fn stand_in_line(shared: &Shared, store: &PgStore) {
     let lease = shared.timing.lease;
     let wait = (lease / 6).min(LOCK_WAIT_MAX);
-    let locked = |row: &Arc<RowInHand>| row.written().elapsed() >= lease / 2 && !row.cut.is_cancelled();
+    let locked = |row: &Arc<RowInHand>| row.written().elapsed() >= lease / 2 && !row.hand.cut.is_cancelled();
     loop {
         let mut rows = shared.in_hand();
         rows.retain(locked);
@@ -141,21 +139,22 @@ async fn stand_in_line(shared: &Shared, store: &PgStore) {
 }
 
 /// Stops handlers whose time is over, and those whose claim others may soon take.
-async fn look(shared: &Shared) {
+async fn look(shared: &Arc<Shared>, store: &PgStore) {
     loop {
         tokio::time::sleep(LOOK_EVERY).await;
         let mut ending = false;
         for row in shared.in_hand() {
             if row.renewed().elapsed() >= cut_off(shared.timing.lease) {
-                ending |= row.end(Why::LeaseEnding);
+                ending |= row.end(Cut::LeaseEnding);
             }
-            let over = |began: &Instant| began.elapsed() >= shared.settings.time_limit;
-            if row.began.get().is_some_and(over) {
-                row.end(Why::TimeLimit);
+            if let Some(problem) = row.hand.overdue(Instant::now(), None)
+                && row.hand.condemn()
+            {
+                tokio::spawn(attempt::end_hung(shared.clone(), store.clone(), row, problem));
             }
         }
         if ending {
-            shared.emit(&Event::CutOff);
+            shared.emit(Event::CutOff);
         }
     }
 }
@@ -188,7 +187,7 @@ async fn recover(shared: &Shared, store: &PgStore) {
             tracing::info!(table = %shared.table.queue, rows = recovered.len(), "ended the claims of lost workers");
         }
         for row in recovered {
-            shared.emit(&Event::Expired {
+            shared.emit(Event::Expired {
                 id: row.id.parse().unwrap_or_else(|_| number(&row.id)),
                 queue: shared.table.queue.to_string(),
                 kind: RetiredRow::KIND.to_owned(),

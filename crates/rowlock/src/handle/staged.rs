@@ -17,7 +17,7 @@ use std::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    Attempt, Done, Effect, EffectKey, Fail, Link, Slot, Tx,
+    Attempt, Done, Effect, EffectKey, Fail, Slot, Tx,
     journal::{Effects, Emit, Held},
     lock::Locks,
 };
@@ -40,6 +40,17 @@ pub(crate) struct Outside<DB: Backend> {
     pub(crate) time_limit: Duration,
     pub(crate) emit: Emit,
     pub(crate) held: Held,
+}
+
+impl<DB: Backend> Outside<DB> {
+    /// Opens the transaction in which the handler's writes and the attempt's end commit together.
+    pub(crate) async fn begin(self, rowlock: Rowlock<DB>, attempt: Attempt) -> Result<Tx<DB>> {
+        let store = rowlock.store().clone();
+        let (timing, level, token) = (self.timing, self.level, attempt.token);
+        let held = detached(async move { DB::begin(&store, &token, timing, level).await }).await?;
+        self.holder.store(DB::holder(&held), Ordering::Relaxed);
+        Ok(Tx::new(held, self.slot, attempt, rowlock))
+    }
 }
 
 /// The context of a staged handler.
@@ -144,25 +155,14 @@ impl<A, DB: Backend> Staged<A, DB> {
     /// # Errors
     /// The database could not be reached. Cancel-safe: a connection dropped half-way is closed.
     pub async fn settle(self) -> std::result::Result<Tx<DB>, Fail> {
-        let store = self.rowlock.store().clone();
-        let (timing, level, token) = (self.outside.timing, self.outside.level, self.attempt.token);
-        let held = detached(async move { DB::begin(&store, &token, timing, level).await }).await?;
-        self.outside.holder.store(DB::holder(&held), Ordering::Relaxed);
+        let tx = self.outside.begin(self.rowlock, self.attempt).await?;
         self.locks.settling.store(true, Ordering::Relaxed);
-        Ok(Tx::new(held, self.outside.slot, self.attempt, self.rowlock))
+        Ok(tx)
     }
 
     /// Done, with nothing of its own to write: the engine settles it in a batch.
     pub fn done(self) -> Done<DB> {
-        Done {
-            token: self.attempt.token,
-            link: Link::after(&self.attempt, *self.rowlock.limits()),
-            held: None,
-            result: None,
-            next: Vec::new(),
-            hooks: Vec::new(),
-            error: None,
-        }
+        Done::without_writes(&self.attempt, &self.rowlock)
     }
 }
 

@@ -11,13 +11,12 @@ use std::{
 };
 
 use super::{
-    close,
     crew::{self, Line, Waiting},
-    hand::{InHand, Shared},
-    relay::Relay,
-    run::{self, Body, COMMITTED, Env, Finished, within},
+    hand::Shared,
+    leased::{Leased, decoded_atomic},
 };
 use crate::{
+    attempt::{self, Body, COMMITTED, Env, Finished, Nobody, hand::InHand, within},
     error::Error,
     event::{Event, Skipped},
     fault::point,
@@ -77,7 +76,7 @@ pub(super) async fn run<DB: Backend>(
     for waiting in undone.again {
         waiting.job.again();
         let may_run = !shared.stopping.is_cancelled();
-        let finished = crew::alone(shared, env, &waiting, may_run, &mut Relay::none()).await;
+        let finished = crew::alone(shared, env, &waiting, may_run, &mut Nobody).await;
         tell(finished, waiting.job);
     }
     taken
@@ -124,7 +123,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
         let (mut current, mut decoded) = self.decoded(first)?;
         let marker = current.job.token;
         let begin = DB::begin_shared(self.env.rowlock.store(), &marker, self.env.timing, self.handler.level);
-        let mut held = match run::begun(begin, &current.job).await {
+        let mut held = match attempt::begun(begin, &current.job).await {
             Ok(held) => held,
             Err(finished) => {
                 (self.tell)(*finished, current.job);
@@ -171,7 +170,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
     /// The job ready to run, or its end told.
     fn decoded(&self, waiting: Waiting<DB>) -> Option<(Waiting<DB>, Decoded<DB>)> {
         let attempt = Attempt::of(&waiting.claimed, self.shared.stopping.clone());
-        match run::decoded(self.env, self.handler, &waiting.claimed, attempt, &waiting.job) {
+        match decoded_atomic(self.env, self.handler, &waiting.claimed, attempt, &waiting.job) {
             Ok(decoded) => Some((waiting, decoded)),
             Err(finished) => {
                 (self.tell)(*finished, waiting.job);
@@ -205,7 +204,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
         job.start();
         let attempt = Attempt::of(&waiting.claimed, self.shared.stopping.clone());
         let (slot, tx) = open(held, attempt, &env.rowlock);
-        let body = run::guarded(Box::pin(async move { decoded(tx).await }), job).await;
+        let body = attempt::guarded(Box::pin(async move { decoded(tx).await }), job).await;
         if !job.returned() {
             // Too late; the watch looks at the connection first, and records how the job ended.
             job.cut.cancelled().await;
@@ -213,10 +212,10 @@ impl<'a, DB: Backend> Batch<'a, DB> {
             return Part::Gone(Finished::Cut);
         }
         let fail = match body {
-            Body::Cut => return Part::Gone(run::cut_off(env, holder, slot, job).await),
+            Body::Cut => return Part::Gone(attempt::cut_off(env, holder, slot, job).await),
             Body::Returned(Ok(done)) if done.token != job.token => {
                 let problem = "the handler returned another job's transaction";
-                return Part::Gone(run::settle(job.ending.retired(problem.into())));
+                return Part::Gone(attempt::settle(job.ending.retired(problem.into())));
             }
             Body::Returned(Ok(done)) => {
                 let settlement = job.ending.done(done.result, done.next);
@@ -233,7 +232,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
             Some(held) => failed(held, fail, job),
             None => {
                 // Somebody else has it, and with it the row locks of everybody before this job.
-                run::ended_by_hand(env, holder).await;
+                attempt::ended_by_hand(env, holder).await;
                 Part::Gone(kept_from(fail, job))
             }
         }
@@ -265,7 +264,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
             (Ok(Parted::Fine), End::Failed(settlement, skipped)) => self.keep(current, settlement, skipped),
             (Ok(Parted::NotOurs | Parted::Spoilt(_)), end) => {
                 let why = format!("job {}: {COMMITTED}", current.job.token.id);
-                (self.tell)(run::settle(current.job.ending.retired(by_hand(end))), current.job);
+                (self.tell)(attempt::settle(current.job.ending.retired(by_hand(end))), current.job);
                 return Err(Box::new((None, why)));
             }
             // What went wrong is not this job's doing, and nothing was committed.
@@ -376,8 +375,12 @@ impl<'a, DB: Backend> Batch<'a, DB> {
     /// The reply to the commit was an error or none: look what happened to each job.
     async fn resolve(&mut self, error: Error) -> Option<Undone<DB>> {
         let mut again = Vec::new();
-        for (waiting, skipped) in self.ran.drain(..) {
-            let finished = match close::what_became(self.env, &waiting.job).await {
+        for ((waiting, skipped), settlement) in self.ran.drain(..).zip(self.settlements.drain(..)) {
+            let leased = Leased {
+                env: self.env,
+                job: &waiting.job,
+            };
+            let finished = match attempt::what_became(&leased, &settlement).await {
                 None => Finished::Cut,
                 Some(Resolved::Lost | Resolved::Ended(Ended::Lost)) => Finished::LeaseLost,
                 Some(Resolved::Ended(ended)) => Finished::Settled {

@@ -1,27 +1,22 @@
 //! A worker's part in the breakers: it looks where they stand, and tells them how attempts ended, after their commit.
 
-use std::{
-    sync::{Arc, Mutex},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::{
     Notify,
     mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
 };
+use tokio_util::sync::CancellationToken;
 
-use super::{
-    hand::{InHand, Shared, lock},
-    watch::look_again,
-};
+use super::{hand::Shared, watch::look_again};
 use crate::{
+    attempt::{Bond, hand::InHand},
     breaker::{Breaker, BreakerState, Known, Note},
     error::Result,
     event::{Event, Skipped},
-    handle::Fail,
-    settle::Ending,
+    handle::Emit,
     state::Ended,
-    store::{Settlement, Store},
+    store::Store,
 };
 
 /// How often the database may refuse a note, for whatever reason, before the others have their turn.
@@ -31,7 +26,7 @@ const REFUSED_MAX: u32 = 10;
 pub(crate) struct Breakers {
     pub(crate) known: Known,
     declared: Vec<(String, Breaker)>,
-    names: Vec<String>,
+    pub(crate) names: Vec<String>,
     said: UnboundedSender<Said>,
 }
 
@@ -42,42 +37,6 @@ pub(crate) struct Said {
     /// What it failed with; `None` when it did not.
     failed: Option<String>,
     probe: bool,
-}
-
-/// What a job in hand has to do with breakers.
-#[derive(Default)]
-pub(crate) struct Bond {
-    /// Each dependency of its kind, with the version it stood at when the job was claimed.
-    seen: Vec<(String, i64)>,
-    /// Those that it tries.
-    tries: Vec<String>,
-    /// The one that its handler failed with.
-    blamed: Mutex<Option<String>>,
-}
-
-impl Bond {
-    /// Whether the dependencies are closed that must be for it to start, as far as is known here.
-    pub(crate) fn admitted(&self, known: &Known) -> bool {
-        self.seen.iter().all(|(name, version)| match known.of(name) {
-            // Once another probe has opened it again, this one has nothing to find out.
-            Some(standing) if self.tries.contains(name) => {
-                standing.state == BreakerState::Closed || standing.version <= *version
-            }
-            Some(standing) => standing.state == BreakerState::Closed,
-            None => false,
-        })
-    }
-
-    /// It is to run once more in the same attempt.
-    pub(crate) fn again(&self) {
-        *lock(&self.blamed) = None;
-    }
-
-    /// What a handler's `Fail` becomes, and whom it blames.
-    pub(crate) fn failed(&self, ending: &Ending, fail: Fail) -> Settlement {
-        lock(&self.blamed).clone_from(&fail.dependency);
-        ending.failed(fail)
-    }
 }
 
 impl Breakers {
@@ -115,49 +74,54 @@ impl Breakers {
             None => self.known.of(name).map(|standing| standing.version),
         };
         let seen = names.iter().filter_map(|name| Some((name.clone(), version(name)?)));
-        Bond {
-            seen: seen.collect(),
-            tries: tried.iter().map(|(name, _)| name.clone()).collect(),
-            blamed: Mutex::default(),
+        Bond::new(seen.collect(), tried.iter().map(|(name, _)| name.clone()).collect())
+    }
+
+    /// An attempt's end has committed: what it says of its dependencies is told in its own time.
+    pub(crate) fn heard(&self, job: &InHand, ended: Ended, skipped: Option<Skipped>, error: Option<&str>) {
+        for said in self.said_by(job, ended, skipped, error) {
+            // Without a listener the worker is over, and so are its notes.
+            let _ = self.said.send(said);
         }
     }
 
-    /// An attempt's end has committed.
-    pub(crate) fn heard(&self, job: &InHand, ended: Ended, skipped: Option<Skipped>, error: Option<&str>) {
+    /// What an attempt's end says of its dependencies.
+    pub(crate) fn said_by(
+        &self,
+        job: &InHand,
+        ended: Ended,
+        skipped: Option<Skipped>,
+        error: Option<&str>,
+    ) -> Vec<Said> {
         let bond = &job.bond;
-        let blamed = lock(&bond.blamed).clone();
-        let tell = |name: &str, version: i64, failed: Option<String>| {
-            let (name, probe) = (name.to_owned(), bond.tries.iter().any(|tried| tried == name));
-            // Without a listener the worker is over, and so are its notes.
-            let _ = self.said.send(Said {
-                name,
-                version,
-                failed,
-                probe,
-            });
+        let said = |name: &str, version: i64, failed: Option<String>| Said {
+            probe: bond.tries.iter().any(|tried| tried == name),
+            name: name.to_owned(),
+            version,
+            failed,
         };
-        if let Some(name) = blamed {
-            let seen = bond
-                .seen
-                .iter()
-                .find(|(bound, _)| *bound == name)
-                .map(|(_, version)| *version);
-            match seen.or_else(|| self.known.of(&name).map(|standing| standing.version)) {
-                Some(version) => tell(&name, version, Some(error.unwrap_or_default().to_owned())),
-                None => tracing::warn!(
+        if let Some(name) = bond.blamed() {
+            let seen = bond.seen.iter().find(|(bound, _)| *bound == name);
+            let seen = seen.map(|(_, version)| *version);
+            let Some(version) = seen.or_else(|| self.known.of(&name).map(|standing| standing.version)) else {
+                tracing::warn!(
                     dependency = name,
-                    kind = job.kind,
-                    "a handler reported a dependency that this worker has no breaker for; add .breaker(…) after the \
+                    kind = job.names.kind,
+                    "a handler reported a dependency that this worker has no breaker for; add .breaker(…) to the \
                      handler"
-                ),
-            }
-        } else if ended == Ended::Done && skipped.is_none() {
-            for (name, version) in &bond.seen {
-                if bond.tries.contains(name) || !self.known.keep_good(name, *version) {
-                    tell(name, *version, None);
-                }
-            }
+                );
+                return Vec::new();
+            };
+            return vec![said(&name, version, Some(error.unwrap_or_default().to_owned()))];
         }
+        if ended != Ended::Done || skipped.is_some() {
+            return Vec::new();
+        }
+        let news = bond
+            .seen
+            .iter()
+            .filter(|(name, version)| bond.tries.contains(name) || !self.known.keep_good(name, *version));
+        news.map(|(name, version)| said(name, *version, None)).collect()
     }
 }
 
@@ -174,20 +138,97 @@ pub(crate) async fn heed(shared: &Shared, store: &dyn Store, woken: &Notify) {
     .await
 }
 
-/// Tells the breakers what attempts said, until the worker is over and all is told.
-pub(crate) async fn tell(shared: Arc<Shared>, mut notes: UnboundedReceiver<Said>, woken: Arc<Notify>) {
-    let mut heard = Vec::new();
-    loop {
-        tokio::select! {
-            biased;
-            some = notes.recv_many(&mut heard, 1000) => if some == 0 { return },
-            () = shared.gone.cancelled() => return,
+/// Tells the breakers what attempts said.
+pub(crate) struct Teller {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) known: Known,
+    /// The worker's name.
+    pub(crate) by: String,
+    pub(crate) emit: Emit,
+    /// Wakes the claimer after a change.
+    pub(crate) woken: Arc<Notify>,
+    pub(crate) gone: CancellationToken,
+}
+
+impl Teller {
+    pub(super) fn of(shared: &Arc<Shared>, woken: Arc<Notify>) -> Teller {
+        let told = shared.clone();
+        Teller {
+            store: shared.store.clone(),
+            known: shared.breakers.known.clone(),
+            by: shared.name.clone(),
+            emit: Arc::new(move |event| told.emit(event)),
+            woken,
+            gone: shared.gone.clone(),
         }
-        for note in folded(heard.drain(..), &shared.breakers.known, &shared.name) {
+    }
+
+    /// Until the worker is over and all is told.
+    pub(crate) async fn run(self, mut notes: UnboundedReceiver<Said>) {
+        let mut heard = Vec::new();
+        loop {
             tokio::select! {
-                () = put(&shared, &note, &woken) => {}
-                () = shared.gone.cancelled() => return,
+                biased;
+                some = notes.recv_many(&mut heard, 1000) => if some == 0 { return },
+                () = self.gone.cancelled() => return,
             }
+            self.tell(heard.drain(..)).await;
+        }
+    }
+
+    /// Until the database has taken all of it, or the worker is over.
+    pub(crate) async fn tell(&self, said: impl IntoIterator<Item = Said>) {
+        for note in folded(said.into_iter(), &self.known, &self.by) {
+            tokio::select! {
+                () = self.put(&note) => {}
+                () = self.gone.cancelled() => return,
+            }
+        }
+    }
+
+    /// Until the database has taken it.
+    async fn put(&self, note: &Note) {
+        let mut wait = Duration::from_millis(100);
+        let mut refused = 0;
+        let after = loop {
+            match self.store.note_breaker(note).await {
+                Ok(after) => break after,
+                Err(error) => {
+                    refused += u32::from(error.code().is_some());
+                    if refused >= REFUSED_MAX {
+                        tracing::error!(
+                            breaker = note.name,
+                            "the database refused a breaker update, dropping it: {}",
+                            error.cause()
+                        );
+                        return;
+                    }
+                    tracing::debug!("could not update a breaker, retrying: {}", error.cause());
+                }
+            }
+            tokio::time::sleep(wait).await;
+            wait = (wait * 2).min(Duration::from_secs(1));
+        };
+        let Some(after) = after else { return };
+        if after.version == note.version {
+            self.known.set(&[after]);
+            return;
+        }
+        match after.state {
+            BreakerState::Open => tracing::warn!(
+                breaker = after.name,
+                reason = after.reason,
+                until = ?after.open_until,
+                "breaker opened; no worker claims the jobs bound to it"
+            ),
+            state => tracing::info!(breaker = after.name, %state, "breaker changed state"),
+        }
+        (self.emit)(Event::BreakerChanged {
+            name: after.name.clone(),
+            state: after.state,
+        });
+        if self.known.set(&[after]) {
+            self.woken.notify_one();
         }
     }
 }
@@ -225,52 +266,6 @@ fn folded(said: impl Iterator<Item = Said>, known: &Known, by: &str) -> Vec<Note
         }
     }
     notes
-}
-
-/// Until the database has taken it.
-async fn put(shared: &Shared, note: &Note, woken: &Notify) {
-    let mut wait = Duration::from_millis(100);
-    let mut refused = 0;
-    let after = loop {
-        match shared.store.note_breaker(note).await {
-            Ok(after) => break after,
-            Err(error) => {
-                refused += u32::from(error.code().is_some());
-                if refused >= REFUSED_MAX {
-                    tracing::error!(
-                        breaker = note.name,
-                        "the database refused a breaker update, dropping it: {}",
-                        error.cause()
-                    );
-                    return;
-                }
-                tracing::debug!("could not update a breaker, retrying: {}", error.cause());
-            }
-        }
-        tokio::time::sleep(wait).await;
-        wait = (wait * 2).min(Duration::from_secs(1));
-    };
-    let Some(after) = after else { return };
-    if after.version == note.version {
-        shared.breakers.known.set(&[after]);
-        return;
-    }
-    match after.state {
-        BreakerState::Open => tracing::warn!(
-            breaker = after.name,
-            reason = after.reason,
-            until = ?after.open_until,
-            "breaker opened; no worker claims the jobs bound to it"
-        ),
-        state => tracing::info!(breaker = after.name, %state, "breaker changed state"),
-    }
-    shared.emit(Event::BreakerChanged {
-        name: after.name.clone(),
-        state: after.state,
-    });
-    if shared.breakers.known.set(&[after]) {
-        woken.notify_one();
-    }
 }
 
 #[cfg(test)]

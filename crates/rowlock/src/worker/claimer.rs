@@ -10,12 +10,9 @@ use std::{
 
 use tokio::sync::Notify;
 
-use super::{
-    hand::{Cut, InHand, Session, Shared},
-    settler,
-    turnover::Turnover,
-};
+use super::{hand::Shared, settler, turnover::Turnover};
 use crate::{
+    attempt::hand::{Cut, InHand, Session},
     backoff::Backoff,
     claim::{Pace, Planner},
     error::Result,
@@ -491,6 +488,7 @@ fn reply_lost(token: Token) -> Settlement {
         backoff: Backoff::DEFAULT,
         probe: false,
         member: None,
+        of_row: false,
     };
     ending.released("claim reply lost")
 }

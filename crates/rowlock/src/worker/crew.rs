@@ -13,14 +13,18 @@ use tokio_util::task::TaskTracker;
 
 use super::{
     batch,
-    hand::{Cut, InHand, Session, Shared},
+    hand::Shared,
+    leased,
     relay::Relay,
-    run::{self, Env, Finished},
     settler::{self, ToSettle},
     turnover::Turnover,
     watch::SWEEP_EVERY,
 };
 use crate::{
+    attempt::{
+        self, Env, Finished, Next, Nobody,
+        hand::{Cut, InHand, Session},
+    },
     breaker,
     event::Event,
     handle::{
@@ -110,14 +114,10 @@ impl<DB: Backend> Crew<DB> {
             probe: !tried.is_empty(),
             ..Ending::of(&claimed, handler.backoff)
         };
-        let job = InHand::new(
-            &claimed,
-            ending,
-            handler.time_limit,
-            line.queue.clone(),
-            session.clone(),
-            self.shared.breakers.bond(&handler.breakers, tried),
-        );
+        let bond = self.shared.breakers.bond(&handler.breakers, tried);
+        let names = line.queue.names(claimed.body.as_ref().map_or("", |body| &body.kind));
+        let job = InHand::of_job(&claimed, ending, handler.time_limit, names, session.clone(), bond);
+        line.queue.took_one();
         self.shared.take(job.clone());
         line.push(Waiting { claimed, handler, job });
         let (shared, env, settle) = (self.shared.clone(), self.env.clone(), self.settle.clone());
@@ -125,7 +125,9 @@ impl<DB: Backend> Crew<DB> {
         // One task per job, but whichever gets a slot first takes the job that is first in line.
         self.tasks.spawn(async move {
             let tell = |finished, job: Arc<InHand>| {
-                shared.body_over(&job);
+                // Its body is over, whether or not its end is written yet, so its slot is free.
+                line.queue.let_one_go();
+                shared.freed.notify_one();
                 finish(&shared, finished, job, &settle);
             };
             attempt(&shared, &env, &line, &session, &tell).await;
@@ -325,12 +327,12 @@ async fn attempt<DB: Backend>(
     if slot.is_none() && !waiting.job.cut.is_cancelled() && too_long && !shared.stopping.is_cancelled() {
         line.queue.set_slow(true);
         let settlement = waiting.job.ending.released("no slot became free in time");
-        return tell(run::settle(settlement), waiting.job);
+        return tell(attempt::settle(settlement), waiting.job);
     }
     let stops = line.stops(&waiting).filter(|_| slot.is_some());
     if let (Some(why), false) = (stops, waiting.job.cut.is_cancelled()) {
         let settlement = waiting.job.ending.released_for(line.not_before(&waiting), why);
-        return tell(run::settle(settlement), waiting.job);
+        return tell(attempt::settle(settlement), waiting.job);
     }
     let may_run = slot.is_some();
     let learn = |began: Instant, jobs| {
@@ -345,15 +347,15 @@ async fn attempt<DB: Backend>(
         let jobs = batch::run(shared, env, line, waiting, tell).await;
         return learn(began, jobs);
     }
-    let mut relay = if may_run {
-        Relay::along(line, &shared.stopping)
-    } else {
-        Relay::none()
-    };
+    if !may_run {
+        let finished = alone(shared, env, &waiting, false, &mut Nobody).await;
+        return tell(finished, waiting.job);
+    }
+    let mut relay = Relay::along(line, &shared.stopping);
     let mut current = Some(waiting);
     while let Some(waiting) = current {
         let began = Instant::now();
-        let may_run = may_run && !shared.stopping.is_cancelled();
+        let may_run = !shared.stopping.is_cancelled();
         let finished = alone(shared, env, &waiting, may_run, &mut relay).await;
         tell(finished, waiting.job);
         if may_run {
@@ -369,7 +371,7 @@ pub(super) async fn alone<DB: Backend>(
     env: &Env<DB>,
     waiting: &Waiting<DB>,
     may_run: bool,
-    relay: &mut Relay<'_, DB>,
+    next: &mut impl Next<DB>,
 ) -> Finished {
     let Waiting { claimed, handler, job } = waiting;
     let why = match (job.cut.is_cancelled(), job.why()) {
@@ -379,10 +381,10 @@ pub(super) async fn alone<DB: Backend>(
         (false, _) if !may_run => "worker stopped before it started",
         (false, _) => {
             let attempt = Attempt::of(claimed, shared.stopping.clone());
-            return run::run(env, handler, claimed, attempt, job, relay).await;
+            return leased::run(env, handler, claimed, attempt, job, next).await;
         }
     };
-    run::settle(job.ending.released(why))
+    attempt::settle(job.ending.released(why))
 }
 
 /// Passes an attempt's end on to whoever writes it.

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::hand::{HOOKS_MAX, InHand, Shared};
-use crate::{event::Event, handle::Hook, state::Ended};
+use super::hand::{HOOKS_MAX, Shared};
+use crate::{attempt::hand::InHand, event::Event, handle::Hook, state::Ended};
 
 /// Starts the hooks of a job that was settled like this; they hold neither its slot nor its lease. Those of any other
 /// end than done are dropped, and so are those beyond the bound.
@@ -13,11 +13,11 @@ pub(crate) fn start(shared: &Shared, job: &InHand, ended: Ended) {
     if ended != Ended::Done || hooks.is_empty() {
         return;
     }
-    let (id, kind, limit) = (job.token.id, job.kind.clone(), job.limit);
+    let (id, kind, limit) = (job.token.id, job.names.kind.clone(), job.limit);
     let Ok(place) = shared.hooks_left.clone().try_acquire_owned() else {
         let count = hooks.len();
         let problem = format!("its {count} hooks were dropped: the hooks of {HOOKS_MAX} other jobs are still running");
-        return failed(&shared, id, &job.kind, problem);
+        return failed(&shared, id, &job.names.kind, problem);
     };
     shared.hooks.clone().spawn(async move {
         let _place = place;

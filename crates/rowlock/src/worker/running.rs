@@ -10,15 +10,16 @@ use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Worker,
-    breaker::{self, Breakers, Said},
+    breaker::{Breakers, Said, Teller},
     claimer::{self, Claimer},
     crew::Crew,
-    hand::{Cut, Shared},
+    hand::Shared,
     settler::{self, ToSettle},
     turnover::Turnover,
     watch,
 };
 use crate::{
+    attempt::hand::Cut,
     claim::Planner,
     error::{Error, Result},
     handle::atomic::Handler,
@@ -92,7 +93,7 @@ impl Running {
             .map_err(|e| Error::Config(format!("could not start the watch thread: {e}")))?;
         let (settle, rx) = mpsc::unbounded_channel();
         let settler = tokio::spawn(settler::run(shared.clone(), rx, shared.gone.clone()));
-        tokio::spawn(breaker::tell(shared.clone(), said, woken.clone()));
+        tokio::spawn(Teller::of(&shared, woken.clone()).run(said));
         let tasks = TaskTracker::new();
         let planner = planner(&worker.queues, &worker.handlers, &shared);
         let turnover = |(queue, slots): &(String, usize)| {

@@ -8,11 +8,9 @@ use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 use tokio::sync::{Semaphore, mpsc::UnboundedReceiver};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
-use super::{
-    hand::{InHand, Shared},
-    hooks,
-};
+use super::{hand::Shared, hooks};
 use crate::{
+    attempt::hand::InHand,
     error::Error,
     event::{Event, Skipped},
     fault::point,
@@ -195,8 +193,8 @@ pub(crate) fn settled(shared: &Shared, job: &InHand, ended: Ended, skipped: Opti
     trace::ended(job.shown(), ended.as_str(), failed, error.as_deref());
     shared.emit(Event::Settled {
         id: job.token.id,
-        queue: job.queue.queue.clone(),
-        kind: job.kind.clone(),
+        queue: job.names.queue.clone(),
+        kind: job.names.kind.clone(),
         attempt: job.ending.attempt,
         epoch: job.token.epoch,
         ended,
@@ -213,15 +211,15 @@ pub(crate) fn lost(shared: &Shared, job: &InHand) {
     shared.drop_job(job.token);
     tracing::info!(
         job = job.token.id,
-        kind = job.kind,
+        kind = job.names.kind,
         "lease lost; result of attempt {} dropped",
         job.ending.attempt
     );
     trace::ended(job.shown(), "lease lost", true, None);
     shared.emit(Event::LeaseLost {
         id: job.token.id,
-        queue: job.queue.queue.clone(),
-        kind: job.kind.clone(),
+        queue: job.names.queue.clone(),
+        kind: job.names.kind.clone(),
         attempt: job.ending.attempt,
         epoch: job.token.epoch,
     });

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use crate::job::queue_no;
+use crate::{attempt::hand::Names, job::queue_no};
 
 /// What is claimed ahead should be started within this time.
 const AHEAD: Duration = Duration::from_millis(100);
@@ -58,6 +58,16 @@ impl Turnover {
             taken: AtomicUsize::new(0),
             mean_ns: AtomicU64::new(0),
             slow: AtomicBool::new(false),
+        }
+    }
+
+    /// The names of a job of this queue.
+    pub(crate) fn names(&self, kind: &str) -> Names {
+        Names {
+            queue: self.queue.clone(),
+            queue_no: self.queue_no,
+            worker: self.worker.clone(),
+            kind: kind.to_owned(),
         }
     }
 

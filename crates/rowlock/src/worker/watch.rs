@@ -10,17 +10,15 @@ use std::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{
-    breaker,
-    hand::{Cut, InHand, Session, Shared},
-    run::COMMITTED,
-    settler,
-};
+use super::{breaker, hand::Shared, settler};
 use crate::{
+    attempt::{
+        self,
+        hand::{Cut, InHand, Session},
+    },
     error::{Result, chain},
     event::Event,
     fault::mutant,
-    handle::Fail,
     lease::WorkerId,
     pause::Pauses,
     recover,
@@ -211,28 +209,9 @@ async fn look(shared: &Arc<Shared>, store: &Arc<dyn Store>) {
     }
 }
 
-/// Ends a hung handler's backend, so that it keeps no row lock, then drops the handler, and records the failure from here: its own runtime may be
-/// the one that hangs.
+/// Ends a hung handler, and records the failure from here: its own runtime may be the one that hangs.
 async fn end_hung(shared: Arc<Shared>, store: Arc<dyn Store>, job: Arc<InHand>, problem: String) {
-    let holder = job.holder.load(std::sync::atomic::Ordering::Relaxed);
-    let mut committed = false;
-    if holder != 0 {
-        match store.cut(holder).await {
-            Ok(outside) => committed = outside,
-            Err(error) => tracing::warn!(
-                job = job.token.id,
-                "could not end the backend of a hung handler: {}",
-                error.cause()
-            ),
-        }
-    }
-    if !mutant!("overdue handler runs on") {
-        job.end(Cut::TimeLimit);
-    }
-    let settlement = match committed {
-        true => job.ending.retired(format!("{COMMITTED}; then: {problem}")),
-        false => job.ending.failed(Fail::retry(problem)),
-    };
+    let settlement = attempt::end_hung(&*store, &job, problem).await;
     let mut sent_before = false;
     loop {
         match store.settle(std::slice::from_ref(&settlement)).await {

@@ -30,14 +30,15 @@ pub enum RowEnd {
     Kept,
     /// Deleted in the commit of its handler's writes.
     Deleted,
-    /// Back, not before this delay; the attempt counts or is given back. The last one that counts retires the row.
+    /// Back, not before this delay; the attempt counts or is given back.
     Back {
         counted: bool,
         delay: Duration,
         error: Option<String>,
     },
-    /// Inactive, with a case.
+    /// Inactive, with a case; the attempt counts, or the handler gave up before the last one.
     Retired {
+        counted: bool,
         error: String,
         /// Keys of outside calls of which nobody knows whether they happened.
         doubts: Vec<String>,
@@ -51,10 +52,7 @@ pub enum RowEnd {
 #[must_use]
 pub enum Settled {
     /// Written; in a handler's transaction it holds once that commits.
-    Applied {
-        /// It became a case.
-        retired: bool,
-    },
+    Applied,
     /// The token matched nothing.
     Lost,
     /// This is not the transaction the engine opened: user code ended that one.
@@ -134,7 +132,7 @@ impl PgStore {
                 .doing(DOING)?;
             lent.end(DOING).await?;
             let gone = match end {
-                RowEnd::Deleted => Settled::Applied { retired: false },
+                RowEnd::Deleted => Settled::Applied,
                 _ => Settled::Lost,
             };
             found.map_or(Ok(Some(gone)), |found| became(&found, end)).doing(DOING)
@@ -153,16 +151,11 @@ fn became(row: &PgRow, end: &RowEnd) -> sqlx::Result<Option<Settled>> {
         RowEnd::Done => inactive && said.is_none(),
         RowEnd::Kept => said.is_none(),
         RowEnd::Deleted => false,
-        RowEnd::Back { error, .. } => said == *error,
+        RowEnd::Back { error, .. } => error.is_none() || said == *error,
         RowEnd::Retired { error, .. } | RowEnd::Cancelled { error } => inactive && said.as_ref() == Some(error),
     };
-    let retired = inactive
-        && !matches!(
-            end,
-            RowEnd::Done | RowEnd::Kept | RowEnd::Deleted | RowEnd::Cancelled { .. }
-        );
     Ok(Some(match free && ours {
-        true => Settled::Applied { retired },
+        true => Settled::Applied,
         false => Settled::Lost,
     }))
 }
@@ -185,7 +178,7 @@ async fn finish(inner: &Inner, pg: &mut PgConnection, table: &AdoptedTable, endi
     );
     Ok(match (marked, applied) {
         (false, _) => Settled::NotOurs,
-        (true, true) => Settled::Applied { retired: false },
+        (true, true) => Settled::Applied,
         (true, false) => Settled::Lost,
     })
 }
@@ -194,9 +187,8 @@ async fn write(inner: &Inner, pg: &mut PgConnection, table: &AdoptedTable, endin
     let RowToken { id, token } = ending.row;
     let (counted, over, delay, error) = match ending.end {
         RowEnd::Back { counted, delay, error } => (*counted, false, *delay, error.as_deref()),
-        RowEnd::Retired { error, .. } | RowEnd::Cancelled { error } => {
-            (false, true, Duration::ZERO, Some(error.as_str()))
-        }
+        RowEnd::Retired { counted, error, .. } => (*counted, true, Duration::ZERO, Some(error.as_str())),
+        RowEnd::Cancelled { error } => (false, true, Duration::ZERO, Some(error.as_str())),
         RowEnd::Done | RowEnd::Kept | RowEnd::Deleted => return finish(inner, pg, table, ending).await,
     };
     let row = sqlx::query(table.sql.adopt_unclaim.clone())
@@ -215,27 +207,22 @@ async fn write(inner: &Inner, pg: &mut PgConnection, table: &AdoptedTable, endin
     if !row.try_get::<bool, _>("marked").doing(DOING)? {
         return Ok(Settled::NotOurs);
     }
-    let Some(retired) = row.try_get::<Option<bool>, _>("retired").doing(DOING)? else {
+    if !row.try_get::<bool, _>("applied").doing(DOING)? {
         return Ok(Settled::Lost);
-    };
-    let retired = retired && !matches!(ending.end, RowEnd::Cancelled { .. });
-    if retired {
-        let doubts = match ending.end {
-            RowEnd::Retired { doubts, .. } => doubts.clone(),
-            _ => Vec::new(),
-        };
+    }
+    if let RowEnd::Retired { error, doubts, .. } = ending.end {
         let at = rows::maybe_at(&row, "at")
             .doing(DOING)?
             .unwrap_or(Timestamp::UNIX_EPOCH);
         let filed = Filed {
             id: id.clone(),
             retired_at: at,
-            reason: error.unwrap_or("out of attempts").to_owned(),
-            doubts,
+            reason: error.clone(),
+            doubts: doubts.clone(),
         };
         file(inner, pg, table, &[filed]).await?;
     }
-    Ok(Settled::Applied { retired })
+    Ok(Settled::Applied)
 }
 
 /// Files the cases of rows that were retired in this very transaction.

@@ -1,0 +1,145 @@
+//! One attempt, from its handler's first instruction to its end: begin → guard → conclude → close → resolve.
+//!
+//! There is one road, for a job that a worker has leased and for a row of a user's own table that a worker has claimed.
+//! The two differ only in where their end is written and looked up, which is the trait [`Claim`].
+//!
+//! Whatever happens in the handler, exactly one of these follows: the end committed in the handler's own transaction; a
+//! settlement waits to be written by the engine; the claim was lost; or the handler was cut off and someone else records
+//! that. This is [`Finished`].
+
+mod begin;
+mod bond;
+mod close;
+mod conclude;
+mod guard;
+pub(crate) mod hand;
+mod resolve;
+
+use std::{future::Future, time::Duration};
+
+use crate::{
+    error::{Error, Result},
+    event::Skipped,
+    handle::{Emit, Held},
+    lease::Token,
+    root::{Backend, Rowlock},
+    state::Ended,
+    store::{Opening, Resolved, SettledIn, Settlement, Timing},
+};
+
+pub(crate) use self::{
+    begin::{Decoding, atomic, begun, outside, staged},
+    bond::Bond,
+    conclude::{cut_off, end_hung, ended_by_hand},
+    guard::{Body, decoding, guarded},
+    resolve::what_became,
+};
+
+/// Why a handler that ended its transaction by hand is never retried: its writes may be committed.
+pub(crate) const COMMITTED: &str = "handler committed its own transaction";
+
+/// What is left to do after an attempt.
+#[derive(Debug)]
+pub(crate) enum Finished {
+    /// Committed in the handler's own transaction.
+    Settled {
+        ended: Ended,
+        skipped: Option<Skipped>,
+        error: Option<String>,
+    },
+    /// The engine must write this, on a connection of its own.
+    Settle {
+        settlement: Settlement,
+        skipped: Option<Skipped>,
+    },
+    /// The token no longer held; nothing of this attempt remains.
+    LeaseLost,
+    /// Cut off from outside; `InHand::why` says what follows.
+    Cut,
+}
+
+/// What an attempt needs from its worker.
+pub(crate) struct Env<DB: Backend> {
+    pub(crate) rowlock: Rowlock<DB>,
+    pub(crate) timing: Timing,
+    /// Called when the fate of an unanswered commit is known.
+    pub(crate) resolved: Box<dyn Fn(Token, bool) + Send + Sync>,
+    /// Called for events in the middle of an attempt.
+    pub(crate) emit: Emit,
+    /// Whether the worker renews its lease in time; a row has a claim of its own.
+    pub(crate) held: Held,
+}
+
+/// What an attempt is made at: a job under a lease, or a claimed row of a user's own table.
+pub(crate) trait Claim<DB: Backend>: Sync {
+    fn env(&self) -> &Env<DB>;
+
+    fn hand(&self) -> &hand::InHand;
+
+    /// Answers whether the claim is renewed in time, whenever it is asked.
+    fn held(&self) -> Held;
+
+    /// Writes the end in the handler's transaction, only if the token still holds.
+    fn settle_in(&self, held: &mut DB::Held, settlement: &Settlement)
+    -> impl Future<Output = Result<SettledIn>> + Send;
+
+    /// What became of a commit that was not answered. Waits for the transaction that may still commit it.
+    fn resolve(&self, settlement: &Settlement) -> impl Future<Output = Result<Resolved>> + Send;
+
+    /// Whether nobody can say any more what became of a commit.
+    fn gives_up(&self) -> bool;
+
+    /// The external calls that this and earlier attempts made, in words.
+    fn calls(&self) -> impl Future<Output = Result<Vec<String>>> + Send;
+}
+
+/// Who uses the connection after this attempt, in the same round trip as the commit.
+pub(crate) trait Next<DB: Backend>: Send {
+    /// The transaction that was begun for this attempt by the one before.
+    fn begun(&mut self) -> Option<DB::Held>;
+
+    /// The transaction to open with this attempt's commit, if somebody is next.
+    fn pick(&mut self, timing: Timing) -> Option<Opening>;
+
+    /// That transaction is open.
+    fn pass(&mut self, held: DB::Held);
+
+    /// That transaction was not opened, or not in time.
+    fn put_back(&mut self);
+}
+
+/// Nobody is next.
+pub(crate) struct Nobody;
+
+impl<DB: Backend> Next<DB> for Nobody {
+    fn begun(&mut self) -> Option<DB::Held> {
+        None
+    }
+
+    fn pick(&mut self, _: Timing) -> Option<Opening> {
+        None
+    }
+
+    fn pass(&mut self, _: DB::Held) {}
+
+    fn put_back(&mut self) {}
+}
+
+/// An end that the engine writes.
+pub(crate) fn settle(settlement: Settlement) -> Finished {
+    Finished::Settle {
+        settlement,
+        skipped: None,
+    }
+}
+
+/// Gives up on the database after this time, with an error that says nothing about what happened.
+pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
+    match tokio::time::timeout(limit, work).await {
+        Ok(result) => result,
+        Err(_) => Err(Error::Database {
+            doing: "settle",
+            source: sqlx::Error::PoolTimedOut,
+        }),
+    }
+}

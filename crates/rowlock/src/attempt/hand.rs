@@ -1,0 +1,268 @@
+//! What is in a worker's hands: a claimed job or row, and the session under whose id it is held.
+//!
+//! Shared between the runtime that runs handlers and the thread that watches over them, so everything here is quick and
+//! never waits.
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicI64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio_util::sync::CancellationToken;
+
+use super::Bond;
+use crate::{
+    handle::{Fail, Hook},
+    lease::{Claimed, Token, WorkerId},
+    settle::Ending,
+    store::Settlement,
+    trace,
+};
+
+/// Why a handler was cut off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cut {
+    /// It ran longer than its kind may; the watch has recorded the failure.
+    TimeLimit,
+    /// The lease could not be renewed in time, so it stops before anyone else may start.
+    LeaseEnding,
+    /// The worker was declared dead, or the job was cancelled by hand: it is not its any more.
+    DeclaredDead,
+    /// The server that it has its transaction on was left in a failover.
+    FailedOver,
+    /// The worker stopped and the grace period is over.
+    Stopped,
+}
+
+/// The time in which a worker's id is good.
+pub(crate) struct Session {
+    pub(crate) worker: WorkerId,
+    pub(crate) cut: CancellationToken,
+    why: Mutex<Option<Cut>>,
+}
+
+impl Session {
+    pub(crate) fn new(worker: WorkerId) -> Arc<Session> {
+        Arc::new(Session {
+            worker,
+            cut: CancellationToken::new(),
+            why: Mutex::new(None),
+        })
+    }
+
+    /// Ends it, with all its handlers. The first reason stays.
+    pub(crate) fn end(&self, why: Cut) {
+        lock(&self.why).get_or_insert(why);
+        self.cut.cancel();
+    }
+}
+
+/// The names that spans and events give.
+#[derive(Clone, Debug)]
+pub(crate) struct Names {
+    pub(crate) queue: Arc<str>,
+    pub(crate) queue_no: i64,
+    pub(crate) worker: Arc<str>,
+    pub(crate) kind: String,
+}
+
+/// One claimed job or row.
+pub(crate) struct InHand {
+    pub(crate) token: Token,
+    pub(crate) names: Names,
+    pub(crate) ending: Ending,
+    pub(crate) limit: Duration,
+    pub(crate) cut: CancellationToken,
+    session: Arc<Session>,
+    why: Mutex<Option<Cut>>,
+    started: Mutex<Option<Instant>>,
+    over: AtomicBool,
+    /// Since when its handler holds a transaction.
+    tx_since: Mutex<Option<Instant>>,
+    /// The backend to end when it hangs; 0 while there is none.
+    pub(crate) holder: Arc<AtomicI64>,
+    /// What its handler wants run once its commit is known to have happened.
+    hooks: Mutex<Vec<Hook>>,
+    /// Its commit was sent, and nobody knows yet what became of it.
+    in_doubt: AtomicBool,
+    pub(crate) bond: Bond,
+    /// From when it was due to when it was claimed.
+    pub(crate) waited: Duration,
+    trace: Option<String>,
+    /// What shows its handler's run.
+    span: Mutex<Option<tracing::Span>>,
+}
+
+impl InHand {
+    /// A leased job.
+    pub(crate) fn of_job(
+        claimed: &Claimed,
+        ending: Ending,
+        limit: Duration,
+        names: Names,
+        session: Arc<Session>,
+        bond: Bond,
+    ) -> Arc<InHand> {
+        let waited = claimed.claimed_at.duration_since(claimed.due_at);
+        let hand = InHand::new(ending, limit, names, session, bond);
+        Arc::new(InHand {
+            waited: waited.try_into().unwrap_or_default(),
+            trace: claimed.body.as_ref().and_then(|b| b.trace.clone()),
+            ..hand
+        })
+    }
+
+    pub(crate) fn new(ending: Ending, limit: Duration, names: Names, session: Arc<Session>, bond: Bond) -> InHand {
+        InHand {
+            token: ending.token,
+            names,
+            ending,
+            limit,
+            cut: session.cut.child_token(),
+            session,
+            why: Mutex::new(None),
+            started: Mutex::new(None),
+            over: AtomicBool::new(false),
+            tx_since: Mutex::new(None),
+            holder: Arc::default(),
+            hooks: Mutex::default(),
+            in_doubt: AtomicBool::new(false),
+            bond,
+            waited: Duration::ZERO,
+            trace: None,
+            span: Mutex::default(),
+        }
+    }
+
+    /// Whether there was an attempt before this one.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.ending.is_repeated()
+    }
+
+    /// What its handler's `Fail` becomes.
+    pub(crate) fn failed(&self, fail: Fail) -> Settlement {
+        self.bond.failed(&self.ending, fail)
+    }
+
+    /// Shows its handler's run from here on.
+    pub(crate) fn show(&self) -> tracing::Span {
+        let (names, attempt) = (&self.names, self.ending.attempt);
+        let of = (&*names.queue, &*names.worker);
+        let span = trace::attempt(of, self.token, &names.kind, attempt, self.trace.as_deref());
+        *lock(&self.span) = Some(span.clone());
+        span
+    }
+
+    /// The span with how it ended; it is over once that is dropped.
+    pub(crate) fn shown(&self) -> Option<tracing::Span> {
+        lock(&self.span).take()
+    }
+
+    pub(crate) fn keep_hooks(&self, hooks: Vec<Hook>) {
+        *lock(&self.hooks) = hooks;
+    }
+
+    pub(crate) fn take_hooks(&self) -> Vec<Hook> {
+        std::mem::take(&mut lock(&self.hooks))
+    }
+
+    pub(crate) fn start(&self) {
+        *lock(&self.started) = Some(Instant::now());
+    }
+
+    /// The user's code is over, so that its time limit is too; settling has limits of its own, and the connection may
+    /// soon be another job's. `false` when the watch had condemned it before.
+    pub(crate) fn returned(&self) -> bool {
+        let why = lock(&self.why);
+        if *why == Some(Cut::TimeLimit) {
+            return false;
+        }
+        self.over.store(true, Ordering::Relaxed);
+        self.holder.store(0, Ordering::Relaxed);
+        true
+    }
+
+    /// It is to run once more in the same attempt, because the transaction that it shared did not commit.
+    pub(crate) fn again(&self) {
+        drop(self.take_hooks());
+        trace::ended(self.shown(), "undone", false, None);
+        self.bond.again();
+        *lock(&self.tx_since) = None;
+        *lock(&self.started) = None;
+        self.over.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn doubt(&self, doubt: bool) {
+        self.in_doubt.store(doubt, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.in_doubt.load(Ordering::Relaxed)
+    }
+
+    /// Whether its handler has run for this long.
+    pub(crate) fn is_long(&self, lease: Duration) -> bool {
+        lock(&self.started).is_some_and(|at| at.elapsed() >= lease)
+    }
+
+    pub(crate) fn took(&self) -> Duration {
+        lock(&self.started).map(|at| at.elapsed()).unwrap_or_default()
+    }
+
+    pub(crate) fn has_started(&self) -> bool {
+        lock(&self.started).is_some()
+    }
+
+    /// Its time is over: whatever its handler still returns is dropped, and the watch records how it ended. Its
+    /// connection is left alone until the watch has looked at it. `false` when the handler has returned already.
+    pub(crate) fn condemn(&self) -> bool {
+        let mut why = lock(&self.why);
+        if self.over.load(Ordering::Relaxed) {
+            return false;
+        }
+        *why = Some(Cut::TimeLimit);
+        true
+    }
+
+    /// Whether its handler has returned.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    /// Cuts this job alone.
+    pub(crate) fn end(&self, why: Cut) {
+        lock(&self.why).get_or_insert(why);
+        self.cut.cancel();
+    }
+
+    pub(crate) fn why(&self) -> Option<Cut> {
+        (*lock(&self.why)).or(*lock(&self.session.why))
+    }
+
+    /// Whether its handler has run, or has held a transaction, for longer than it may. `Some` names which.
+    pub(crate) fn overdue(&self, now: Instant, tx_cap: Option<Duration>) -> Option<String> {
+        // The session's reason does not count: a handler that blocks its thread outlives the session it was cut off with.
+        if lock(&self.why).is_some() || self.over.load(Ordering::Relaxed) {
+            return None;
+        }
+        let past = |at: Option<Instant>, limit: Duration| at.is_some_and(|at| now.duration_since(at) > limit);
+        if past(*lock(&self.started), self.limit) {
+            return Some(format!("handler ran longer than its time limit of {:?}", self.limit));
+        }
+        let cap = tx_cap?;
+        let holding = self.holder.load(Ordering::Relaxed) != 0;
+        let mut since = lock(&self.tx_since);
+        if holding && since.is_none() {
+            *since = Some(now);
+        }
+        past(*since, cap)
+            .then(|| format!("handler held its transaction longer than {cap:?}, which blocks every other writer"))
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
