@@ -29,6 +29,9 @@ pub(crate) struct Args {
     /// Measure nothing: write the tables and pictures of this run's folder again
     #[arg(long)]
     pub(crate) redraw: Option<PathBuf>,
+    /// The program `ours` of an older commit, built by xtask: compare with it by processor time
+    #[arg(long, hide = true, conflicts_with = "redraw")]
+    pub(crate) against: Option<PathBuf>,
     /// The server, given by xtask
     #[arg(long, env = "ROWLOCK_BENCH_URL", hide = true)]
     pub(crate) url: Option<String>,

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 
+use crate::against;
 use crate::args::Args;
 use crate::case::case;
+use crate::cpu;
 use crate::place::Place;
 use crate::programs::{self, Kind, Program};
 use crate::progress::Progress;
@@ -45,6 +47,9 @@ pub(crate) struct Attempt<'a> {
 impl Bench {
     pub(crate) async fn prepare(args: &Args) -> Result<Bench> {
         let mut sizes = if args.quick { Sizes::quick() } else { Sizes::full() };
+        if args.against.is_some() {
+            sizes.rounds = against::PAIRS;
+        }
         if let Some(rounds) = args.rounds {
             sizes.rounds = rounds.max(1);
         }
@@ -54,9 +59,19 @@ impl Bench {
         };
         std::fs::create_dir_all(&out).with_context(|| format!("could not make {}", out.display()))?;
         let lanes: Vec<String> = match args.lane.as_slice() {
+            [] if args.against.is_some() => against::LANES.map(str::to_owned).to_vec(),
             [] => LANES.iter().map(|lane| lane.name.to_owned()).collect(),
             some => some.to_vec(),
         };
+        if let (Some(_), Some(lane)) = (
+            &args.against,
+            lanes.iter().find(|lane| !against::LANES.contains(&lane.as_str())),
+        ) {
+            bail!(
+                "{lane} cannot be compared with a commit; {} can",
+                against::LANES.join(", ")
+            );
+        }
         let mut kinds = Vec::new();
         if lanes.iter().any(|lane| lane != "S8") {
             kinds.push(Kind::Postgres);
@@ -68,7 +83,10 @@ impl Bench {
             bail!("no server; start the benchmark by `cargo xtask bench`");
         };
         let server = Server::connect(url, log.clone()).await?;
-        let programs = programs::prepare(&args.peers, &kinds).await?;
+        let programs = match &args.against {
+            Some(older) => programs::against(older).await?,
+            None => programs::prepare(&args.peers, &kinds).await?,
+        };
         if let Some(reason) = programs.left_out.get("ours") {
             bail!("our own program does not start: {reason}");
         }
@@ -113,10 +131,18 @@ impl Bench {
 
     /// Runs a verb with the counters read before and after.
     pub(crate) async fn measure(&self, attempt: &Attempt<'_>, place: &Place, words: &[&str]) -> Sample {
-        let before = self.counters(place).await;
+        let (before, started) = (self.counters(place).await, cpu::of_children());
         let said = verb::run(attempt.program, &place.url(), words, attempt.limit_s).await;
-        let after = self.counters(place).await;
-        judge(attempt, &said, before.zip(after))
+        let (after, ended) = (self.counters(place).await, cpu::of_children());
+        let client_s = match (started, ended) {
+            (Ok(started), Ok(ended)) => Some(ended - started),
+            (Err(error), _) | (_, Err(error)) => {
+                self.progress.note(&format!("{error:#}"));
+                None
+            }
+        };
+        let counted = before.zip(after);
+        judge(attempt, &said, &Used { client_s, counted })
     }
 
     /// The same, written down. True when it was measured.
@@ -133,7 +159,7 @@ impl Bench {
         if let Said::Done(_) = said {
             return true;
         }
-        let sample = judge(attempt, &said, None);
+        let sample = judge(attempt, &said, &Used::default());
         let why = format!("{}: {}", words[0], sample.note.clone().unwrap_or_default());
         self.record(sample.note(why));
         false
@@ -195,8 +221,17 @@ impl Attempt<'_> {
     }
 }
 
+/// What a verb used, as far as it could be read.
+#[derive(Debug, Default)]
+struct Used {
+    /// Processor time of the program.
+    client_s: Option<f64>,
+    /// What the server counted before and after; SQLite has no server.
+    counted: Option<(Counters, Counters)>,
+}
+
 /// Makes a sample of what a timed verb said.
-fn judge(attempt: &Attempt<'_>, said: &Said, counted: Option<(Counters, Counters)>) -> Sample {
+fn judge(attempt: &Attempt<'_>, said: &Said, used: &Used) -> Sample {
     let sample = match said {
         Said::Unsupported(why) => return attempt.sample(Ended::Unsupported).note(why),
         Said::Failed(why) => return attempt.sample(Ended::Failed).note(why),
@@ -219,13 +254,29 @@ fn judge(attempt: &Attempt<'_>, said: &Said, counted: Option<(Counters, Counters
                 .with("per_s", attempt.jobs as f64 / seconds)
         }
     };
-    let Some((before, after)) = counted else {
+    with_used(sample, used, attempt.jobs.max(1) as f64)
+}
+
+/// Commits, log and processor time by job. A value that could not be read is left out, and a sum with it.
+fn with_used(mut sample: Sample, used: &Used, jobs: f64) -> Sample {
+    let mut server_s = Some(0.0);
+    if let Some((before, after)) = used.counted {
+        sample = sample
+            .with("commits_per_job", (after.commits - before.commits) / jobs)
+            .with("wal_per_job", (after.wal_bytes - before.wal_bytes) / jobs);
+        server_s = after.cpu_s.zip(before.cpu_s).map(|(after, before)| after - before);
+        if let Some(server_s) = server_s {
+            sample = sample.with("server_us_per_job", server_s * 1e6 / jobs);
+        }
+    }
+    let Some(client_s) = used.client_s else {
         return sample;
     };
-    let jobs = attempt.jobs.max(1) as f64;
-    sample
-        .with("commits_per_job", (after.commits - before.commits) / jobs)
-        .with("wal_per_job", (after.wal_bytes - before.wal_bytes) / jobs)
+    let sample = sample.with("client_us_per_job", client_s * 1e6 / jobs);
+    match server_s {
+        Some(server_s) => sample.with("cpu_us_per_job", (client_s + server_s) * 1e6 / jobs),
+        None => sample,
+    }
 }
 
 /// Keeps every number a program gave, such as `handlers_seconds`.
@@ -280,20 +331,49 @@ mod tests {
     fn a_drain_is_jobs_by_its_own_seconds_and_counters_by_job() {
         let program = Program::for_test("true", &[]);
         let line = json!({"event": "drained", "jobs": 1000, "seconds": 0.5, "handlers_seconds": 0.4});
-        let counters = |commits, wal_bytes| Counters { commits, wal_bytes };
-        let counted = Some((counters(10.0, 0.0), counters(30.0, 1e6)));
-        let sample = judge(&attempt(&program), &Said::Done(vec![line]), counted);
+        let counters = |commits, wal_bytes, cpu_s| Counters {
+            commits,
+            wal_bytes,
+            cpu_s: Some(cpu_s),
+        };
+        let used = Used {
+            client_s: Some(0.3),
+            counted: Some((counters(10.0, 0.0, 1.0), counters(30.0, 1e6, 1.5))),
+        };
+        let sample = judge(&attempt(&program), &Said::Done(vec![line]), &used);
         assert_eq!(sample.ended, Ended::Measured);
         assert_eq!(sample.values["per_s"], 2000.0);
         assert_eq!(sample.values["handlers_seconds"], 0.4);
         assert_eq!(sample.values["commits_per_job"], 0.02);
         assert_eq!(sample.values["wal_per_job"], 1000.0);
+        assert_eq!(sample.values["client_us_per_job"], 300.0);
+        assert_eq!(sample.values["server_us_per_job"], 500.0);
+        assert_eq!(sample.values["cpu_us_per_job"], 800.0);
+    }
+
+    #[test]
+    fn without_a_server_the_program_alone_counts_and_an_unread_server_gives_no_sum() {
+        let program = Program::for_test("true", &[]);
+        let said = Said::Done(vec![json!({"event": "drained", "seconds": 0.5})]);
+        let client_s = Some(0.3);
+        let lite = judge(
+            &attempt(&program),
+            &said,
+            &Used {
+                client_s,
+                counted: None,
+            },
+        );
+        assert_eq!(lite.values["cpu_us_per_job"], 300.0);
+        let counted = Some((Counters::default(), Counters::default()));
+        let unread = judge(&attempt(&program), &said, &Used { client_s, counted });
+        assert_eq!(unread.values.get("cpu_us_per_job"), None);
     }
 
     #[test]
     fn a_stall_says_how_far_it_came() {
         let program = Program::for_test("true", &[]);
-        let sample = judge(&attempt(&program), &Said::Stalled { done: 100.0 }, None);
+        let sample = judge(&attempt(&program), &Said::Stalled { done: 100.0 }, &Used::default());
         assert_eq!(sample.ended, Ended::Stalled);
         assert_eq!(sample.values["per_s"], 5.0);
         assert_eq!(sample.note.as_deref(), Some("100 of 1000 done in 20 s"));
@@ -303,6 +383,7 @@ mod tests {
     fn a_drain_without_its_seconds_is_no_measurement() {
         let program = Program::for_test("true", &[]);
         let said = Said::Done(vec![json!({"event": "drained", "jobs": 1000})]);
-        assert_eq!(judge(&attempt(&program), &said, None).ended, Ended::Failed);
+        let sample = judge(&attempt(&program), &said, &Used::default());
+        assert_eq!(sample.ended, Ended::Failed);
     }
 }

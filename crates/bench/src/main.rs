@@ -5,9 +5,11 @@
 //! measured; a *lane* (S1 to S13) judges one or more cases. Samples are written down as they come, and everything printed
 //! at the end is computed from them.
 
+mod against;
 mod args;
 mod bench;
 mod case;
+mod cpu;
 mod lanes;
 mod machine;
 mod picture;
@@ -73,8 +75,11 @@ async fn run(args: &Args) -> Result<Vec<String>> {
             bench.run
         }
     };
-    let said = report::write(&run).context("could not write the report")?;
-    print!("{said}");
+    let said = match &args.against {
+        Some(_) => against::write(&run),
+        None => report::write(&run),
+    };
+    print!("{}", said.context("could not write the report")?);
     Ok(run.violations)
 }
 

@@ -204,6 +204,25 @@ pub(crate) async fn prepare(wanted: &[String], kinds: &[Kind]) -> Result<Program
     Ok(programs)
 }
 
+/// Ours as it is now, the same once more, and ours of an older commit: the first two show how far equal programs differ.
+pub(crate) async fn against(older: &Path) -> Result<Programs> {
+    let own = std::env::current_exe().context("could not find this program's own file")?;
+    let now = own.with_file_name("ours");
+    let mut programs = Programs::default();
+    for (name, role, file) in [
+        ("ours", Role::Ours, now.clone()),
+        ("before", Role::Peer, older.to_path_buf()),
+        ("again", Role::Peer, now),
+    ] {
+        let program = Program::new(name, role, &[Kind::Postgres, Kind::Sqlite], file, Vec::new());
+        programs.start(program).await;
+    }
+    match programs.left_out.first_key_value() {
+        Some((name, reason)) => bail!("`{name}` does not start: {reason}"),
+        None => Ok(programs),
+    }
+}
+
 impl Programs {
     async fn add_peer(&mut self, peer: &Peer) {
         eprintln!("building {}", peer.name);

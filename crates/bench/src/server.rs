@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use crate::cpu;
 use anyhow::{Context, Result};
 use sqlx::postgres::{PgConnection, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgPool};
@@ -19,13 +20,17 @@ pub(crate) struct Server {
     url: String,
     made: AtomicU32,
     pub(crate) log: PathBuf,
+    /// The postmaster's process.
+    pid: Option<i32>,
 }
 
-/// Commits in one database, and bytes of log in all of them: nothing else runs meanwhile.
+/// Commits in one database; bytes of log and processor time of the whole server: nothing else runs meanwhile.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counters {
     pub(crate) commits: f64,
     pub(crate) wal_bytes: f64,
+    /// Of the postmaster and all its processes; `None` where they cannot be seen.
+    pub(crate) cpu_s: Option<f64>,
 }
 
 impl Server {
@@ -35,7 +40,12 @@ impl Server {
             .connect(url)
             .await
             .context("could not reach the server; start the benchmark by `cargo xtask bench`")?;
+        let pid: String = sqlx::query_scalar("select split_part(pg_read_file('postmaster.pid'), E'\\n', 1)")
+            .fetch_one(&pool)
+            .await
+            .context("could not ask for the server's process")?;
         Ok(Server {
+            pid: pid.trim().parse().ok(),
             pool,
             url: url.to_owned(),
             made: AtomicU32::new(0),
@@ -96,6 +106,7 @@ impl Server {
         Ok(Counters {
             commits: commits as f64,
             wal_bytes,
+            cpu_s: self.pid.map(cpu::of_family).transpose()?,
         })
     }
 

@@ -30,9 +30,14 @@ pub(super) fn columns(name: &str) -> &'static [(&'static str, &'static str)] {
         ],
         "idle-1" | "idle-50" => &[("statements_per_s", "statements/s"), ("resident_mb", "resident MB")],
         "stuck" => &[],
-        _ if name.starts_with("sqlite") => &[],
+        _ if name.starts_with("sqlite") => &[("cpu_us_per_job", "CPU µs/job")],
         _ if name.starts_with("share") => &[("least_jobs", "least jobs of a process")],
-        _ => &[("commits_per_job", "commits/job"), ("wal_per_job", "WAL bytes/job")],
+        _ => &[
+            ("client_us_per_job", "client CPU µs/job"),
+            ("server_us_per_job", "server CPU µs/job"),
+            ("commits_per_job", "commits/job"),
+            ("wal_per_job", "WAL bytes/job"),
+        ],
     }
 }
 
