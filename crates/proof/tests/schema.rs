@@ -1,6 +1,10 @@
 //! `schema.sql` is the sum of the migrations, however they are applied, and every statement fits it.
 
-use std::{collections::BTreeSet, fs, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use proof::bed::{Database, Server, postgres_servers};
 use rowlock::{Admin, postgres::Rowlock};
@@ -20,18 +24,20 @@ fn sql_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../rowlock/sql/postgres")
 }
 
-/// Name and text of each `.sql` file of a folder, by name.
+/// Path without ending, and text, of each `.sql` file below a folder, by path.
 fn files(folder: PathBuf) -> Vec<(String, String)> {
-    let entries = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
-    let mut files: Vec<(String, String)> = entries
-        .filter(|path| path.extension().is_some_and(|e| e == "sql"))
-        .map(|path| {
-            (
-                path.file_stem().unwrap().to_string_lossy().into_owned(),
-                fs::read_to_string(&path).unwrap(),
-            )
-        })
-        .collect();
+    fn walk(root: &Path, folder: &Path, into: &mut Vec<(String, String)>) {
+        for path in fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+            if path.is_dir() {
+                walk(root, &path, into);
+            } else if path.extension().is_some_and(|e| e == "sql") {
+                let name = path.strip_prefix(root).unwrap().with_extension("");
+                into.push((name.to_string_lossy().into_owned(), fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    let mut files = Vec::new();
+    walk(&folder, &folder, &mut files);
     files.sort();
     files
 }
@@ -212,16 +218,18 @@ const ADOPTEE: &str = "create table adoptee (
 
 #[tokio::test]
 async fn every_statement_prepares_on_any_schema() {
-    let statements = files(sql_folder());
+    let of_the_schema = |name: &str| name == "schema" || name.starts_with("migrations/");
+    let mut statements = files(sql_folder());
+    statements.retain(|(name, _)| !of_the_schema(name));
     assert!(statements.len() > 20, "{} statements found", statements.len());
     for server in postgres_servers() {
         for schema in ["rowlock", "jobs_2"] {
             on_fresh(&server, "every_statement_prepares_on_any_schema", async |url, pg| {
                 Admin::open(url, schema).unwrap().migrate().await.unwrap();
                 script(pg, ADOPTEE).await.unwrap();
-                for (name, text) in statements.iter().filter(|(name, _)| name != "schema") {
+                for (name, text) in &statements {
                     let text = text.replace("rowlock.", &format!("{schema}."));
-                    let text = match name.starts_with("adopt_") {
+                    let text = match name.starts_with("adopt/") {
                         // Those of adopted tables have places for the names.
                         true => text
                             .replace("{table}", "adoptee")

@@ -506,7 +506,7 @@ exception
 end
 $body$;
 
--- Settles a lease as anything but done, only where the token still holds, as settle.sql does: RL001 where it does not. A case
+-- Settles a lease as anything but done, only where the token still holds, as settle/attempts.sql does: RL001 where it does not. A case
 -- gets its history and its compensation; the turn of its group is passed on where the group goes on.
 create function rowlock.settle_lease(token text, ended text, place text, delay interval, why text) returns void
 language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
@@ -865,7 +865,7 @@ begin
   )
   insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
   select m.queue_no, m.kind_no, false, m.priority, m.due_at, m.id, m.epoch, m.attempt, m.attempts_max from moved m;
-  -- The head of a paused group that came back from an attempt stands behind nobody, as group_withdraw.sql does it.
+  -- The head of a paused group that came back from an attempt stands behind nobody, as group/withdraw.sql does it.
   with due as materialized (
     select g.no, r.id
     from rowlock.job_group g join rowlock.ready r on r.id = g.head

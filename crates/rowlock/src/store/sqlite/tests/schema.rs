@@ -12,6 +12,22 @@ fn folder() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("sql/sqlite")
 }
 
+/// The files below a folder, by their paths from there.
+fn files(root: &Path) -> impl Iterator<Item = String> {
+    fn walk(folder: &Path, into: &mut Vec<std::path::PathBuf>) {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match path.is_dir() {
+                true => walk(&path, into),
+                false => into.push(path),
+            }
+        }
+    }
+    let mut paths = Vec::new();
+    walk(root, &mut paths);
+    let named = move |path: std::path::PathBuf| path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+    paths.into_iter().map(named)
+}
+
 /// Every object with its text, without the line breaks that an added column leaves in it.
 async fn objects(conn: &mut SqliteConnection) -> Vec<(String, String, Option<String>)> {
     let mut found: Vec<(String, String, Option<String>)> =
@@ -108,10 +124,8 @@ async fn every_statement_prepares_and_every_file_has_a_caller() {
         }
     }
     let called: BTreeSet<String> = sql::FILES.iter().map(|(name, _)| format!("{name}.sql")).collect();
-    let files = std::fs::read_dir(folder())
-        .unwrap()
-        .map(|f| f.unwrap().file_name().into_string().unwrap());
-    let found: BTreeSet<String> = files.filter(|f| f.ends_with(".sql") && f != "schema.sql").collect();
+    let of_the_schema = |path: &String| path == "schema.sql" || path.starts_with("migrations/");
+    let found: BTreeSet<String> = files(&folder()).filter(|path| !of_the_schema(path)).collect();
     assert_eq!(found, called);
 }
 
@@ -129,43 +143,43 @@ async fn hot_statements_use_their_index() {
             .unwrap();
         rows.into_iter().map(|r| r.3 + "\n").collect()
     };
-    let claim = plan("claim").await;
+    let claim = plan("claim/take").await;
     let range = "SEARCH r USING COVERING INDEX rowlock_ready_order \
                  (queue_no=? AND kind_no=? AND alone=? AND priority=? AND due_at>? AND due_at<?)";
     assert!(claim.contains(range), "{claim}");
     assert!(!claim.contains("TEMP B-TREE"), "the limit must stop the walk: {claim}");
-    for file in ["settle", "settle_ready", "settle_case", "claim_body"] {
+    for file in ["settle/attempts", "settle/ready", "settle/case", "claim/body"] {
         let settle = plan(file).await;
         assert!(settle.contains(" USING INTEGER PRIMARY KEY"), "{settle}");
     }
-    let end = plan("effect_end").await;
+    let end = plan("effect/end").await;
     let by_name = "SEARCH rowlock_effect USING INDEX sqlite_autoindex_rowlock_effect_1 (id=? AND name=?)";
     assert!(end.contains(by_name), "{end}");
-    let doubtful = plan("effects_doubtful").await;
+    let doubtful = plan("effect/doubtful").await;
     assert!(
         doubtful.contains("SCAN e USING INDEX rowlock_effect_doubt"),
         "{doubtful}"
     );
     assert!(!doubtful.contains("TEMP B-TREE"), "{doubtful}");
-    let status = plan("status").await;
+    let status = plan("job/status").await;
     assert!(
         status.contains("SCAN r USING COVERING INDEX rowlock_ready_order"),
         "{status}"
     );
-    let chain = plan("chain").await;
+    let chain = plan("job/chain").await;
     assert!(
         chain.contains("USING COVERING INDEX rowlock_job_chain (chain=?)"),
         "{chain}"
     );
-    let due = plan("waits_due").await;
+    let due = plan("wait/due").await;
     assert!(due.contains("USING COVERING INDEX rowlock_waiting_limit"), "{due}");
-    for file in ["complete_ready", "complete_gone"] {
+    for file in ["wait/complete_ready", "wait/complete_gone"] {
         let moves = plan(file).await;
         assert!(moves.contains("rowlock_waiting_name (name=?)"), "{moves}");
     }
-    let lock = plan("body_lock_take").await;
+    let lock = plan("guard/body_lock_take").await;
     assert!(!lock.contains("SCAN b") && !lock.contains("SCAN l"), "{lock}");
-    let alone = plan("alone_due").await;
+    let alone = plan("claim/alone_due").await;
     assert!(alone.contains("priority=? AND due_at<?"), "{alone}");
 }
 
