@@ -1,4 +1,4 @@
-//! `schema.sql` is the sum of the migrations, however they are applied, and every statement fits it.
+//! The schema is what the files under `schema` and `functions` say, however it is created, and every statement fits it.
 
 use std::{
     collections::BTreeSet,
@@ -10,15 +10,16 @@ use proof::bed::{Database, Server, postgres_servers};
 use rowlock::{Admin, postgres::Rowlock};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqlSafeStr};
 
-use crate::steps::{
-    catalog::{catalog, difference, script},
-    sql,
-};
+use crate::steps::catalog::{catalog, difference, script};
 
-/// What `migrate` does after the migrations, and `schema.sql` therefore leaves out.
+/// What `migrate` does after the scripts.
 const PARTITIONS: &str = "select rowlock.make_partitions(7, 10000000)";
 
-const SCHEMA: &str = sql!("schema");
+/// What `rowlock migrate --sql` prints; no database is opened for it.
+fn printed() -> String {
+    let admin = Admin::open("postgres://localhost/any", "rowlock").unwrap();
+    admin.migration_sql().to_owned()
+}
 
 fn sql_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../rowlock/sql/postgres")
@@ -51,39 +52,87 @@ async fn on_fresh<T>(server: &Server, case: &str, look: impl AsyncFnOnce(&str, &
     seen
 }
 
-/// The catalog that a schema script makes on a fresh database.
-async fn catalog_of(server: &Server, case: &str, text: &str) -> BTreeSet<String> {
-    let text = format!("create schema rowlock; {text}; {PARTITIONS}");
-    on_fresh(server, case, async |_, pg| {
-        script(pg, &text).await.unwrap();
-        catalog(pg, "rowlock").await
-    })
-    .await
+/// The files that create the schema, in the order of their names.
+fn schema_files() -> Vec<(String, String)> {
+    let mut files = files(sql_folder());
+    files.retain(|(name, _)| of_the_schema(name));
+    files
+}
+
+fn of_the_schema(name: &str) -> bool {
+    name.starts_with("schema/") || name.starts_with("functions/")
+}
+
+/// Runs each file once those are there that it needs, whatever order that is.
+async fn run_in_any_order(pg: &mut PgConnection, mut files: Vec<(String, String)>) {
+    while !files.is_empty() {
+        let before = files.len();
+        let mut left = Vec::new();
+        for (name, text) in files {
+            let run = sqlx::raw_sql(AssertSqlSafe(format!("begin; {text}; commit")))
+                .execute(&mut *pg)
+                .await;
+            if run.is_err() {
+                script(pg, "rollback").await.unwrap();
+                left.push((name, text));
+            }
+        }
+        assert!(
+            left.len() < before,
+            "none of these can run: {:?}",
+            left.iter().map(|(name, _)| name).collect::<Vec<_>>()
+        );
+        files = left;
+    }
 }
 
 #[tokio::test]
-async fn the_schema_file_is_the_sum_of_the_migrations() {
-    let case = "the_schema_file_is_the_sum_of_the_migrations";
-    let migrations = files(sql_folder().join("migrations"));
-    assert!(
-        migrations
-            .iter()
-            .zip(1..)
-            .all(|((name, _), n)| name.starts_with(&format!("{n:04}_"))),
-        "numbered in order"
-    );
-    let sum: String = migrations.into_iter().map(|(_, text)| text + "\n").collect();
+async fn the_schema_on_a_fresh_database_is_what_the_files_say() {
+    let case = "the_schema_on_a_fresh_database_is_what_the_files_say";
+    let printed = printed();
+    for (name, text) in schema_files() {
+        assert_eq!(printed.matches(&text).count(), 1, "{name} is not applied once");
+    }
     for server in postgres_servers() {
-        let (schema, summed) = (
-            catalog_of(&server, case, SCHEMA).await,
-            catalog_of(&server, case, &sum).await,
-        );
+        let said = on_fresh(&server, case, async |_, pg| {
+            script(pg, "create schema rowlock").await.unwrap();
+            run_in_any_order(pg, schema_files()).await;
+            script(pg, PARTITIONS).await.unwrap();
+            catalog(pg, "rowlock").await
+        });
+        let made = on_fresh(&server, case, async |url, pg| {
+            Rowlock::open(url).unwrap().migrate().await.unwrap();
+            catalog(pg, "rowlock").await
+        });
+        let (said, made) = (said.await, made.await);
         assert_eq!(
-            schema,
-            summed,
-            "schema.sql (<) and the migrations (>) differ:\n{}",
-            difference(&schema, &summed)
+            said,
+            made,
+            "the files (<) and migrate (>) differ:\n{}",
+            difference(&said, &made)
         );
+    }
+}
+
+#[tokio::test]
+async fn functions_that_were_changed_are_as_in_the_files_after_their_hash_was() {
+    let case = "functions_that_were_changed_are_as_in_the_files_after_their_hash_was";
+    for server in postgres_servers() {
+        on_fresh(&server, case, async |url, pg| {
+            let rowlock = Rowlock::open(url).unwrap();
+            rowlock.migrate().await.unwrap();
+            let right = catalog(pg, "rowlock").await;
+            let other = "create or replace function rowlock.wake_v1(queue text) returns void
+                language sql as $$ select null::void $$;
+                drop function rowlock.pause_v1;
+                update rowlock.migration set hash = 'another' where version = 0";
+            script(pg, other).await.unwrap();
+            assert_ne!(catalog(pg, "rowlock").await, right);
+            assert_eq!(rowlock.migrate().await.unwrap(), ["functions"]);
+            let again = catalog(pg, "rowlock").await;
+            assert!(again == right, "{}", difference(&right, &again));
+        })
+        .await;
     }
 }
 
@@ -122,7 +171,7 @@ async fn the_comparison_sees_every_kind_of_difference() {
             "function make_partitions",
         ),
         (
-            "revoke all on function rowlock.drop_history(timestamptz) from public;",
+            "revoke all on function rowlock.drop_history from public;",
             "",
             "function drop_history",
         ),
@@ -134,12 +183,14 @@ async fn the_comparison_sees_every_kind_of_difference() {
     ];
     for server in postgres_servers() {
         on_fresh(&server, case, async |_, pg| {
-            script(pg, &format!("create schema rowlock; {SCHEMA}")).await.unwrap();
+            let printed = printed();
+            let (schema, _) = printed.split_once(PARTITIONS).unwrap();
+            script(pg, schema).await.unwrap();
             let right = catalog(pg, "rowlock").await;
             for (from, to, named) in mutants {
-                let mutant = SCHEMA.replacen(from, to, 1);
-                assert_ne!(mutant, SCHEMA, "{from:?} is not in schema.sql any more");
-                let anew = "set client_min_messages = error; drop schema rowlock cascade; create schema rowlock;";
+                let mutant = schema.replacen(from, to, 1);
+                assert_ne!(mutant, schema, "{from:?} is not in the schema any more");
+                let anew = "set client_min_messages = error; drop schema rowlock cascade;";
                 script(pg, &format!("{anew} {mutant}")).await.unwrap();
                 let found = difference(&right, &catalog(pg, "rowlock").await);
                 assert!(
@@ -158,11 +209,7 @@ async fn migrating_again_is_a_no_op() {
         on_fresh(&server, "migrating_again_is_a_no_op", async |url, pg| {
             let rowlock = Rowlock::open(url).unwrap();
             let applied = rowlock.migrate().await.unwrap();
-            assert_eq!(
-                applied.len(),
-                files(sql_folder().join("migrations")).len(),
-                "{applied:?}"
-            );
+            assert_eq!(applied, ["0001 base", "functions"]);
             let once = catalog(pg, "rowlock").await;
 
             assert_eq!(rowlock.migrate().await.unwrap(), [""; 0]);
@@ -184,7 +231,7 @@ async fn migrated(server: &Server, schema: &str, by_hand: bool) -> (BTreeSet<Str
             admin.migrate().await.unwrap();
         }
         admin.check_schema().await.unwrap();
-        let note = "select string_agg(format('%s %s %s', version, name, oldest), ',' order by version) from";
+        let note = "select string_agg(format('%s %s %s %s %s', version, name, oldest, hash, release), ',' order by version) from";
         let note = sqlx::query_scalar(AssertSqlSafe(format!("{note} {schema}.migration")))
             .fetch_one(&mut *pg)
             .await;
@@ -206,8 +253,6 @@ async fn every_way_to_migrate_gives_the_same_catalog() {
             );
             assert_eq!(note, noted, "{schema}, by hand {by_hand}");
         }
-        let schema = catalog_of(&server, "every_way_to_migrate_gives_the_same_catalog", SCHEMA).await;
-        assert!(library == schema, "{}", difference(&library, &schema));
     }
 }
 
@@ -218,7 +263,6 @@ const ADOPTEE: &str = "create table adoptee (
 
 #[tokio::test]
 async fn every_statement_prepares_on_any_schema() {
-    let of_the_schema = |name: &str| name == "schema" || name.starts_with("migrations/");
     let mut statements = files(sql_folder());
     statements.retain(|(name, _)| !of_the_schema(name));
     assert!(statements.len() > 20, "{} statements found", statements.len());

@@ -13,8 +13,6 @@ use super::{
     run::{Kind, Lanes, Plan, run},
 };
 
-const SCHEMA: &str = include_str!("../../../rowlock/sql/postgres/schema.sql");
-
 macro_rules! statement {
     ($name:literal) => {
         (
@@ -397,12 +395,15 @@ impl Mutant {
         let spoil = match self.function {
             (_, []) => None,
             (name, changes) => {
-                let start = SCHEMA
-                    .find(&format!("create function rowlock.{name}("))
+                // No database is opened for the text.
+                let admin = rowlock::Admin::open("postgres://localhost/any", "rowlock")?;
+                let (_, text) = admin
+                    .migration_sql()
+                    .split_once(&format!("create or replace function rowlock.{name}("))
                     .context("the function")?;
-                let end = SCHEMA[start..].find("$body$;").context("its end")?;
-                let text = changed(&SCHEMA[start..start + end + "$body$;".len()], changes)?;
-                Some(text.replacen("create function", "create or replace function", 1))
+                let (text, _) = text.split_once("$body$;").context("its end")?;
+                let text = format!("create or replace function rowlock.{name}({text}$body$;");
+                Some(changed(&text, changes)?)
             }
         };
         Ok((env, spoil))

@@ -4,8 +4,12 @@ use sqlx::{Executor, SqlSafeStr};
 
 use super::*;
 use crate::store::{
-    SchemaFound,
-    sqlite::{SCHEMA, migrate::MIGRATIONS, migration_sql, sql},
+    schema::{Functions, SchemaFound},
+    sqlite::{
+        SCHEMA,
+        migrate::{BASE, FUNCTIONS},
+        migration_sql, sql,
+    },
 };
 
 fn folder() -> std::path::PathBuf {
@@ -13,7 +17,7 @@ fn folder() -> std::path::PathBuf {
 }
 
 /// The files below a folder, by their paths from there.
-fn files(root: &Path) -> impl Iterator<Item = String> {
+fn files(root: &Path) -> Vec<String> {
     fn walk(folder: &Path, into: &mut Vec<std::path::PathBuf>) {
         for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
             match path.is_dir() {
@@ -24,8 +28,12 @@ fn files(root: &Path) -> impl Iterator<Item = String> {
     }
     let mut paths = Vec::new();
     walk(root, &mut paths);
-    let named = move |path: std::path::PathBuf| path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
-    paths.into_iter().map(named)
+    let named = |path: std::path::PathBuf| path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+    paths.into_iter().map(named).collect()
+}
+
+fn of_the_schema(path: &String) -> bool {
+    path.starts_with("schema/") || path.starts_with("functions/")
 }
 
 /// Every object with its text, without the line breaks that an added column leaves in it.
@@ -49,21 +57,21 @@ async fn many_stores_may_migrate_at_once() {
     let stores: Vec<_> = (0..8).map(|_| rig.another()).collect();
     let tasks: Vec<_> = stores
         .into_iter()
-        .map(|s| tokio::spawn(async move { s.migrate().await.unwrap() }))
+        .map(|s| tokio::spawn(async move { s.migrate(&[]).await.unwrap() }))
         .collect();
     let mut applied = Vec::new();
     for task in tasks {
         applied.extend(task.await.unwrap());
     }
     applied.sort();
-    let expected = MIGRATIONS.map(|(version, name, ..)| format!("{version:04} {name}"));
-    assert_eq!(applied, expected);
+    assert_eq!(applied, ["0001 base", "functions"]);
     let found = SchemaFound::At {
         version: SCHEMA,
-        oldest: 10,
+        oldest: 1,
+        functions: Functions::Same,
     };
     assert_eq!(rig.store.schema().await.unwrap(), found);
-    assert!(rig.store.migrate().await.unwrap().is_empty());
+    assert!(rig.store.migrate(&[]).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -74,25 +82,24 @@ async fn a_newer_schema_is_left_alone() {
         .execute(&mut conn)
         .await
         .unwrap();
-    assert!(rig.store.migrate().await.unwrap().is_empty());
+    assert!(rig.store.migrate(&[]).await.unwrap().is_empty());
     assert_eq!(
         rig.store.schema().await.unwrap(),
         SchemaFound::At {
             version: 99,
-            oldest: 50
+            oldest: 50,
+            functions: Functions::Same,
         }
     );
 }
 
 #[tokio::test]
-async fn the_schema_is_the_sum_of_its_migrations_and_so_is_the_printed_script() {
+async fn the_schema_is_what_its_files_say_and_so_is_the_printed_script() {
     let migrated = Rig::new().await;
-    let schema = Rig::bare();
-    let text = std::fs::read_to_string(folder().join("schema.sql")).unwrap();
-    sqlx::raw_sql(sqlx::AssertSqlSafe(text))
-        .execute(&mut schema.conn().await)
-        .await
-        .unwrap();
+    let by_files = Rig::bare();
+    let mut listed: Vec<&str> = BASE.iter().chain(FUNCTIONS).copied().collect();
+    let run = sqlx::raw_sql(sqlx::AssertSqlSafe(listed.join("\n")));
+    run.execute(&mut by_files.conn().await).await.unwrap();
     let printed = Rig::bare();
     sqlx::raw_sql(sqlx::AssertSqlSafe(migration_sql()))
         .execute(&mut printed.conn().await)
@@ -100,9 +107,29 @@ async fn the_schema_is_the_sum_of_its_migrations_and_so_is_the_printed_script() 
         .unwrap();
     let expected = objects(&mut migrated.conn().await).await;
     assert!(!expected.is_empty());
-    assert_eq!(objects(&mut schema.conn().await).await, expected);
+    assert_eq!(objects(&mut by_files.conn().await).await, expected);
     assert_eq!(objects(&mut printed.conn().await).await, expected);
-    assert!(printed.store.migrate().await.unwrap().is_empty());
+    assert!(printed.store.migrate(&[]).await.unwrap().is_empty());
+
+    let on_disk = files(&folder()).into_iter().filter(of_the_schema);
+    let mut on_disk: Vec<String> = on_disk
+        .map(|path| std::fs::read_to_string(folder().join(path)).unwrap())
+        .collect();
+    on_disk.sort();
+    listed.sort_unstable();
+    assert_eq!(listed, on_disk, "every file is in the list");
+}
+
+#[tokio::test]
+async fn triggers_that_were_changed_are_as_in_the_files_after_their_hash_was() {
+    let rig = Rig::new().await;
+    let mut conn = rig.conn().await;
+    let right = objects(&mut conn).await;
+    let other = "drop trigger rowlock_verb_cancel; update rowlock_migration set hash = 'another' where version = 0";
+    sqlx::raw_sql(other).execute(&mut conn).await.unwrap();
+    assert_ne!(objects(&mut conn).await, right);
+    assert_eq!(rig.store.migrate(&[]).await.unwrap(), ["functions"]);
+    assert_eq!(objects(&mut conn).await, right);
 }
 
 #[tokio::test]
@@ -124,8 +151,10 @@ async fn every_statement_prepares_and_every_file_has_a_caller() {
         }
     }
     let called: BTreeSet<String> = sql::FILES.iter().map(|(name, _)| format!("{name}.sql")).collect();
-    let of_the_schema = |path: &String| path == "schema.sql" || path.starts_with("migrations/");
-    let found: BTreeSet<String> = files(&folder()).filter(|path| !of_the_schema(path)).collect();
+    let found: BTreeSet<String> = files(&folder())
+        .into_iter()
+        .filter(|path| !of_the_schema(path))
+        .collect();
     assert_eq!(found, called);
 }
 
@@ -187,7 +216,7 @@ async fn hot_statements_use_their_index() {
 async fn a_database_that_is_no_file_is_refused_with_a_sentence() {
     let memory = SqliteConnectOptions::from_str("sqlite::memory:").unwrap();
     let store = SqliteStore::new(memory, Timing::of_lease(LEASE), Clock::default());
-    let error = store.migrate().await.unwrap_err();
+    let error = store.migrate(&[]).await.unwrap_err();
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert!(source.contains("not WAL"), "{source}");
 }
