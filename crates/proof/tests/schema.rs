@@ -256,6 +256,26 @@ async fn every_way_to_migrate_gives_the_same_catalog() {
     }
 }
 
+/// A name is enough to call, to grant and to replace a function.
+#[tokio::test]
+async fn no_two_functions_of_the_schema_share_a_name() {
+    for server in postgres_servers() {
+        on_fresh(
+            &server,
+            "no_two_functions_of_the_schema_share_a_name",
+            async |url, pg| {
+                Rowlock::open(url).unwrap().migrate().await.unwrap();
+                let named = "select proname::text from pg_proc where pronamespace = 'rowlock'::regnamespace order by 1";
+                let named: Vec<String> = sqlx::query_scalar(named).fetch_all(pg).await.unwrap();
+                assert!(named.len() > 40, "{named:?}");
+                let twice = named.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| &pair[0]);
+                assert_eq!(twice.collect::<Vec<_>>(), [""; 0]);
+            },
+        )
+        .await;
+    }
+}
+
 /// A table whose columns are called as the places of the templates.
 const ADOPTEE: &str = "create table adoptee (
     id bigint primary key, due timestamptz, claimed_at timestamptz, claimed_by text, claim_token uuid, attempts int,

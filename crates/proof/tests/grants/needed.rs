@@ -231,9 +231,9 @@ begin
   perform rowlock.pause_v1('queue:q', 'ann');
   perform rowlock.resume_v1('queue:q', 'ann');
   perform rowlock.delay_v1(1, null, 'ann');
-  perform rowlock.retire_v1(1, null, 'ann');
+  perform rowlock.retire_job_v1(1, null, 'ann');
   perform rowlock.reopen_v1(1, 'ann');
-  perform rowlock.cancel_v1(1, null, 'ann');
+  perform rowlock.cancel_job_v1(1, null, 'ann');
   perform rowlock.rerun_v1(1, null, 'ann');
 end $body$";
 

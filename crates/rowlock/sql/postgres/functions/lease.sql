@@ -182,5 +182,5 @@ revoke all on function rowlock.done_v1 from public;
 revoke all on function rowlock.fail_v1 from public;
 revoke all on function rowlock.defer_v1 from public;
 revoke all on function rowlock.release_v1 from public;
-revoke all on function rowlock.retire_v1(text, text) from public;
-revoke all on function rowlock.cancel_v1(text, text) from public;
+revoke all on function rowlock.retire_v1 from public;
+revoke all on function rowlock.cancel_v1 from public;
