@@ -105,7 +105,7 @@ grant execute on function rowlock.enqueue_v1, rowlock.enqueue_many_v1, rowlock.o
   rowlock.check_options, rowlock.check_strings, rowlock.check_json, rowlock.canonical, rowlock.fingerprint, rowlock.compensation,
   rowlock.take_key, rowlock.enter_group, rowlock.number_of to rowlock_producer, rowlock_worker;
 grant execute on function rowlock.join_v1, rowlock.beat_v1, rowlock.leave_v1, rowlock.claim_v1, rowlock.done_v1, rowlock.fail_v1,
-  rowlock.defer_v1, rowlock.release_v1, rowlock.retire_v1(text, text), rowlock.cancel_v1(text, text), rowlock.recover_v1,
+  rowlock.defer_v1, rowlock.release_v1, rowlock.retire_v1, rowlock.cancel_v1, rowlock.recover_v1,
   rowlock.lease_of, rowlock.settle_lease to rowlock_worker;
-grant execute on function rowlock.pause_v1, rowlock.resume_v1, rowlock.delay_v1, rowlock.cancel_v1(bigint, text, text),
-  rowlock.retire_v1(bigint, text, text), rowlock.rerun_v1, rowlock.reopen_v1 to rowlock_operator;
+grant execute on function rowlock.pause_v1, rowlock.resume_v1, rowlock.delay_v1, rowlock.cancel_job_v1,
+  rowlock.retire_job_v1, rowlock.rerun_v1, rowlock.reopen_v1 to rowlock_operator;

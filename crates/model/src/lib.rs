@@ -11,16 +11,16 @@
 //!
 //! | step | in the library |
 //! |---|---|
-//! | [`Claim`](step::Step::Claim), [`Take`](step::Step::Take) | `claim.sql`: the worker's row is held, then the job taken; a worker may be declared dead between |
-//! | [`Settle`](step::Step::Settle), [`Send`](step::Step::Send) | `settle_one.sql` in the handler's transaction, then its commit |
+//! | [`Claim`](step::Step::Claim), [`Take`](step::Step::Take) | `claim/take.sql`: the worker's row is held, then the job taken; a worker may be declared dead between |
+//! | [`Settle`](step::Step::Settle), [`Send`](step::Step::Send) | `settle/one.sql` in the handler's transaction, then its commit |
 //! | [`PassOn`](step::Step::PassOn) | both in one string: nothing is locked while it is on its way |
 //! | [`Land`](step::Step::Land), [`Abort`](step::Step::Abort), [`Hear`](step::Step::Hear), [`Cut`](step::Step::Cut) | a commit is carried out or not, and its reply arrives or not: four outcomes |
-//! | [`Look`](step::Step::Look) | the connection is ended where that is needed, `resolve_lock.sql`, then `resolve_outcome.sql` |
-//! | [`Fail`](step::Step::Fail), [`TimeLimit`](step::Step::TimeLimit), [`SettleFailed`](step::Step::SettleFailed) | `settle.sql` |
-//! | [`Beat`](step::Step::Beat) | `beat.sql`, `register.sql` |
-//! | [`Sweep`](step::Step::Sweep) | `own_leases.sql`, then `settle.sql` |
-//! | [`MarkDead`](step::Step::MarkDead), [`Expire`](step::Step::Expire), [`Forget`](step::Step::Forget) | `mark_dead.sql`, `expire.sql`, `lock_dead.sql` with `forget_dead.sql` |
-//! | [`Reopen`](step::Step::Reopen) | `reopen.sql` |
+//! | [`Look`](step::Step::Look) | the connection is ended where that is needed, `settle/resolve_lock.sql`, then `settle/resolve_outcome.sql` |
+//! | [`Fail`](step::Step::Fail), [`TimeLimit`](step::Step::TimeLimit), [`SettleFailed`](step::Step::SettleFailed) | `settle/attempts.sql` |
+//! | [`Beat`](step::Step::Beat) | `worker/beat.sql`, `worker/register.sql` |
+//! | [`Sweep`](step::Step::Sweep) | `worker/leases.sql`, then `settle/attempts.sql` |
+//! | [`MarkDead`](step::Step::MarkDead), [`Expire`](step::Step::Expire), [`Forget`](step::Step::Forget) | `worker/mark_dead.sql`, `worker/expire.sql`, `worker/lock_dead.sql` with `worker/forget_dead.sql` |
+//! | [`Reopen`](step::Step::Reopen) | `case/reopen.sql` |
 //!
 //! **Time** is not a number here. To be frozen or slow is to take no step, and anybody may do that at any time, for as
 //! long as they like. What a [`Pause`](step::Step::Pause) adds is that the beat is too old by then. Nobody is kept from

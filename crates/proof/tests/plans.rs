@@ -55,7 +55,7 @@ fn claim_args(from: &str) -> String {
 }
 
 async fn claim_plan(pg: &mut PgConnection, from: &str, analyze: bool) -> Plan {
-    explain(pg, sql!("claim"), &claim_args(from), analyze).await
+    explain(pg, sql!("claim/take"), &claim_args(from), analyze).await
 }
 
 const FROM_START: &str = "'epoch'";
@@ -178,7 +178,7 @@ async fn bodies_are_looked_up_in_their_own_partition_only() {
         backlog(&mut bed.eye, 100).await;
         for plan in [
             claim_plan(&mut bed.eye, FROM_START, true).await,
-            explain(&mut bed.eye, sql!("job"), "7", true).await,
+            explain(&mut bed.eye, sql!("job/one"), "7", true).await,
         ] {
             let partitions =
                 ["job_0", "job_1", "job_rest"].map(|p| plan.scans(p).iter().map(|n| n.loops()).sum::<i64>());
@@ -204,7 +204,7 @@ async fn settle_and_expire_find_leases_by_their_key() {
         script(&mut bed.eye, take).await.unwrap();
 
         let one = "'{7}', '{1}', '{1}', '{done}', '{finished}', '{0}', '{null}', '{null}', null, null";
-        let settle = explain(&mut bed.eye, sql!("settle"), one, true).await;
+        let settle = explain(&mut bed.eye, sql!("settle/attempts"), one, true).await;
         assert_no_walk(&settle);
         assert!(
             settle.scans("lease").iter().all(|n| n.index() == "lease_pkey"),
@@ -218,7 +218,7 @@ async fn settle_and_expire_find_leases_by_their_key() {
         );
 
         // Looking for dead workers' leases every other second must cost nothing while nobody is dead.
-        let nobody = explain(&mut bed.eye, sql!("expire"), "1000, null, 'worker lost'", true).await;
+        let nobody = explain(&mut bed.eye, sql!("worker/expire"), "1000, null, 'worker lost'", true).await;
         assert_eq!(
             nobody.scans("lease").iter().map(|n| n.loops()).sum::<i64>(),
             0,
@@ -233,7 +233,7 @@ async fn settle_and_expire_find_leases_by_their_key() {
         script(&mut bed.eye, "update rowlock.worker set dead = true")
             .await
             .unwrap();
-        let expire = explain(&mut bed.eye, sql!("expire"), "1000, null, 'worker lost'", true).await;
+        let expire = explain(&mut bed.eye, sql!("worker/expire"), "1000, null, 'worker lost'", true).await;
         let leases = expire.scans("lease");
         assert_eq!(leases.len(), 2, "{}", expire.shown());
         assert_eq!(
@@ -260,7 +260,7 @@ async fn a_sweep_of_waits_costs_next_to_nothing_while_nobody_waits() {
             let done = "insert into rowlock.completion
                 select 'approval:' || n, null, clock_timestamp() from generate_series(1, 10000) n; analyze";
             script(&mut bed.eye, done).await.unwrap();
-            let idle = explain(&mut bed.eye, sql!("waits_due"), "null, true", true).await;
+            let idle = explain(&mut bed.eye, sql!("wait/due"), "null, true", true).await;
             assert_no_walk(&idle);
             assert!(idle.buffers() < 10, "with nobody waiting: {}", idle.shown());
 
@@ -272,12 +272,12 @@ async fn a_sweep_of_waits_costs_next_to_nothing_while_nobody_waits() {
             for part in wait.split(';') {
                 script(&mut bed.eye, part).await.unwrap();
             }
-            let limits = explain(&mut bed.eye, sql!("waits_due"), "null, false", true).await;
+            let limits = explain(&mut bed.eye, sql!("wait/due"), "null, false", true).await;
             assert!(limits.buffers() < 10, "no limit has passed: {}", limits.shown());
-            let over = explain(&mut bed.eye, sql!("waits_over"), "500, null, 'a', 'b'", true).await;
+            let over = explain(&mut bed.eye, sql!("wait/over"), "500, null, 'a', 'b'", true).await;
             assert_no_walk(&over);
             assert!(over.buffers() < 20, "nothing is over: {} buffers", over.buffers());
-            let complete = explain(&mut bed.eye, sql!("complete"), "'order:7', null, null, null", true).await;
+            let complete = explain(&mut bed.eye, sql!("wait/complete"), "'order:7', null, null, null", true).await;
             let by_name = complete.nodes().iter().any(|n| n.index() == "waiting_name");
             let walks = complete.nodes().iter().any(|n| n.kind() == "Seq Scan");
             assert!(by_name && !walks, "{}", complete.shown());
@@ -300,16 +300,16 @@ async fn the_journals_statements_cost_the_same_however_long_it_is() {
             analyze";
         script(&mut bed.eye, fill).await.unwrap();
         let statements = [
-            ("begin", sql!("effect_begin"), "7, 1, 1, 'new', 'k', 'retry', null, 1, null, true"),
-            ("begin again", sql!("effect_begin"), "7, 1, 1, 'call', 'k', 'retry', null, 1, null, true"),
-            ("end", sql!("effect_end"), "7, 1, 1, 'call', 'replied', '1', null, null"),
-            ("known", sql!("effect_known"), "7, 1, 1, 'call'"),
-            ("one", sql!("effect"), "7"),
-            ("of a job", sql!("effects_of"), "7, false, 100"),
-            ("newest", sql!("effects"), "10"),
-            ("in doubt", sql!("effects_doubtful"), "100"),
-            ("lock", sql!("effect_lock"), "7"),
-            ("resolve", sql!("effect_resolve"), "7, 'undone', null, 'tester', null"),
+            ("begin", sql!("effect/begin"), "7, 1, 1, 'new', 'k', 'retry', null, 1, null, true"),
+            ("begin again", sql!("effect/begin"), "7, 1, 1, 'call', 'k', 'retry', null, 1, null, true"),
+            ("end", sql!("effect/end"), "7, 1, 1, 'call', 'replied', '1', null, null"),
+            ("known", sql!("effect/known"), "7, 1, 1, 'call'"),
+            ("one", sql!("effect/one"), "7"),
+            ("of a job", sql!("effect/of_job"), "7, false, 100"),
+            ("newest", sql!("effect/list"), "10"),
+            ("in doubt", sql!("effect/doubtful"), "100"),
+            ("lock", sql!("effect/lock"), "7"),
+            ("resolve", sql!("effect/resolve"), "7, 'undone', null, 'tester', null"),
         ];
         for (what, text, args) in statements {
             let plan = explain(&mut bed.eye, text, args, true).await;
@@ -341,8 +341,8 @@ async fn a_compensation_is_looked_up_however_many_jobs_there_are() {
         script(&mut bed.eye, fill).await.unwrap();
         // A function's plan is not shown, but what it reads is: any table from end to end is more. The first one counts the
         // reading of the catalogue too.
-        explain(&mut bed.eye, sql!("compensate"), "'{7}', null", true).await;
-        let plan = explain(&mut bed.eye, sql!("compensate"), "'{8}', null", true).await;
+        explain(&mut bed.eye, sql!("settle/compensate"), "'{7}', null", true).await;
+        let plan = explain(&mut bed.eye, sql!("settle/compensate"), "'{8}', null", true).await;
         assert!(plan.buffers() < 150, "{} buffers: {}", plan.buffers(), plan.shown());
     })
     .await;
@@ -356,10 +356,10 @@ async fn the_ledger_is_found_by_its_key_however_long_it_is() {
         script(&mut bed.eye, fill).await.unwrap();
         let at = "'epoch'";
         for (text, args) in [
-            (sql!("once_read"), "'k7', null".to_owned()),
-            (sql!("once_store"), format!("'k7', '1', {at}")),
+            (sql!("ledger/read"), "'k7', null".to_owned()),
+            (sql!("ledger/store"), format!("'k7', '1', {at}")),
             (
-                sql!("once_take_over"),
+                sql!("ledger/take_over"),
                 format!("'k7', null, 'policy', null, null, {at}"),
             ),
         ] {
@@ -389,7 +389,7 @@ async fn a_sweep_of_completions_looks_bodies_up_by_name_and_other_jobs_are_not_i
                 update rowlock.job set waits_for = 'n' || id where id <= 50;
                 analyze";
             script(&mut bed.eye, fill).await.unwrap();
-            let sweep = explain(&mut bed.eye, sql!("sweep_completions"), "now(), 5000", true).await;
+            let sweep = explain(&mut bed.eye, sql!("wait/complete_sweep"), "now(), 5000", true).await;
             let nodes = sweep.nodes();
             assert!(nodes.iter().all(|n| n.kind() != "Seq Scan"), "{}", sweep.shown());
             let by_name = |index: &str| index.contains("waits_for");
@@ -436,7 +436,7 @@ async fn a_batch_of_settlements_is_joined_with_nothing_row_by_row_whatever_the_s
                 for text in take.split(';').chain([said]) {
                     script(&mut bed.eye, text).await.unwrap();
                 }
-                for (text, args) in [(sql!("settle_done"), &lean), (sql!("settle"), &whole)] {
+                for (text, args) in [(sql!("settle/done"), &lean), (sql!("settle/attempts"), &whole)] {
                     let plan = explain(&mut bed.eye, text, args, true).await;
                     let removed: i64 = plan.nodes().iter().map(|n| n.removed()).sum();
                     assert!(removed <= 2 * JOBS, "{removed} rows thrown away: {}", plan.shown());

@@ -15,20 +15,9 @@ pub(crate) mod db {
 
 #[path = "cases/mod.rs"]
 pub(crate) mod cases;
-#[path = "cases/on_postgres.rs"]
+#[path = "cases/only_postgres/names.rs"]
 mod on_postgres;
-
-#[path = "cases/keys_stall.rs"]
-mod keys_stall;
-#[path = "cases/only_postgres.rs"]
+#[path = "cases/only_postgres/mod.rs"]
 mod only_postgres;
-#[path = "cases/only_postgres_doctor.rs"]
-mod only_postgres_doctor;
-#[path = "cases/only_postgres_relay.rs"]
-mod only_postgres_relay;
-#[path = "cases/only_postgres_verbs.rs"]
-mod only_postgres_verbs;
-#[path = "cases/only_postgres_verify.rs"]
-mod only_postgres_verify;
 
 use self::cases::{Bed, cases};

@@ -1,37 +1,44 @@
-//! `schema.sql` is the sum of the migrations, however they are applied, and every statement fits it.
+//! The schema is what the files under `schema` and `functions` say, however it is created, and every statement fits it.
 
-use std::{collections::BTreeSet, fs, path::PathBuf};
+use std::{
+    collections::BTreeSet,
+    fs,
+    path::{Path, PathBuf},
+};
 
 use proof::bed::{Database, Server, postgres_servers};
 use rowlock::{Admin, postgres::Rowlock};
 use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection, SqlSafeStr};
 
-use crate::steps::{
-    catalog::{catalog, difference, script},
-    sql,
-};
+use crate::steps::catalog::{catalog, difference, script};
 
-/// What `migrate` does after the migrations, and `schema.sql` therefore leaves out.
+/// What `migrate` does after the scripts.
 const PARTITIONS: &str = "select rowlock.make_partitions(7, 10000000)";
 
-const SCHEMA: &str = sql!("schema");
+/// What `rowlock migrate --sql` prints; no database is opened for it.
+fn printed() -> String {
+    let admin = Admin::open("postgres://localhost/any", "rowlock").unwrap();
+    admin.migration_sql().to_owned()
+}
 
 fn sql_folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../rowlock/sql/postgres")
 }
 
-/// Name and text of each `.sql` file of a folder, by name.
+/// Path without ending, and text, of each `.sql` file below a folder, by path.
 fn files(folder: PathBuf) -> Vec<(String, String)> {
-    let entries = fs::read_dir(folder).unwrap().map(|e| e.unwrap().path());
-    let mut files: Vec<(String, String)> = entries
-        .filter(|path| path.extension().is_some_and(|e| e == "sql"))
-        .map(|path| {
-            (
-                path.file_stem().unwrap().to_string_lossy().into_owned(),
-                fs::read_to_string(&path).unwrap(),
-            )
-        })
-        .collect();
+    fn walk(root: &Path, folder: &Path, into: &mut Vec<(String, String)>) {
+        for path in fs::read_dir(folder).unwrap().map(|e| e.unwrap().path()) {
+            if path.is_dir() {
+                walk(root, &path, into);
+            } else if path.extension().is_some_and(|e| e == "sql") {
+                let name = path.strip_prefix(root).unwrap().with_extension("");
+                into.push((name.to_string_lossy().into_owned(), fs::read_to_string(&path).unwrap()));
+            }
+        }
+    }
+    let mut files = Vec::new();
+    walk(&folder, &folder, &mut files);
     files.sort();
     files
 }
@@ -45,39 +52,87 @@ async fn on_fresh<T>(server: &Server, case: &str, look: impl AsyncFnOnce(&str, &
     seen
 }
 
-/// The catalog that a schema script makes on a fresh database.
-async fn catalog_of(server: &Server, case: &str, text: &str) -> BTreeSet<String> {
-    let text = format!("create schema rowlock; {text}; {PARTITIONS}");
-    on_fresh(server, case, async |_, pg| {
-        script(pg, &text).await.unwrap();
-        catalog(pg, "rowlock").await
-    })
-    .await
+/// The files that create the schema, in the order of their names.
+fn schema_files() -> Vec<(String, String)> {
+    let mut files = files(sql_folder());
+    files.retain(|(name, _)| of_the_schema(name));
+    files
+}
+
+fn of_the_schema(name: &str) -> bool {
+    name.starts_with("schema/") || name.starts_with("functions/")
+}
+
+/// Runs each file once those are there that it needs, whatever order that is.
+async fn run_in_any_order(pg: &mut PgConnection, mut files: Vec<(String, String)>) {
+    while !files.is_empty() {
+        let before = files.len();
+        let mut left = Vec::new();
+        for (name, text) in files {
+            let run = sqlx::raw_sql(AssertSqlSafe(format!("begin; {text}; commit")))
+                .execute(&mut *pg)
+                .await;
+            if run.is_err() {
+                script(pg, "rollback").await.unwrap();
+                left.push((name, text));
+            }
+        }
+        assert!(
+            left.len() < before,
+            "none of these can run: {:?}",
+            left.iter().map(|(name, _)| name).collect::<Vec<_>>()
+        );
+        files = left;
+    }
 }
 
 #[tokio::test]
-async fn the_schema_file_is_the_sum_of_the_migrations() {
-    let case = "the_schema_file_is_the_sum_of_the_migrations";
-    let migrations = files(sql_folder().join("migrations"));
-    assert!(
-        migrations
-            .iter()
-            .zip(1..)
-            .all(|((name, _), n)| name.starts_with(&format!("{n:04}_"))),
-        "numbered in order"
-    );
-    let sum: String = migrations.into_iter().map(|(_, text)| text + "\n").collect();
+async fn the_schema_on_a_fresh_database_is_what_the_files_say() {
+    let case = "the_schema_on_a_fresh_database_is_what_the_files_say";
+    let printed = printed();
+    for (name, text) in schema_files() {
+        assert_eq!(printed.matches(&text).count(), 1, "{name} is not applied once");
+    }
     for server in postgres_servers() {
-        let (schema, summed) = (
-            catalog_of(&server, case, SCHEMA).await,
-            catalog_of(&server, case, &sum).await,
-        );
+        let said = on_fresh(&server, case, async |_, pg| {
+            script(pg, "create schema rowlock").await.unwrap();
+            run_in_any_order(pg, schema_files()).await;
+            script(pg, PARTITIONS).await.unwrap();
+            catalog(pg, "rowlock").await
+        });
+        let made = on_fresh(&server, case, async |url, pg| {
+            Rowlock::open(url).unwrap().migrate().await.unwrap();
+            catalog(pg, "rowlock").await
+        });
+        let (said, made) = (said.await, made.await);
         assert_eq!(
-            schema,
-            summed,
-            "schema.sql (<) and the migrations (>) differ:\n{}",
-            difference(&schema, &summed)
+            said,
+            made,
+            "the files (<) and migrate (>) differ:\n{}",
+            difference(&said, &made)
         );
+    }
+}
+
+#[tokio::test]
+async fn functions_that_were_changed_are_as_in_the_files_after_their_hash_was() {
+    let case = "functions_that_were_changed_are_as_in_the_files_after_their_hash_was";
+    for server in postgres_servers() {
+        on_fresh(&server, case, async |url, pg| {
+            let rowlock = Rowlock::open(url).unwrap();
+            rowlock.migrate().await.unwrap();
+            let right = catalog(pg, "rowlock").await;
+            let other = "create or replace function rowlock.wake_v1(queue text) returns void
+                language sql as $$ select null::void $$;
+                drop function rowlock.pause_v1;
+                update rowlock.migration set hash = 'another' where version = 0";
+            script(pg, other).await.unwrap();
+            assert_ne!(catalog(pg, "rowlock").await, right);
+            assert_eq!(rowlock.migrate().await.unwrap(), ["functions"]);
+            let again = catalog(pg, "rowlock").await;
+            assert!(again == right, "{}", difference(&right, &again));
+        })
+        .await;
     }
 }
 
@@ -116,7 +171,7 @@ async fn the_comparison_sees_every_kind_of_difference() {
             "function make_partitions",
         ),
         (
-            "revoke all on function rowlock.drop_history(timestamptz) from public;",
+            "revoke all on function rowlock.drop_history from public;",
             "",
             "function drop_history",
         ),
@@ -128,12 +183,14 @@ async fn the_comparison_sees_every_kind_of_difference() {
     ];
     for server in postgres_servers() {
         on_fresh(&server, case, async |_, pg| {
-            script(pg, &format!("create schema rowlock; {SCHEMA}")).await.unwrap();
+            let printed = printed();
+            let (schema, _) = printed.split_once(PARTITIONS).unwrap();
+            script(pg, schema).await.unwrap();
             let right = catalog(pg, "rowlock").await;
             for (from, to, named) in mutants {
-                let mutant = SCHEMA.replacen(from, to, 1);
-                assert_ne!(mutant, SCHEMA, "{from:?} is not in schema.sql any more");
-                let anew = "set client_min_messages = error; drop schema rowlock cascade; create schema rowlock;";
+                let mutant = schema.replacen(from, to, 1);
+                assert_ne!(mutant, schema, "{from:?} is not in the schema any more");
+                let anew = "set client_min_messages = error; drop schema rowlock cascade;";
                 script(pg, &format!("{anew} {mutant}")).await.unwrap();
                 let found = difference(&right, &catalog(pg, "rowlock").await);
                 assert!(
@@ -152,11 +209,7 @@ async fn migrating_again_is_a_no_op() {
         on_fresh(&server, "migrating_again_is_a_no_op", async |url, pg| {
             let rowlock = Rowlock::open(url).unwrap();
             let applied = rowlock.migrate().await.unwrap();
-            assert_eq!(
-                applied.len(),
-                files(sql_folder().join("migrations")).len(),
-                "{applied:?}"
-            );
+            assert_eq!(applied, ["0001 base", "functions"]);
             let once = catalog(pg, "rowlock").await;
 
             assert_eq!(rowlock.migrate().await.unwrap(), [""; 0]);
@@ -178,7 +231,7 @@ async fn migrated(server: &Server, schema: &str, by_hand: bool) -> (BTreeSet<Str
             admin.migrate().await.unwrap();
         }
         admin.check_schema().await.unwrap();
-        let note = "select string_agg(format('%s %s %s', version, name, oldest), ',' order by version) from";
+        let note = "select string_agg(format('%s %s %s %s %s', version, name, oldest, hash, release), ',' order by version) from";
         let note = sqlx::query_scalar(AssertSqlSafe(format!("{note} {schema}.migration")))
             .fetch_one(&mut *pg)
             .await;
@@ -200,8 +253,26 @@ async fn every_way_to_migrate_gives_the_same_catalog() {
             );
             assert_eq!(note, noted, "{schema}, by hand {by_hand}");
         }
-        let schema = catalog_of(&server, "every_way_to_migrate_gives_the_same_catalog", SCHEMA).await;
-        assert!(library == schema, "{}", difference(&library, &schema));
+    }
+}
+
+/// A name is enough to call, to grant and to replace a function.
+#[tokio::test]
+async fn no_two_functions_of_the_schema_share_a_name() {
+    for server in postgres_servers() {
+        on_fresh(
+            &server,
+            "no_two_functions_of_the_schema_share_a_name",
+            async |url, pg| {
+                Rowlock::open(url).unwrap().migrate().await.unwrap();
+                let named = "select proname::text from pg_proc where pronamespace = 'rowlock'::regnamespace order by 1";
+                let named: Vec<String> = sqlx::query_scalar(named).fetch_all(pg).await.unwrap();
+                assert!(named.len() > 40, "{named:?}");
+                let twice = named.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| &pair[0]);
+                assert_eq!(twice.collect::<Vec<_>>(), [""; 0]);
+            },
+        )
+        .await;
     }
 }
 
@@ -212,16 +283,17 @@ const ADOPTEE: &str = "create table adoptee (
 
 #[tokio::test]
 async fn every_statement_prepares_on_any_schema() {
-    let statements = files(sql_folder());
+    let mut statements = files(sql_folder());
+    statements.retain(|(name, _)| !of_the_schema(name));
     assert!(statements.len() > 20, "{} statements found", statements.len());
     for server in postgres_servers() {
         for schema in ["rowlock", "jobs_2"] {
             on_fresh(&server, "every_statement_prepares_on_any_schema", async |url, pg| {
                 Admin::open(url, schema).unwrap().migrate().await.unwrap();
                 script(pg, ADOPTEE).await.unwrap();
-                for (name, text) in statements.iter().filter(|(name, _)| name != "schema") {
+                for (name, text) in &statements {
                     let text = text.replace("rowlock.", &format!("{schema}."));
-                    let text = match name.starts_with("adopt_") {
+                    let text = match name.starts_with("adopt/") {
                         // Those of adopted tables have places for the names.
                         true => text
                             .replace("{table}", "adoptee")

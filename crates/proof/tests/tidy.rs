@@ -1,6 +1,7 @@
 //! House style that a reader should not have to check: sizes, statements, the one-way flow, words, and the map.
 
 mod flow;
+mod sql;
 mod words;
 
 use std::{
@@ -145,89 +146,6 @@ fn no_path_of_somebodys_machine_is_in_the_tree() {
         }
     }
     assert_none(found, "paths of one machine");
-}
-
-/// What is wrong with one statement's file. `caller` is the text that must name it, `twin` whether the other dialect has it.
-fn statement_breaches(name: &str, text: &str, caller: &str, twin: bool) -> Vec<String> {
-    let lines: Vec<&str> = text.lines().collect();
-    let mut breaches = Vec::new();
-    if !lines.first().is_some_and(|line| line.starts_with("-- ")) {
-        breaches.push("line one is not its promise".to_owned());
-    }
-    if !lines.get(1).is_some_and(|line| line.starts_with("-- Index:")) {
-        breaches.push("line two does not say which index it leans on (`-- Index: …`)".to_owned());
-    }
-    let called = caller
-        .split(|c: char| !c.is_ascii_alphanumeric() && c != '_')
-        .any(|word| word == name);
-    if !called {
-        breaches.push("no caller".to_owned());
-    }
-    let excused = lines.iter().any(|line| {
-        line.strip_prefix("-- no twin: ")
-            .is_some_and(|why| !why.trim().is_empty())
-    });
-    if !twin && !excused {
-        breaches.push("no twin in the other dialect and no line `-- no twin: why`".to_owned());
-    }
-    if twin && excused {
-        breaches.push("says `-- no twin`, but there is one".to_owned());
-    }
-    breaches
-}
-
-#[test]
-fn every_statement_has_a_promise_a_caller_and_a_twin() {
-    let files = tree(&[".sql"]);
-    let mut found = Vec::new();
-    let mut seen = 0;
-    for (dialect, other) in [("postgres", "sqlite"), ("sqlite", "postgres")] {
-        let folder = format!("crates/rowlock/sql/{dialect}/");
-        let callers = read(&format!("crates/rowlock/src/store/{dialect}/sql.rs"));
-        let migrate = read(&format!("crates/rowlock/src/store/{dialect}/migrate.rs"));
-        for (path, text) in files.iter().filter(|(path, _)| path.starts_with(&folder)) {
-            let file = path.trim_start_matches(&folder);
-            let name = file.trim_end_matches(".sql");
-            seen += 1;
-            if file.starts_with("migrations/") {
-                if !migrate.contains(&format!("{file}\"")) {
-                    found.push(format!("{path}: no migration of this name runs"));
-                }
-            } else if name != "schema" {
-                let twin = files
-                    .iter()
-                    .any(|(path, _)| *path == format!("crates/rowlock/sql/{other}/{file}"));
-                let breaches = statement_breaches(name, text, &callers, twin);
-                found.extend(breaches.into_iter().map(|breach| format!("{path}: {breach}")));
-            }
-        }
-    }
-    assert!(seen > 50, "only {seen} files found");
-    assert_none(found, "statements");
-}
-
-#[test]
-fn the_statement_check_sees_each_breach() {
-    let good = "-- Takes.\n-- Index: none.\nselect 1\n";
-    assert_eq!(
-        statement_breaches("take", good, "statements!(give, take)", true),
-        [""; 0]
-    );
-    let excused = "-- Takes.\n-- Index: none.\n-- no twin: because.\nselect 1\n";
-    assert_eq!(statement_breaches("take", excused, "\"take\"", false), [""; 0]);
-    for (text, caller, twin) in [
-        ("select 1", "take", true),
-        ("-- Takes.\nselect 1", "take", true),
-        (good, "take_two", true),
-        (good, "take", false),
-        (excused, "take", true),
-    ] {
-        assert_ne!(
-            statement_breaches("take", text, caller, twin),
-            [""; 0],
-            "{text:?} {caller:?} {twin}"
-        );
-    }
 }
 
 /// Words that the glossary gives up, in every form they come in. *Message* and *task* have a meaning of their own, a text

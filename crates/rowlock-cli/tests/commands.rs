@@ -56,9 +56,7 @@ async fn with_history() -> File {
 fn migrate_says_what_it_applied_and_then_that_nothing_is_missing() {
     let file = File::missing();
     let applied = file.ok(&["migrate"]);
-    let first = applied.lines().next();
-    assert_eq!(first, Some("applied 0001 foundation"));
-    assert_eq!(applied.lines().last(), Some("applied 0014 protocol"));
+    assert_eq!(applied, "applied 0001 base\napplied functions\n");
     assert_eq!(file.ok(&["migrate"]), "schema is up to date\n");
 }
 

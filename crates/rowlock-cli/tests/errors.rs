@@ -18,7 +18,7 @@ fn a_missing_schema_names_the_command_that_makes_it() {
         &["verify"],
     ] {
         let expected =
-            "error: the database has no rowlock schema, but this binary needs schema 14; run `rowlock migrate`\n";
+            "error: the database has no rowlock schema, but this binary needs schema 1; run `rowlock migrate`\n";
         assert_eq!(file.refused(args), expected, "{args:?}");
     }
 }
@@ -55,7 +55,7 @@ fn a_missing_schema_on_postgresql_reads_the_same() {
         let said = rowlock(&["status", "--schema", "no_such_schema", "--database", &url]);
         assert_eq!(
             said.err,
-            "error: the database has no rowlock schema, but this binary needs schema 14; run `rowlock migrate`\n"
+            "error: the database has no rowlock schema, but this binary needs schema 1; run `rowlock migrate`\n"
         );
     }
 }

@@ -38,7 +38,7 @@ fn a_payload_longer_than_an_argument_may_be_comes_from_stdin() {
 fn enqueue_complete_and_migrate_answer_in_json() {
     let file = File::missing();
     let applied = read(&file.ok(&["migrate", "--json"]));
-    assert_eq!(applied["applied"][0], "0001 foundation");
+    assert_eq!(applied["applied"][0], "0001 base");
     assert_eq!(read(&file.ok(&["migrate", "--json"])), json!({ "applied": [] }));
     let enqueue = ["enqueue", "charge", "{}", "--key", "charge:1", "--json"];
     let new = read(&file.ok(&enqueue));

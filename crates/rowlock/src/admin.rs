@@ -71,15 +71,15 @@ impl Admin {
         }
     }
 
-    /// Applies the missing migrations; returns the names of those it applied.
+    /// Creates the schema, or applies what it lacks; returns the names of what it applied.
     ///
     /// # Errors
-    /// [`Error::Database`]. Cancel-safe: each migration is one transaction.
+    /// [`Error::SchemaUnknown`] or [`Error::Database`]; then nothing was applied. Cancel-safe: all of it is one transaction.
     pub async fn migrate(&self) -> Result<Vec<String>> {
-        self.store.migrate().await
+        self.store.migrate(&[]).await
     }
 
-    /// Every migration as SQL, for people who run their own.
+    /// The whole schema as SQL, for people who run their own migrations.
     pub fn migration_sql(&self) -> &str {
         &self.sql
     }
@@ -87,7 +87,8 @@ impl Admin {
     /// Refuses with one sentence when this binary and the database's schema do not fit.
     ///
     /// # Errors
-    /// [`Error::SchemaBehind`], [`Error::SchemaAhead`], or [`Error::Database`]. Cancel-safe.
+    /// [`Error::SchemaBehind`], [`Error::SchemaAhead`], [`Error::FunctionsBehind`], [`Error::SchemaUnknown`], or
+    /// [`Error::Database`]. Cancel-safe.
     pub async fn check_schema(&self) -> Result<()> {
         root::check(self.store.schema().await?, self.speaks)
     }

@@ -46,6 +46,16 @@ pub enum Error {
         /// The number this binary speaks.
         speaks: i32,
     },
+    /// The functions in the database are of an older release, or of another build of this one.
+    #[error("the functions in the database are not those of this binary; run `rowlock migrate`")]
+    FunctionsBehind,
+    /// The database's schema was made by an unreleased version of Rowlock, and no migration leads on from it. Nothing in it
+    /// was changed.
+    #[error(
+        "the database has a Rowlock schema of an unreleased version, from which nothing leads to this binary's; use \
+         another database, or remove that schema with all its jobs, then run `rowlock migrate`"
+    )]
+    SchemaUnknown,
     /// A setting contradicts another one or a limit.
     #[error("{0}")]
     Config(String),

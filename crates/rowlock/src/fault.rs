@@ -37,7 +37,7 @@ pub(crate) fn is_mutant(name: &str) -> bool {
         .is_some_and(|mutants| mutants.split(';').any(|mutant| mutant == name))
 }
 
-/// A statement's text: the one of the same name in the folder `ROWLOCK_MUTANT_SQL`, if there is one.
+/// A statement's text: the file of the same path in the folder `ROWLOCK_MUTANT_SQL`, if there is one.
 #[cfg(feature = "__faults")]
 pub(crate) fn statement(name: &str, text: &'static str) -> std::borrow::Cow<'static, str> {
     let folder = std::env::var_os("ROWLOCK_MUTANT_SQL").map(std::path::PathBuf::from);

@@ -186,7 +186,7 @@ pub struct Draft {
     pub expires_at: Option<Timestamp>,
     pub chain: Option<i64>,
     pub position: i32,
-    /// JSON, as `compensate.sql` reads it.
+    /// JSON, as `settle/compensate.sql` reads it.
     pub if_retired: Option<String>,
     /// Whose doing it is, as [`trace`](crate::trace) writes it.
     pub trace: Option<String>,
@@ -287,7 +287,7 @@ impl Draft {
         }
     }
 
-    /// The form stored in the body of the job this one compensates; `compensate.sql` enqueues from it. The payload goes
+    /// The form stored in the body of the job this one compensates; `settle/compensate.sql` enqueues from it. The payload goes
     /// in as the text it is: parsed and written again, its keys could change order and its numbers their digits.
     fn as_compensation(&self) -> Result<String> {
         #[derive(Serialize)]

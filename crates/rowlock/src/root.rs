@@ -2,13 +2,19 @@
 
 use std::sync::Arc;
 
+#[cfg(feature = "__faults")]
+use crate::store::schema::Migration;
 use crate::{
     error::{Error, Result},
     handle::rollout::Gates,
     job::Limits,
     observe::Observe,
     operate::Operate,
-    store::{Clock, SchemaFound, Store, Timing, batch::Batching},
+    store::{
+        Clock, Store, Timing,
+        batch::Batching,
+        schema::{Functions, SchemaFound},
+    },
 };
 
 /// A database that Rowlock runs on: [`sqlx::Postgres`] or [`sqlx::Sqlite`]. Sealed.
@@ -114,19 +120,32 @@ impl<DB: Backend> Rowlock<DB> {
         &self.limits
     }
 
-    /// Applies the missing migrations; safe when many processes start at once. Returns the names of those it applied.
+    /// Creates the schema, or applies what it lacks: migrations, and functions whose text has changed. Safe when many
+    /// processes start at the same time, and beside running workers. Returns the names of what it applied. It changes nothing
+    /// in a schema that is newer than this binary, nor in functions of a newer release.
     ///
     /// # Errors
-    /// [`Error::Database`]; what was applied before it stays. Cancel-safe: each migration is one transaction.
+    /// [`Error::SchemaUnknown`] when the schema was made by an unreleased version, or [`Error::Database`]. Then nothing was
+    /// applied. Cancel-safe: all of it is one transaction.
     pub async fn migrate(&self) -> Result<Vec<String>> {
-        self.store.migrate().await
+        self.store.migrate(&[]).await
+    }
+
+    /// The same with made-up migrations behind this binary's own: name, oldest binary that still works, and script.
+    #[cfg(feature = "__faults")]
+    #[doc(hidden)]
+    pub async fn migrate_with(&self, more: &[(&'static str, i32, &'static str)]) -> Result<Vec<String>> {
+        let migration = |&(name, oldest, sql)| Migration { name, oldest, sql };
+        let more: Vec<Migration> = more.iter().map(migration).collect();
+        self.store.migrate(&more).await
     }
 
     /// Refuses with one sentence when this binary and the database's schema do not fit; warns when the schema is newer
     /// but still allows this binary.
     ///
     /// # Errors
-    /// [`Error::SchemaBehind`], [`Error::SchemaAhead`], or [`Error::Database`]. Cancel-safe.
+    /// [`Error::SchemaBehind`], [`Error::SchemaAhead`], [`Error::FunctionsBehind`], [`Error::SchemaUnknown`], or
+    /// [`Error::Database`]. Cancel-safe.
     pub async fn check_schema(&self) -> Result<()> {
         check(self.store.schema().await?, DB::SCHEMA)
     }
@@ -173,11 +192,16 @@ pub(crate) fn check(found: SchemaFound, speaks: i32) -> Result<()> {
             found: format!("the database has schema {version}"),
             needed: speaks,
         }),
-        SchemaFound::At { version, oldest } if speaks < oldest => Err(Error::SchemaAhead {
+        SchemaFound::Unknown => Err(Error::SchemaUnknown),
+        SchemaFound::At { version, oldest, .. } if speaks < oldest => Err(Error::SchemaAhead {
             found: version,
             oldest,
             speaks,
         }),
+        SchemaFound::At {
+            functions: Functions::Older,
+            ..
+        } => Err(Error::FunctionsBehind),
         SchemaFound::At { version, .. } => {
             if version > speaks {
                 tracing::warn!(
@@ -196,7 +220,12 @@ mod tests {
 
     #[test]
     fn a_binary_refuses_a_schema_it_does_not_fit() {
-        let at = |version, oldest| check(SchemaFound::At { version, oldest }, 2).map_err(|e| e.to_string());
+        let with = |version, oldest, functions| SchemaFound::At {
+            version,
+            oldest,
+            functions,
+        };
+        let at = |version, oldest| check(with(version, oldest, Functions::Same), 2).map_err(|e| e.to_string());
         assert!(at(2, 1).is_ok());
         assert!(at(3, 2).is_ok(), "newer, but allows us");
         assert_eq!(
@@ -209,5 +238,18 @@ mod tests {
              deploy a newer binary"
         );
         assert!(check(SchemaFound::Missing, 2).is_err());
+        assert!(
+            check(with(2, 1, Functions::Newer), 2).is_ok(),
+            "a newer release keeps them"
+        );
+        assert_eq!(
+            check(with(2, 1, Functions::Older), 2).unwrap_err().to_string(),
+            "the functions in the database are not those of this binary; run `rowlock migrate`"
+        );
+        assert_eq!(
+            check(SchemaFound::Unknown, 2).unwrap_err().to_string(),
+            "the database has a Rowlock schema of an unreleased version, from which nothing leads to this binary's; use \
+             another database, or remove that schema with all its jobs, then run `rowlock migrate`"
+        );
     }
 }

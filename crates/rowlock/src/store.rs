@@ -44,6 +44,7 @@ pub mod keys;
 pub mod ledger;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod schema;
 pub mod setting;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
@@ -275,13 +276,6 @@ pub struct Swept {
     pub ledger: u64,
 }
 
-/// What a schema check found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SchemaFound {
-    Missing,
-    At { version: i32, oldest: i32 },
-}
-
 /// The engine's verbs, on connections of the store's own.
 pub trait Store:
     body_lock::BodyLocks
@@ -306,9 +300,10 @@ pub trait Store:
     /// when first used.
     fn twin(&self) -> Box<dyn Store>;
 
-    fn schema(&self) -> Fut<'_, SchemaFound>;
-    /// Applies the missing migrations under a lock, one transaction each; returns their names.
-    fn migrate(&self) -> Fut<'_, Vec<String>>;
+    fn schema(&self) -> Fut<'_, schema::SchemaFound>;
+    /// Applies what the schema lacks, under a lock and in one transaction; returns the labels of what it applied. `more` are
+    /// migrations behind this binary's own, which only tests have.
+    fn migrate<'a>(&'a self, more: &'a [schema::Migration]) -> Fut<'a, Vec<String>>;
 
     /// Inserts in a commit of its own and sends the wake after it; answers in input order. A key that contradicts an
     /// earlier request refuses all of them.

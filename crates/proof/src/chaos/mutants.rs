@@ -13,8 +13,6 @@ use super::{
     run::{Kind, Lanes, Plan, run},
 };
 
-const SCHEMA: &str = include_str!("../../../rowlock/sql/postgres/schema.sql");
-
 macro_rules! statement {
     ($name:literal) => {
         (
@@ -96,7 +94,7 @@ pub const MUTANTS: [Mutant; 21] = [
         in_library: BOLD,
         slow: true,
         statements: &[(
-            statement!("expire"),
+            statement!("worker/expire"),
             &[
                 ("select l.id, w.beat\n", "select l.*, w.beat, (select pg_sleep(1.5))\n"),
                 ("  for update of l skip locked\n", ""),
@@ -118,7 +116,7 @@ pub const MUTANTS: [Mutant; 21] = [
         name: "a failed claim still runs the body",
         seen_in: "dbos-py#742",
         statements: &[(
-            statement!("claim"),
+            statement!("claim/take"),
             &[
                 (
                     "taken as (\n  delete from rowlock.ready where ctid = any (array(",
@@ -157,7 +155,7 @@ pub const MUTANTS: [Mutant; 21] = [
         seen_in: "procrastinate#1518",
         in_library: &["identity by host"],
         statements: &[(
-            statement!("register"),
+            statement!("worker/register"),
             &[(
                 "clock_timestamp()) as now) t",
                 "clock_timestamp()) as now) t\non conflict (id) do update set beat = excluded.beat, dead = false",
@@ -170,7 +168,7 @@ pub const MUTANTS: [Mutant; 21] = [
         name: "a worker's row goes before its jobs are found",
         seen_in: "procrastinate#1518",
         statements: &[(
-            statement!("mark_dead"),
+            statement!("worker/mark_dead"),
             &[(
                 "update rowlock.worker set dead = true\n  where",
                 "delete from rowlock.worker\n  where",
@@ -203,7 +201,7 @@ pub const MUTANTS: [Mutant; 21] = [
         name: "recovery starved under a backlog",
         seen_in: "river#1258",
         statements: &[(
-            statement!("expire"),
+            statement!("worker/expire"),
             &[(
                 "from rowlock.lease l join",
                 "from (select * from rowlock.lease order by id desc limit 1) x join rowlock.lease l on l.id = x.id join",
@@ -216,7 +214,7 @@ pub const MUTANTS: [Mutant; 21] = [
         name: "an unknown kind is thrown away",
         seen_in: "river#1105",
         statements: &[(
-            statement!("beat"),
+            statement!("worker/beat"),
             &[(
                 "update rowlock.worker",
                 "with tossed as (\n  delete from rowlock.ready r using rowlock.job j where j.id = r.id and j.kind = 'nobodys'\n)\nupdate rowlock.worker",
@@ -243,7 +241,7 @@ pub const MUTANTS: [Mutant; 21] = [
         name: "a lock of the session is left behind",
         seen_in: "awa#408",
         statements: &[(
-            statement!("guard_lock"),
+            statement!("guard/lock"),
             &[("pg_advisory_xact_lock(no)", "pg_advisory_lock(no)")],
         )],
         noticed_by: &[REST],
@@ -266,7 +264,7 @@ pub const MUTANTS: [Mutant; 21] = [
         name: "a key is given away while its job is open",
         seen_in: "keys that end before their jobs",
         statements: &[(
-            statement!("job_key_put"),
+            statement!("key/put"),
             &[(
                 "on conflict (key) do nothing",
                 "on conflict (key) do update set id = excluded.id",
@@ -280,9 +278,9 @@ pub const MUTANTS: [Mutant; 21] = [
         seen_in: "oban, graphile-worker",
         in_library: BOLD,
         statements: &[
-            (statement!("settle"), &[(TOKEN, "l.id = any (array[u.id])")]),
-            (statement!("settle_done"), &[(TOKEN, "l.id = any (array[u.id])")]),
-            (statement!("settle_turns"), &[(TOKEN, "l.id = any (array[u.id])")]),
+            (statement!("settle/attempts"), &[(TOKEN, "l.id = any (array[u.id])")]),
+            (statement!("settle/done"), &[(TOKEN, "l.id = any (array[u.id])")]),
+            (statement!("settle/turns"), &[(TOKEN, "l.id = any (array[u.id])")]),
         ],
         function: (
             "settle_done",
@@ -320,7 +318,7 @@ pub const MUTANTS: [Mutant; 21] = [
     Mutant {
         name: "a claim goes by what the worker knows of a breaker",
         seen_in: "breakers in memory",
-        statements: &[(statement!("claim_bound"), &[(" and b.state = 'closed'", "")])],
+        statements: &[(statement!("claim/take_bound"), &[(" and b.state = 'closed'", "")])],
         noticed_by: &[SHUT],
         ..PLAIN
     },
@@ -328,7 +326,7 @@ pub const MUTANTS: [Mutant; 21] = [
         name: "every worker has probes of its own",
         seen_in: "breakers in memory",
         statements: &[(
-            statement!("probe_count"),
+            statement!("breaker/probe_count"),
             &[(
                 "from rowlock.probe where name = $1",
                 "from rowlock.probe where name = $1 and id < 0",
@@ -341,7 +339,7 @@ pub const MUTANTS: [Mutant; 21] = [
         name: "whoever joins a group is its head",
         seen_in: "locks looked at before they are taken",
         statements: &[(
-            statement!("enqueue_grouped"),
+            statement!("enqueue/grouped"),
             &[("from input where head\n", "from input\n"), ("from input where not head\n", "from input where false\n")],
         )],
         noticed_by: &[ALONE],
@@ -387,21 +385,25 @@ impl Mutant {
         }
         if !self.statements.is_empty() {
             let folder = folder.join("statements");
-            std::fs::create_dir_all(&folder)?;
             for ((name, text), changes) in self.statements {
-                std::fs::write(folder.join(format!("{name}.sql")), changed(text, changes)?)?;
+                let file = folder.join(format!("{name}.sql"));
+                std::fs::create_dir_all(file.parent().unwrap_or(&folder))?;
+                std::fs::write(file, changed(text, changes)?)?;
             }
             env.push(("ROWLOCK_MUTANT_SQL".to_owned(), folder.to_string_lossy().into_owned()));
         }
         let spoil = match self.function {
             (_, []) => None,
             (name, changes) => {
-                let start = SCHEMA
-                    .find(&format!("create function rowlock.{name}("))
+                // No database is opened for the text.
+                let admin = rowlock::Admin::open("postgres://localhost/any", "rowlock")?;
+                let (_, text) = admin
+                    .migration_sql()
+                    .split_once(&format!("create or replace function rowlock.{name}("))
                     .context("the function")?;
-                let end = SCHEMA[start..].find("$body$;").context("its end")?;
-                let text = changed(&SCHEMA[start..start + end + "$body$;".len()], changes)?;
-                Some(text.replacen("create function", "create or replace function", 1))
+                let (text, _) = text.split_once("$body$;").context("its end")?;
+                let text = format!("create or replace function rowlock.{name}({text}$body$;");
+                Some(changed(&text, changes)?)
             }
         };
         Ok((env, spoil))

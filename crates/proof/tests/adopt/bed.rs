@@ -63,7 +63,7 @@ pub(crate) struct Claim {
 }
 
 pub(crate) async fn claim(pg: &mut PgConnection, most: i64, breakers: &[&str]) -> Vec<Claim> {
-    let rows = sqlx::query(sql!("adopt_claim"))
+    let rows = sqlx::query(sql!("adopt/claim"))
         .bind(most)
         .bind("somebody")
         .bind(breakers)
@@ -88,7 +88,7 @@ pub(crate) fn ids(claims: &[Claim]) -> Vec<i64> {
 
 /// Whether it was applied.
 pub(crate) async fn finish(pg: &mut PgConnection, claim: Claim) -> bool {
-    let row = sqlx::query(sql!("adopt_finish"))
+    let row = sqlx::query(sql!("adopt/finish"))
         .bind(claim.id.to_string())
         .bind(claim.token)
         .bind(false)
@@ -101,7 +101,7 @@ pub(crate) async fn finish(pg: &mut PgConnection, claim: Claim) -> bool {
 
 /// Whether it was applied.
 pub(crate) async fn delete(pg: &mut PgConnection, claim: Claim) -> bool {
-    let row = sqlx::query(sql!("adopt_delete"))
+    let row = sqlx::query(sql!("adopt/delete"))
         .bind(claim.id.to_string())
         .bind(claim.token)
         .bind(None::<&str>)
@@ -113,7 +113,7 @@ pub(crate) async fn delete(pg: &mut PgConnection, claim: Claim) -> bool {
 
 /// Whether it was applied.
 pub(crate) async fn unclaim(pg: &mut PgConnection, claim: Claim, counted: bool, retire: bool) -> bool {
-    let row = sqlx::query(sql!("adopt_unclaim"))
+    let row = sqlx::query(sql!("adopt/unclaim"))
         .bind(claim.id.to_string())
         .bind(claim.token)
         .bind(counted)
@@ -130,7 +130,7 @@ pub(crate) async fn unclaim(pg: &mut PgConnection, claim: Claim, counted: bool, 
 
 /// The tokens that still hold, and whether the row of each was renewed.
 pub(crate) async fn beat(pg: &mut PgConnection, claims: &[Claim]) -> Vec<(Uuid, bool)> {
-    sqlx::query_as(sql!("adopt_beat"))
+    sqlx::query_as(sql!("adopt/beat"))
         .bind(claims.iter().map(|claim| claim.id.to_string()).collect::<Vec<_>>())
         .bind(claims.iter().map(|claim| claim.token).collect::<Vec<_>>())
         .bind(None::<jiff_sqlx::Timestamp>)
@@ -141,7 +141,7 @@ pub(crate) async fn beat(pg: &mut PgConnection, claims: &[Claim]) -> Vec<(Uuid, 
 
 /// Renews one claim behind whoever has the row locked; whether it held.
 pub(crate) async fn beat_in_turn(pg: &mut PgConnection, claim: Claim) -> bool {
-    sqlx::query(sql!("adopt_beat_wait"))
+    sqlx::query(sql!("adopt/beat_wait"))
         .bind(claim.id.to_string())
         .bind(claim.token)
         .bind(None::<jiff_sqlx::Timestamp>)
@@ -153,7 +153,7 @@ pub(crate) async fn beat_in_turn(pg: &mut PgConnection, claim: Claim) -> bool {
 
 /// Commits the intent of a call under this key, and says when; `None` when it was refused.
 pub(crate) async fn intend(pg: &mut PgConnection, claim: Claim, key: &str) -> Option<jiff_sqlx::Timestamp> {
-    sqlx::query_scalar(sql!("adopt_effect_begin"))
+    sqlx::query_scalar(sql!("adopt/effect/begin"))
         .bind(claim.id.to_string())
         .bind(claim.token)
         .bind(key)
@@ -165,7 +165,7 @@ pub(crate) async fn intend(pg: &mut PgConnection, claim: Claim, key: &str) -> Op
 
 /// Takes the intent back that was made then; how many that were.
 pub(crate) async fn take_back(pg: &mut PgConnection, claim: Claim, key: &str, made_at: jiff_sqlx::Timestamp) -> u64 {
-    let gone = sqlx::query(sql!("adopt_effect_take_back"))
+    let gone = sqlx::query(sql!("adopt/effect/take_back"))
         .bind(claim.id.to_string())
         .bind(claim.token)
         .bind(key)
@@ -178,7 +178,7 @@ pub(crate) async fn take_back(pg: &mut PgConnection, claim: Claim, key: &str, ma
 
 /// Ends claims older than so many seconds; the rows, and whether each is retired.
 pub(crate) async fn recover(pg: &mut PgConnection, lease_s: i64) -> Vec<(i64, bool)> {
-    let rows = sqlx::query(sql!("adopt_recover"))
+    let rows = sqlx::query(sql!("adopt/recover"))
         .bind(lease_s * 1_000_000)
         .bind(200_i32)
         .bind(1_000_000_f64)

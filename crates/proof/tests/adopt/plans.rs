@@ -47,7 +47,7 @@ async fn backlog(bed: &mut Bed) {
 
 async fn a_claim_reads_as_much_as_it_takes_by_whichever_index_there_is(mut bed: Bed) {
     backlog(&mut bed).await;
-    let (claim, args) = (crate::steps::sql!("adopt_claim"), "16, 'me', '{}', null, '{}', null");
+    let (claim, args) = (crate::steps::sql!("adopt/claim"), "16, 'me', '{}', null, '{}', null");
     let users = plan(&mut bed, claim, "t.claimed_at, t.remind_at", args).await;
     assert_walks(&users, "idx_email_snoozes_due");
     script(&mut bed.eye, "drop index idx_email_snoozes_due").await.unwrap();
@@ -62,7 +62,7 @@ async fn a_claim_reads_as_much_as_it_takes_by_whichever_index_there_is(mut bed: 
 async fn recovery_reads_claims_alone(mut bed: Bed) {
     backlog(&mut bed).await;
     let args = "60000000, 10, 1, 1, null, '{}', null";
-    let recovery = plan(&mut bed, crate::steps::sql!("adopt_recover"), "", args).await;
+    let recovery = plan(&mut bed, crate::steps::sql!("adopt/recover"), "", args).await;
     assert_walks(&recovery, "idx_email_snoozes_claimed");
 }
 

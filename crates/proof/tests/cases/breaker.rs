@@ -13,7 +13,7 @@ use rowlock::{Backoff, Breaker, BreakerState, BreakerView, Ended, Error, Event, 
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Staged, Tx, Worker};
-use super::{Bed, LEASE, Note, Other, Running, pause::unstarted_come_back, until, vanish};
+use super::{Bed, LEASE, Note, Other, Running, claim::pause::unstarted_come_back, until, vanish};
 
 /// What is promised, from a change to the last worker that hears of it.
 const WITHIN: Duration = Duration::from_secs(1);

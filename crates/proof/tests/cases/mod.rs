@@ -1,55 +1,21 @@
-//! One file per verb; every case runs unchanged on every database. A case gets a [`Bed`]: a fresh database with the
+//! A folder per noun; every case runs unchanged on every database. A case gets a [`Bed`]: a fresh database with the
 //! schema in place, and what keeps cases short.
 
-mod batch;
-mod batch_line;
-mod body_lock;
 mod breaker;
-mod case_errors;
-mod chain;
 mod claim;
-mod compensation;
-mod complete;
-pub(crate) mod doctor;
-mod doubt;
 mod effect;
-mod engine;
 mod enqueue;
 mod group;
-mod group_head;
 pub(crate) mod guard;
-mod handle;
-mod hooks;
-mod idempotency;
-mod incidents;
-mod isolation;
-mod keys;
-mod keys_chain;
-mod keys_race;
+pub(crate) mod handle;
+mod key;
+mod ledger;
 mod migrate;
-mod named;
-mod observe;
-mod once;
+pub(crate) mod observe;
 mod operate;
-mod pause;
-mod prune;
-mod recover;
-pub(crate) mod relay;
-mod rerun;
 mod retention;
-mod retention_waits;
-mod rollout;
 mod settle;
-mod staged;
-mod state;
-mod token;
-mod transition;
-mod trigger;
-mod verbs;
 mod verify;
-mod verify_load;
-mod verify_log;
-mod views;
 mod wait;
 mod worker;
 

@@ -8,7 +8,7 @@ use sqlx::Connection;
 use super::{
     cases::{
         AT_ONCE, Bed, LEASE, Note, Running,
-        guard::{OpenIncidents, incidents, open},
+        guard::observed::{OpenIncidents, incidents, open},
         note, until, write,
     },
     db::{Ctx, Tx},

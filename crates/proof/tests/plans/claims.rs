@@ -13,12 +13,12 @@ async fn a_claim_reads_no_more_pages_than_before_breakers_and_groups() {
             script(&mut bed.eye, "vacuum analyze").await.unwrap();
             let args = claim_args("'epoch'");
             // The first of each reads the catalogue too.
-            for text in [BEFORE, sql!("claim")] {
+            for text in [BEFORE, sql!("claim/take")] {
                 explain(&mut bed.eye, text, &args, true).await;
             }
             let (before, now) = (
                 explain(&mut bed.eye, BEFORE, &args, true).await,
-                explain(&mut bed.eye, sql!("claim"), &args, true).await,
+                explain(&mut bed.eye, sql!("claim/take"), &args, true).await,
             );
             let (old, new) = (before.buffers(), now.buffers());
             assert!(
@@ -46,7 +46,7 @@ async fn a_claim_looks_at_the_lanes_of_each_queue_once() {
             same("'epoch'"),
             same("0"),
         );
-        let plan = explain(&mut bed.eye, sql!("claim"), &args, true).await;
+        let plan = explain(&mut bed.eye, sql!("claim/take"), &args, true).await;
         let removed: i64 = plan.nodes().iter().map(|n| n.removed()).sum();
         assert_eq!(removed, 0, "lanes of other queues: {}", plan.shown());
         let probes: i64 = plan.scans("ready").iter().map(|n| n.loops()).max().unwrap();

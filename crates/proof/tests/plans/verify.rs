@@ -4,20 +4,20 @@ use super::{backlog, explain, on_each_server, script, sql};
 
 /// Every statement that looks at rows of ours, with its arguments after the number of rows.
 const STATEMENTS: [(&str, &str, &str); 14] = [
-    ("places", sql!("verify_places"), ""),
-    ("bodies", sql!("verify_bodies"), ""),
-    ("uids", sql!("verify_uids"), ""),
-    ("outcomes", sql!("verify_outcomes"), ""),
-    ("attempts", sql!("verify_attempts"), ""),
-    ("endings", sql!("verify_endings"), ""),
-    ("stands", sql!("verify_stands"), ""),
-    ("finished", sql!("verify_finished"), ""),
-    ("owners", sql!("verify_owners"), ""),
-    ("effects", sql!("verify_effects"), ""),
-    ("keys", sql!("verify_keys"), ""),
-    ("ledger", sql!("verify_ledger"), ""),
-    ("leases", sql!("verify_leases"), ", null"),
-    ("waits", sql!("verify_waits"), ", null"),
+    ("places", sql!("verify/places"), ""),
+    ("bodies", sql!("verify/bodies"), ""),
+    ("uids", sql!("verify/uids"), ""),
+    ("outcomes", sql!("verify/outcomes"), ""),
+    ("attempts", sql!("verify/attempts"), ""),
+    ("endings", sql!("verify/endings"), ""),
+    ("stands", sql!("verify/stands"), ""),
+    ("finished", sql!("verify/finished"), ""),
+    ("owners", sql!("verify/owners"), ""),
+    ("effects", sql!("verify/effects"), ""),
+    ("keys", sql!("verify/keys"), ""),
+    ("ledger", sql!("verify/ledger"), ""),
+    ("leases", sql!("verify/leases"), ", null"),
+    ("waits", sql!("verify/waits"), ", null"),
 ];
 
 /// Rows that each check may look at, of far more.

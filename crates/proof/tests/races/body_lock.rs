@@ -20,7 +20,7 @@ enum Said {
 }
 
 async fn take(pg: &mut PgConnection, held: Held, slots: i32) -> Said {
-    let row = sqlx::query(sql!("body_lock_take"))
+    let row = sqlx::query(sql!("guard/body_lock_take"))
         .bind(held.id)
         .bind(held.epoch)
         .bind(held.worker)
@@ -39,7 +39,7 @@ async fn take(pg: &mut PgConnection, held: Held, slots: i32) -> Said {
 }
 
 async fn release(pg: &mut PgConnection, held: Held, slot: i32) -> bool {
-    let release = sqlx::query(sql!("body_lock_release"))
+    let release = sqlx::query(sql!("guard/body_lock_release"))
         .bind(held.id)
         .bind(held.epoch)
         .bind(held.worker)

@@ -11,7 +11,7 @@ use crate::steps::{
 type Time = Option<jiff_sqlx::Timestamp>;
 
 async fn declare(pg: &mut PgConnection) {
-    let declare = sqlx::query(sql!("breaker_declare"))
+    let declare = sqlx::query(sql!("breaker/declare"))
         .bind("till")
         .bind(3)
         .bind(1_000_000i64);
@@ -21,7 +21,7 @@ async fn declare(pg: &mut PgConnection) {
 
 /// The ids that a claim bound to the breaker took.
 async fn claim(pg: &mut PgConnection, worker: i64) -> Vec<i64> {
-    let rows = sqlx::query(sql!("claim_bound"))
+    let rows = sqlx::query(sql!("claim/take_bound"))
         .bind(worker)
         .bind(vec![1i32])
         .bind(vec![10i32])
@@ -44,13 +44,13 @@ async fn claim(pg: &mut PgConnection, worker: i64) -> Vec<i64> {
 
 /// Locks the row; the version it is at.
 async fn lock(pg: &mut PgConnection) -> i64 {
-    let lock = sqlx::query(sql!("breaker_lock")).bind("till").bind(None as Time);
+    let lock = sqlx::query(sql!("breaker/lock")).bind("till").bind(None as Time);
     lock.fetch_one(pg).await.unwrap().get("version")
 }
 
 /// Moves it from this version; `false` when it is at another.
 async fn set(pg: &mut PgConnection, version: i64, state: &str) -> bool {
-    let set = sqlx::query(sql!("breaker_set"))
+    let set = sqlx::query(sql!("breaker/set"))
         .bind("till")
         .bind(version)
         .bind(state)
@@ -150,12 +150,12 @@ async fn a_move_from_a_version_that_is_over_moves_nothing(mut bed: Bed) {
 async fn two_that_want_the_last_probe_take_turns_and_the_second_sees_it_taken(mut bed: Bed) {
     let ids = ready(&mut bed).await;
     let probing = async |pg: &mut PgConnection| -> i32 {
-        sqlx::query(sql!("probe_sweep"))
+        sqlx::query(sql!("breaker/probe_sweep"))
             .bind("till")
             .execute(&mut *pg)
             .await
             .unwrap();
-        let count = sqlx::query_scalar(sql!("probe_count")).bind("till");
+        let count = sqlx::query_scalar(sql!("breaker/probe_count")).bind("till");
         count.fetch_one(pg).await.unwrap()
     };
     let mut first = bed.session().await;
@@ -173,7 +173,7 @@ async fn two_that_want_the_last_probe_take_turns_and_the_second_sees_it_taken(mu
     });
     bed.blocked(pid).await;
     assert_eq!(claim(&mut first.pg, 1).await.len(), ids.len());
-    let put = sqlx::query(sql!("probe_put"))
+    let put = sqlx::query(sql!("breaker/probe_put"))
         .bind("till")
         .bind(vec![ids[0]])
         .bind(vec![1i64])

@@ -45,7 +45,7 @@ async fn end(pg: &mut PgConnection, head: i64) {
     let log = "insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at) \
                values ($1, 1, 1, 1, 'done', now(), now())";
     sqlx::query(log).bind(head).execute(&mut *pg).await.unwrap();
-    let pass = sqlx::query(sql!("group_pass"))
+    let pass = sqlx::query(sql!("group/pass"))
         .bind(vec![no])
         .bind(vec![head])
         .bind(None as Time);
@@ -60,10 +60,10 @@ async fn head(bed: &mut Bed) -> Option<Option<i64>> {
 
 /// First step of the sweep: the groups that it fills.
 async fn fill(pg: &mut PgConnection) -> usize {
-    let vacant = sqlx::query_scalar(sql!("group_vacant")).bind(100i32).bind(i64::MIN);
+    let vacant = sqlx::query_scalar(sql!("group/vacant")).bind(100i32).bind(i64::MIN);
     let vacant: Vec<i64> = vacant.fetch_all(&mut *pg).await.unwrap();
     let none: Vec<Option<i64>> = vec![None; vacant.len()];
-    let pass = sqlx::query(sql!("group_pass"))
+    let pass = sqlx::query(sql!("group/pass"))
         .bind(&vacant)
         .bind(none)
         .bind(None as Time);
@@ -74,13 +74,13 @@ async fn fill(pg: &mut PgConnection) -> usize {
 /// Second step: those that it locked to remove them.
 async fn lock_empty(pg: &mut PgConnection) -> Vec<i64> {
     let no = number(&mut *pg).await;
-    let locked = sqlx::query_scalar(sql!("group_lock_empty")).bind(vec![no]);
+    let locked = sqlx::query_scalar(sql!("group/lock_empty")).bind(vec![no]);
     locked.fetch_all(pg).await.unwrap()
 }
 
 /// Third step: how many it removed.
 async fn remove(pg: &mut PgConnection, locked: &[i64]) -> u64 {
-    let gone = sqlx::query(sql!("group_drop")).bind(locked);
+    let gone = sqlx::query(sql!("group/drop")).bind(locked);
     gone.execute(pg).await.unwrap().rows_affected()
 }
 
@@ -215,7 +215,7 @@ async fn one_that_finds_the_turn_taken_keeps_no_lock_on_it(mut bed: Bed) {
     one.begin().await;
     let first = put(&bed, &mut one.pg).await;
     other.run("savepoint rowlock_turn").await;
-    let take = sqlx::query_scalar::<_, i64>(sql!("group_take_over"))
+    let take = sqlx::query_scalar::<_, i64>(sql!("group/take_over"))
         .bind(vec![no])
         .bind(vec![999i64]);
     assert_eq!(

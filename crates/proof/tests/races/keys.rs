@@ -228,7 +228,7 @@ async fn several_keys_given_in_opposite_order_wait_in_one_order(mut bed: Bed) {
 /// The sweep's second statement, for a key that its first one saw with this job.
 async fn sweep(pg: &mut PgConnection, id: i64) -> u64 {
     let now = Some(jiff_sqlx::ToSqlx::to_sqlx(Timestamp::now()));
-    let swept = sqlx::query(sql!("sweep_keys"))
+    let swept = sqlx::query(sql!("key/sweep"))
         .bind(vec![KEY])
         .bind(vec![id])
         .bind(now)

@@ -83,7 +83,7 @@ async fn lane(bed: &mut Bed) -> (i64, i64, i16) {
 async fn lose_a_worker_with_everything_ready(bed: &mut Bed) {
     register(&mut bed.eye, 1).await;
     let (queue, kind, priority) = lane(bed).await;
-    sqlx::query(sql!("claim"))
+    sqlx::query(sql!("claim/take"))
         .bind(1i64)
         .bind(vec![1i32])
         .bind(vec![100i32])
@@ -225,7 +225,7 @@ async fn an_old_open_transaction_does_not_make_claims_walk_what_is_gone(mut bed:
             "1, '{{1}}', '{{10}}', '{{{queue}}}', '{{{kind}}}', '{{{priority}}}', array['{from}']::timestamptz[], '{{0}}', \
              null, false, '{{1}}'"
         );
-        let plan = explain(&mut bed.eye, sql!("claim"), &args, true).await;
+        let plan = explain(&mut bed.eye, sql!("claim/take"), &args, true).await;
         let scan = plan.scans("ready").into_iter().find(|n| n.index() == "ready_order");
         let scan = scan.unwrap_or_else(|| panic!("no scan of ready_order: {}", plan.shown()));
         assert!(scan.cond().contains("ROW(due_at, id) >= ROW("), "{}", scan.cond());

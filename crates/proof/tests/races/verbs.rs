@@ -8,7 +8,7 @@ use sqlx::PgConnection;
 use crate::steps::{APPLIED, REFUSED, claim, done, enqueue, register, session::Bed, sql};
 
 async fn rerun(pg: &mut PgConnection, id: i64) -> Result<String, String> {
-    let rerun = sqlx::query_scalar(sql!("rerun"))
+    let rerun = sqlx::query_scalar(sql!("job/rerun"))
         .bind(id)
         .bind(None::<&str>)
         .bind("tess");
@@ -16,7 +16,7 @@ async fn rerun(pg: &mut PgConnection, id: i64) -> Result<String, String> {
 }
 
 async fn retire(pg: &mut PgConnection, id: i64) -> Result<String, String> {
-    let retire = sqlx::query_scalar(sql!("retire"))
+    let retire = sqlx::query_scalar(sql!("job/retire"))
         .bind(id)
         .bind(None::<&str>)
         .bind("tess");
@@ -26,7 +26,9 @@ async fn retire(pg: &mut PgConnection, id: i64) -> Result<String, String> {
 /// Removes what was over an hour ago.
 async fn prune(pg: &mut PgConnection) -> i64 {
     let before = jiff::Timestamp::now() - Duration::from_secs(3600);
-    let prune = sqlx::query_scalar(sql!("prune")).bind(before.to_sqlx()).bind(100i64);
+    let prune = sqlx::query_scalar(sql!("job/prune"))
+        .bind(before.to_sqlx())
+        .bind(100i64);
     prune.fetch_one(pg).await.unwrap()
 }
 

@@ -32,13 +32,13 @@ async fn complete(bed: &Bed, pg: &mut PgConnection) -> Completed {
 
 /// First half of a sweep: moves what is completed.
 async fn move_completed(pg: &mut PgConnection) -> usize {
-    let moved = sqlx::query(sql!("waits_completed")).bind(500i32).bind(None as Time);
+    let moved = sqlx::query(sql!("wait/completed")).bind(500i32).bind(None as Time);
     moved.fetch_all(pg).await.unwrap().len()
 }
 
 /// Second half: ends what is past its limit.
 async fn end_over(pg: &mut PgConnection) -> Vec<i64> {
-    let over = sqlx::query(sql!("waits_over")).bind(500i32).bind(None as Time);
+    let over = sqlx::query(sql!("wait/over")).bind(500i32).bind(None as Time);
     let over = over.bind("not completed: ").bind("expired: ");
     let rows = over.fetch_all(pg).await.unwrap();
     rows.iter().map(|row| row.get("id")).collect()
@@ -255,7 +255,7 @@ async fn the_body_of_a_waiting_job_is_kept_however_old_it_is(mut bed: Bed) {
     let id = enqueue(&bed, &mut bed.session().await.pg, 60_000).await;
     let old = "update rowlock.job set created_at = now() - interval '400 days'";
     sqlx::raw_sql(old).execute(&mut bed.eye).await.unwrap();
-    let prune = sqlx::query_scalar::<_, i64>(sql!("prune"))
+    let prune = sqlx::query_scalar::<_, i64>(sql!("job/prune"))
         .bind(jiff_sqlx::ToSqlx::to_sqlx(jiff::Timestamp::now()))
         .bind(5000i64);
     assert_eq!(prune.fetch_one(&mut bed.eye).await.unwrap(), 0);

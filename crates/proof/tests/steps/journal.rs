@@ -9,7 +9,7 @@ const NAME: &str = "charge";
 
 /// What is known of the effect, as a worker would read it: `None` when the token does not hold.
 pub(crate) async fn known(pg: &mut PgConnection, held: Held) -> Option<String> {
-    let row = sqlx::query(sql!("effect_known"))
+    let row = sqlx::query(sql!("effect/known"))
         .bind(held.id)
         .bind(held.epoch)
         .bind(held.worker)
@@ -25,7 +25,7 @@ pub(crate) async fn known(pg: &mut PgConnection, held: Held) -> Option<String> {
 
 /// Stores an intent; the effect's number when it may be called. `again`: although it is in doubt.
 pub(crate) async fn begin(pg: &mut PgConnection, held: Held, again: bool) -> Option<i64> {
-    let row = sqlx::query(sql!("effect_begin"))
+    let row = sqlx::query(sql!("effect/begin"))
         .bind(held.id)
         .bind(held.epoch)
         .bind(held.worker)
@@ -49,7 +49,7 @@ pub(crate) async fn reply(pg: &mut PgConnection, held: Held) -> bool {
 
 /// Stores how a call ended; whether it was.
 pub(crate) async fn end(pg: &mut PgConnection, held: Held, state: &str) -> bool {
-    let row = sqlx::query(sql!("effect_end"))
+    let row = sqlx::query(sql!("effect/end"))
         .bind(held.id)
         .bind(held.epoch)
         .bind(held.worker)
@@ -66,12 +66,12 @@ pub(crate) async fn end(pg: &mut PgConnection, held: Held, state: &str) -> bool 
 
 /// Both halves of a resolution, in the given transaction; whether it was recorded.
 pub(crate) async fn resolve(pg: &mut PgConnection, no: i64, state: &str) -> bool {
-    sqlx::query(sql!("effect_lock"))
+    sqlx::query(sql!("effect/lock"))
         .bind(no)
         .fetch_optional(&mut *pg)
         .await
         .unwrap();
-    let row = sqlx::query(sql!("effect_resolve"))
+    let row = sqlx::query(sql!("effect/resolve"))
         .bind(no)
         .bind(state)
         .bind((state == "replied").then_some("\"resolved\""))

@@ -17,7 +17,7 @@ pub(crate) const QUEUE: i64 = 70;
 pub(crate) const KIND: i64 = 71;
 pub(crate) const PRIORITY: i16 = 3;
 
-/// A statement's text by its file's name.
+/// A statement's text by its file's path.
 macro_rules! sql {
     ($name:literal) => {
         include_str!(concat!(
@@ -63,7 +63,7 @@ pub(crate) async fn enqueue_to(
     fn times<T: Clone>(value: T, count: usize) -> Vec<T> {
         vec![value; count]
     }
-    let rows = sqlx::query(sql!("enqueue"))
+    let rows = sqlx::query(sql!("enqueue/jobs"))
         .bind(NOW)
         .bind(None::<&str>)
         .bind(None::<Vec<i64>>)
@@ -92,7 +92,7 @@ pub(crate) async fn enqueue_to(
 
 /// Registers a worker with a lease of 15 s.
 pub(crate) async fn register(pg: &mut PgConnection, worker: i64) {
-    let register = sqlx::query(sql!("register"))
+    let register = sqlx::query(sql!("worker/register"))
         .bind(worker)
         .bind("step")
         .bind(15_000i64)
@@ -130,7 +130,7 @@ async fn claim_with(
     cursor: (Timestamp, i64),
     alone: bool,
 ) -> Said<Option<Vec<Held>>> {
-    let rows = sqlx::query(sql!("claim"))
+    let rows = sqlx::query(sql!("claim/take"))
         .bind(worker)
         .bind(vec![1i32])
         .bind(vec![places])
@@ -196,7 +196,7 @@ pub(crate) async fn settle(
             None => settle_done(pg, held).await,
         };
     }
-    let row = sqlx::query(sql!("settle"))
+    let row = sqlx::query(sql!("settle/attempts"))
         .bind(vec![held.id])
         .bind(vec![held.epoch])
         .bind(vec![held.worker])
@@ -218,7 +218,7 @@ pub(crate) async fn settle(
 /// The statement for a handler's transaction that is done with nothing behind it. After what it raises the transaction
 /// can only be rolled back.
 async fn settle_one(pg: &mut PgConnection, held: Held, marker: &str) -> Said<Settled> {
-    let settle = sqlx::query(sql!("settle_one"))
+    let settle = sqlx::query(sql!("settle/one"))
         .bind(held.id)
         .bind(held.epoch)
         .bind(held.worker)
@@ -255,7 +255,7 @@ async fn settle_one(pg: &mut PgConnection, held: Held, marker: &str) -> Said<Set
 
 /// The statement for engine batches that are done with nothing behind them.
 async fn settle_done(pg: &mut PgConnection, held: Held) -> Said<Settled> {
-    let row = sqlx::query(sql!("settle_done"))
+    let row = sqlx::query(sql!("settle/done"))
         .bind(vec![held.id])
         .bind(vec![held.epoch])
         .bind(vec![held.worker])
@@ -271,7 +271,7 @@ async fn settle_done(pg: &mut PgConnection, held: Held) -> Said<Settled> {
 
 /// Renews; `false` when declared dead.
 pub(crate) async fn beat(pg: &mut PgConnection, worker: i64) -> Said<bool> {
-    let row = sqlx::query(sql!("beat"))
+    let row = sqlx::query(sql!("worker/beat"))
         .bind(worker)
         .bind(NOW)
         .fetch_optional(pg)
@@ -282,7 +282,7 @@ pub(crate) async fn beat(pg: &mut PgConnection, worker: i64) -> Said<bool> {
 /// Declares dead whoever has not beaten for a lease, as seen `ahead_s` from now.
 pub(crate) async fn mark_dead(pg: &mut PgConnection, ahead_s: i64) -> Said<Vec<i64>> {
     let now = Timestamp::now() + jiff::SignedDuration::from_secs(ahead_s);
-    let marked: Vec<(Option<i64>, bool)> = sqlx::query_as(sql!("mark_dead"))
+    let marked: Vec<(Option<i64>, bool)> = sqlx::query_as(sql!("worker/mark_dead"))
         .bind(now.to_sqlx())
         .fetch_all(pg)
         .await?;
@@ -291,7 +291,7 @@ pub(crate) async fn mark_dead(pg: &mut PgConnection, ahead_s: i64) -> Said<Vec<i
 
 /// Ends leases of dead workers; the ids.
 pub(crate) async fn expire(pg: &mut PgConnection) -> Vec<i64> {
-    let rows = sqlx::query(sql!("expire"))
+    let rows = sqlx::query(sql!("worker/expire"))
         .bind(1000i32)
         .bind(NOW)
         .bind("worker lost")
@@ -305,12 +305,15 @@ pub(crate) async fn expire(pg: &mut PgConnection) -> Vec<i64> {
 
 /// First half of forgetting: the dead workers that could be locked.
 pub(crate) async fn lock_dead(pg: &mut PgConnection) -> Vec<i64> {
-    sqlx::query_scalar(sql!("lock_dead")).fetch_all(pg).await.unwrap()
+    sqlx::query_scalar(sql!("worker/lock_dead"))
+        .fetch_all(pg)
+        .await
+        .unwrap()
 }
 
 /// Second half: removes those that hold nothing; how many still do.
 pub(crate) async fn forget_dead(pg: &mut PgConnection, dead: &[i64]) -> i64 {
-    sqlx::query_scalar(sql!("forget_dead"))
+    sqlx::query_scalar(sql!("worker/forget_dead"))
         .bind(dead)
         .fetch_one(pg)
         .await
@@ -319,12 +322,12 @@ pub(crate) async fn forget_dead(pg: &mut PgConnection, dead: &[i64]) -> i64 {
 
 /// Both halves of listing a worker's own leases, in the given transaction.
 pub(crate) async fn own_leases(pg: &mut PgConnection, worker: i64) -> Vec<i64> {
-    sqlx::query(sql!("lock_worker"))
+    sqlx::query(sql!("worker/lock"))
         .bind(worker)
         .execute(&mut *pg)
         .await
         .unwrap();
-    let rows = sqlx::query(sql!("own_leases"))
+    let rows = sqlx::query(sql!("worker/leases"))
         .bind(worker)
         .fetch_all(pg)
         .await
@@ -342,13 +345,13 @@ pub(crate) enum Resolved {
 
 /// Both halves of resolving an unknown commit, in the given transaction.
 pub(crate) async fn resolve(pg: &mut PgConnection, held: Held) -> Said<Resolved> {
-    let leased: Option<i64> = sqlx::query_scalar(sql!("resolve_lock"))
+    let leased: Option<i64> = sqlx::query_scalar(sql!("settle/resolve_lock"))
         .bind(held.id)
         .bind(held.epoch)
         .bind(held.worker)
         .fetch_optional(&mut *pg)
         .await?;
-    let outcome: Option<String> = sqlx::query_scalar(sql!("resolve_outcome"))
+    let outcome: Option<String> = sqlx::query_scalar(sql!("settle/resolve_outcome"))
         .bind(held.id)
         .bind(held.epoch)
         .bind(held.worker)
@@ -363,7 +366,11 @@ pub(crate) async fn resolve(pg: &mut PgConnection, held: Held) -> Said<Resolved>
 
 /// Puts a case back; whether there was one.
 pub(crate) async fn reopen(pg: &mut PgConnection, id: i64) -> Said<bool> {
-    let reopened = sqlx::query(sql!("reopen")).bind(id).bind("tester").fetch_one(pg).await;
+    let reopened = sqlx::query(sql!("case/reopen"))
+        .bind(id)
+        .bind("tester")
+        .fetch_one(pg)
+        .await;
     match reopened {
         Ok(_) => Ok(true),
         // It is no case.
@@ -374,7 +381,7 @@ pub(crate) async fn reopen(pg: &mut PgConnection, id: i64) -> Said<bool> {
 
 /// Makes partitions as the engine does; how many were made.
 pub(crate) async fn partitions(pg: &mut PgConnection) -> Said<i32> {
-    sqlx::query_scalar(sql!("partitions"))
+    sqlx::query_scalar(sql!("job/partitions"))
         .bind(7i32)
         .bind(10_000_000i64)
         .fetch_one(pg)

@@ -7,10 +7,10 @@ use crate::output;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Print every migration and connect to no database
+    /// Print the whole schema as SQL and connect to no database
     #[arg(long)]
     sql: bool,
-    /// Print one JSON object: the migrations that were applied
+    /// Print one JSON object: what was applied
     #[arg(long, conflicts_with = "sql")]
     json: bool,
 }

@@ -63,7 +63,7 @@ impl File {
 
     pub(crate) fn migrated() -> File {
         let file = File::missing();
-        assert!(file.ok(&["migrate"]).starts_with("applied 0001 foundation\n"));
+        assert!(file.ok(&["migrate"]).starts_with("applied 0001 base\n"));
         file
     }
 

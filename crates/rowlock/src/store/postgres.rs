@@ -65,8 +65,8 @@ use crate::{
     observe::{AttemptView, JobFilter, JobView, Status},
     retention::Retention,
     store::{
-        ClaimAsk, ClaimReply, Clock, Expired, Fut, Isolation, Judged, Opening, Resolved, Room, SchemaFound, SettledIn,
-        Settlement, Store, Stretch, Swept, Timing, Wakes, keys::may_wait,
+        ClaimAsk, ClaimReply, Clock, Expired, Fut, Isolation, Judged, Opening, Resolved, Room, SettledIn, Settlement,
+        Store, Stretch, Swept, Timing, Wakes, keys::may_wait, schema,
     },
 };
 
@@ -209,12 +209,12 @@ impl Store for PgStore {
         Box::new(self.twin_here())
     }
 
-    fn schema(&self) -> Fut<'_, SchemaFound> {
+    fn schema(&self) -> Fut<'_, schema::SchemaFound> {
         self.bounded("schema check", migrate::found(&self.0))
     }
 
-    fn migrate(&self) -> Fut<'_, Vec<String>> {
-        self.within(Duration::from_secs(600), "migrate", migrate::run(&self.0))
+    fn migrate<'a>(&'a self, more: &'a [schema::Migration]) -> Fut<'a, Vec<String>> {
+        self.within(Duration::from_secs(600), "migrate", migrate::run(&self.0, more))
     }
 
     fn enqueue<'a>(&'a self, drafts: &'a [Draft]) -> Fut<'a, Vec<Enqueued>> {

@@ -61,8 +61,8 @@ use crate::{
     observe::{AttemptView, JobFilter, JobView, Status},
     retention::Retention,
     store::{
-        ClaimAsk, ClaimReply, Clock, Expired, Fut, Judged, Resolved, SchemaFound, Settlement, Store, Stretch, Swept,
-        Timing, Wakes,
+        ClaimAsk, ClaimReply, Clock, Expired, Fut, Judged, Resolved, Settlement, Store, Stretch, Swept, Timing, Wakes,
+        schema::{Migration, SchemaFound},
     },
 };
 
@@ -163,19 +163,14 @@ impl Store for SqliteStore {
         Box::pin(self.read("schema check", (), |db, _, ()| Box::pin(migrate::found(db))))
     }
 
-    fn migrate(&self) -> Fut<'_, Vec<String>> {
-        Box::pin(async {
-            let mut applied = Vec::new();
-            for migration in migrate::MIGRATIONS {
-                let write = self
-                    .inner
-                    .writer
-                    .write("migrate", MIGRATE_LIMIT, migration, |db, _, migration| {
-                        Box::pin(migrate::apply(db, migration))
-                    });
-                applied.extend(write.await?);
-            }
-            Ok(applied)
+    fn migrate<'a>(&'a self, more: &'a [Migration]) -> Fut<'a, Vec<String>> {
+        let scripts = migrate::scripts().and(more);
+        Box::pin(async move {
+            let writer = &self.inner.writer;
+            let write = writer.write("migrate", MIGRATE_LIMIT, scripts, |db, _, scripts| {
+                Box::pin(migrate::apply(db, scripts))
+            });
+            write.await?
         })
     }
 

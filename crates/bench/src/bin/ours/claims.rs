@@ -9,7 +9,7 @@ use protocol::{Args, say};
 use serde_json::json;
 use sqlx::{Connection as _, PgConnection, Row as _};
 
-const NOW: &str = include_str!("../../../../rowlock/sql/postgres/claim.sql");
+const NOW: &str = include_str!("../../../../rowlock/sql/postgres/claim/take.sql");
 const BEFORE: &str = include_str!("../../../sql/claim_before.sql");
 
 /// Jobs of one claim.

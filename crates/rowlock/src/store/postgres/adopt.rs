@@ -1,6 +1,6 @@
 //! The verbs on a table of the user's own: look, migrate, claim, renew, settle, recover.
 //!
-//! Its statements are templates under `sql/postgres`, filled with the table's quoted names when it is opened. Every write to
+//! Its statements are templates under `sql/postgres/adopt`, filled with the table's quoted names when it is opened. Every write to
 //! a claimed row has the claim's token in its condition; a token that matches nothing is a value, not an error. A row that
 //! is retired gets its case in the same commit.
 

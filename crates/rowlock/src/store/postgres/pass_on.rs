@@ -79,7 +79,7 @@ pub fn pass_on<'a>(
     }))
 }
 
-/// `settle_one.sql` with its parameters written out; `None` where a text has no mark to stand between.
+/// `settle/one.sql` with its parameters written out; `None` where a text has no mark to stand between.
 fn call(sql: &mut String, schema: &str, settlement: &Settlement, link: Option<&Draft>) -> Option<()> {
     let token = settlement.token;
     sql.push_str("select ");

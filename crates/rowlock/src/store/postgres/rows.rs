@@ -46,7 +46,7 @@ pub fn claimed_at(row: &PgRow) -> sqlx::Result<Option<Timestamp>> {
     }
 }
 
-/// `None` for the row that only says that the worker is alive. By position, as `claim.sql` lists them: this is read more
+/// `None` for the row that only says that the worker is alive. By position, as `claim/take.sql` lists them: this is read more
 /// often than anything else.
 pub fn claimed(row: &PgRow, worker: WorkerId, alone: bool, claimed_at: Timestamp) -> sqlx::Result<Option<Claimed>> {
     let Some(id) = row.try_get::<Option<i64>, _>(0)? else {

@@ -1,7 +1,7 @@
 //! How attempts' ends are written: in engine batches, or as the last statement of a handler's transaction.
 //!
 //! Nearly all attempts end as done with nothing behind them or with plain next links. Those have lean statements of their
-//! own; every other end takes `settle.sql`, which knows them all.
+//! own; every other end takes `settle/attempts.sql`, which knows them all.
 
 use std::{collections::HashSet, time::Duration};
 

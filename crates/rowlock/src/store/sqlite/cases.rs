@@ -13,7 +13,7 @@ use crate::{
     },
 };
 
-/// One element of what `case_name.sql` and `case_error_seen.sql` read.
+/// One element of what `case/name.sql` and `case/error_seen.sql` read.
 #[derive(Serialize)]
 struct Named {
     id: i64,

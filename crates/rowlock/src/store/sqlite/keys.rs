@@ -15,7 +15,7 @@ use crate::{
 /// What an enqueue says; after a conflict its transaction, or the savepoint it began with, is taken back.
 pub type Put = Result<Vec<Enqueued>, Conflict>;
 
-/// One element of what `job_key_put.sql` and `job_key_take.sql` read.
+/// One element of what `key/put.sql` and `key/take.sql` read.
 #[derive(Serialize)]
 struct KeyRow<'a> {
     key: &'a str,

@@ -1,86 +1,93 @@
-//! Migrations: numbered, embedded, in a version table of our own, safe when many processes start at once.
+//! Creates and updates the schema: what is missing runs in one transaction, safe when many processes start at once.
 
-use sqlx::{Row, SqliteConnection};
+use sqlx::{AssertSqlSafe, Row, SqliteConnection};
 
 use super::sql;
-use crate::store::SchemaFound;
+use crate::{
+    error::Result,
+    store::schema::{Migration, RELEASE, Recorded, SchemaFound, Scripts, Step},
+};
 
-/// Number, name, the oldest schema number a binary may speak once it ran, and the script.
-pub type Migration = (i32, &'static str, i32, &'static str);
-
-macro_rules! migration {
-    ($number:literal, $name:literal, $oldest:literal, $file:literal) => {
-        (
-            $number,
-            $name,
-            $oldest,
-            include_str!(concat!("../../../sql/sqlite/", $file)),
-        )
+macro_rules! texts {
+    ($folder:literal: $($name:literal),* $(,)?) => {
+        &[$(include_str!(concat!("../../../sql/sqlite/", $folder, "/", $name, ".sql"))),*]
     };
 }
 
-pub const MIGRATIONS: [Migration; 14] = [
-    migration!(1, "foundation", 1, "migrations/0001_foundation.sql"),
-    migration!(2, "job_keys", 1, "migrations/0002_job_keys.sql"),
-    migration!(3, "ledger", 1, "migrations/0003_ledger.sql"),
-    migration!(4, "effects", 1, "migrations/0004_effects.sql"),
-    migration!(5, "settings", 1, "migrations/0005_settings.sql"),
-    migration!(6, "guard_versions", 1, "migrations/0006_guard_versions.sql"),
-    migration!(7, "body_locks", 1, "migrations/0007_body_locks.sql"),
-    migration!(8, "waiting", 8, "migrations/0008_waiting.sql"),
-    migration!(9, "breakers", 8, "migrations/0009_breakers.sql"),
-    migration!(10, "groups", 10, "migrations/0010_groups.sql"),
-    migration!(11, "operators", 10, "migrations/0011_operators.sql"),
-    migration!(12, "cases", 10, "migrations/0012_cases.sql"),
-    migration!(13, "views", 10, "migrations/0013_views.sql"),
-    migration!(14, "protocol", 10, "migrations/0014_protocol.sql"),
-];
+/// The tables, in an order in which each can be created.
+pub const BASE: &[&str] = texts!("schema":
+    "migration", "job", "ready", "lease", "outcome", "case", "worker", "audit", "key", "ledger", "effect", "setting",
+    "guard", "wait", "group", "breaker", "views", "verb",
+);
+
+/// What follows the base, from number 2 on: `sql/sqlite/schema/migrations`.
+const MIGRATIONS: &[Migration] = &[];
+
+/// The triggers that are functions here: they run the verbs of plain SQL.
+pub const FUNCTIONS: &[&str] = texts!("functions": "job", "pause", "case");
 
 /// The schema this binary speaks.
-pub const SCHEMA: i32 = MIGRATIONS.len() as i32;
+pub const SCHEMA: i32 = Scripts::number(MIGRATIONS);
 
-/// Every migration, for people who run their own: what `rowlock migrate --sql` prints.
+pub fn scripts() -> Scripts {
+    Scripts::new(BASE, MIGRATIONS, FUNCTIONS)
+}
+
+/// The whole schema, for people who run their own migrations: what `rowlock migrate --sql` prints.
 pub fn migration_sql() -> String {
-    let mut text = String::from("pragma journal_mode = wal;\n");
-    for (version, name, oldest, script) in MIGRATIONS {
+    let mut text = String::from("pragma journal_mode = wal;\n\nbegin immediate;\n");
+    for step in scripts().steps() {
         let note = sql::MIGRATED
-            .replace("?1", &version.to_string())
-            .replace("?2", &format!("'{name}'"))
-            .replace("?3", &oldest.to_string());
-        text += &format!("\nbegin immediate;\n{script}\n{};\ncommit;\n", note.trim_end());
+            .replace("?1", &step.version.to_string())
+            .replace("?2", &format!("'{}'", step.name))
+            .replace("?3", &step.oldest.to_string())
+            .replace("?4", &format!("'{}'", step.hash))
+            .replace("?5", &format!("'{RELEASE}'"));
+        text += &format!("\n-- {}\n{}\n{};\n", step.label(), step.sql, note.trim_end());
     }
-    text
+    text + "\ncommit;\n"
 }
 
 pub async fn found(db: &mut SqliteConnection) -> sqlx::Result<SchemaFound> {
-    let exists: bool = sqlx::query_scalar(sql::SCHEMA_EXISTS).fetch_one(&mut *db).await?;
-    if !exists {
-        return Ok(SchemaFound::Missing);
+    Ok(scripts().judge(&recorded(db).await?))
+}
+
+/// What the database says of itself. A table without hashes is from before there were any.
+async fn recorded(db: &mut SqliteConnection) -> sqlx::Result<Recorded> {
+    let hashed: Option<bool> = sqlx::query_scalar(sql::SCHEMA_EXISTS).fetch_optional(&mut *db).await?;
+    match hashed {
+        None => return Ok(Recorded::default()),
+        Some(false) => return Ok(Recorded::without_hashes()),
+        Some(true) => {}
     }
     let row = sqlx::query(sql::SCHEMA_VERSION).fetch_one(db).await?;
-    Ok(match (row.try_get("version")?, row.try_get("oldest")?) {
-        (Some(version), Some(oldest)) => SchemaFound::At { version, oldest },
-        _ => SchemaFound::Missing,
+    Ok(Recorded {
+        version: row.try_get("version")?,
+        oldest: row.try_get("oldest")?,
+        base: row.try_get("base")?,
+        functions: row.try_get("functions")?,
+        release: row.try_get("release")?,
     })
 }
 
-/// Applies one migration, unless the schema is there or past it already; its name if it ran. The write lock is held,
-/// so of many processes that start at once one applies it and the others find it done.
-pub async fn apply(db: &mut SqliteConnection, migration: &Migration) -> sqlx::Result<Option<String>> {
-    let (version, name, oldest, script) = *migration;
-    let at = match found(db).await? {
-        SchemaFound::Missing => 0,
-        SchemaFound::At { version, .. } => version,
+/// Applies what is missing; the labels of what it applied. The write lock is held, so of many processes that start at once
+/// one applies it and the others find it done.
+pub async fn apply(db: &mut SqliteConnection, scripts: &Scripts) -> sqlx::Result<Result<Vec<String>>> {
+    let missing = match scripts.missing(scripts.judge(&recorded(db).await?)) {
+        Ok(missing) => missing,
+        Err(refused) => return Ok(Err(refused)),
     };
-    if at >= version {
-        return Ok(None);
+    for step in &missing {
+        let script = sqlx::raw_sql(AssertSqlSafe(step.sql.clone()));
+        script.execute(&mut *db).await?;
+        sqlx::query(sql::MIGRATED)
+            .bind(step.version)
+            .bind(step.name)
+            .bind(step.oldest)
+            .bind(&step.hash)
+            .bind(RELEASE)
+            .execute(&mut *db)
+            .await?;
     }
-    sqlx::raw_sql(script).execute(&mut *db).await?;
-    sqlx::query(sql::MIGRATED)
-        .bind(version)
-        .bind(name)
-        .bind(oldest)
-        .execute(&mut *db)
-        .await?;
-    Ok(Some(format!("{version:04} {name}")))
+    Ok(Ok(missing.iter().map(Step::label).collect()))
 }

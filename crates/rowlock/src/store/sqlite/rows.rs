@@ -22,7 +22,7 @@ pub fn array<T: Serialize>(items: &[T]) -> sqlx::Result<String> {
     serde_json::to_string(items).map_err(|e| sqlx::Error::Encode(e.into()))
 }
 
-/// One element of what `enqueue.sql` and `enqueue_ready.sql` read.
+/// One element of what `enqueue/jobs.sql` and `enqueue/ready.sql` read.
 #[derive(Serialize)]
 pub struct DraftRow<'a> {
     uid: Uuid,
@@ -44,7 +44,7 @@ pub struct DraftRow<'a> {
     trace: Option<&'a str>,
 }
 
-/// One element of what `enqueue_waiting.sql` and the statements behind it read.
+/// One element of what `enqueue/waiting.sql` and the statements behind it read.
 #[derive(Serialize)]
 pub struct WaitingRow<'a> {
     #[serde(flatten)]
@@ -53,7 +53,7 @@ pub struct WaitingRow<'a> {
     limit_us: Option<i64>,
 }
 
-/// One element of what `enqueue_grouped.sql` and the statements behind it read.
+/// One element of what `enqueue/grouped.sql` and the statements behind it read.
 #[derive(Serialize)]
 pub struct GroupedRow<'a> {
     #[serde(flatten)]
@@ -109,7 +109,7 @@ impl<'a> From<&'a Draft> for DraftRow<'a> {
     }
 }
 
-/// One element of what `claim.sql` and `alone_due.sql` read.
+/// One element of what `claim/take.sql` and `claim/alone_due.sql` read.
 #[derive(Serialize)]
 pub struct StretchRow {
     queue_no: i64,
@@ -131,7 +131,7 @@ impl From<&Stretch> for StretchRow {
     }
 }
 
-/// A job taken out of ready, with the epoch and attempt of the lease it goes under; `claim_lease.sql` reads it.
+/// A job taken out of ready, with the epoch and attempt of the lease it goes under; `claim/lease.sql` reads it.
 #[derive(Serialize)]
 pub struct Taken {
     pub id: i64,
@@ -147,7 +147,7 @@ pub struct Taken {
 
 impl Taken {
     pub fn read(row: &SqliteRow) -> sqlx::Result<Taken> {
-        // By position, as `claim.sql` lists them: this is read more often than anything else.
+        // By position, as `claim/take.sql` lists them: this is read more often than anything else.
         Ok(Taken {
             id: row.try_get(0)?,
             epoch: row.try_get::<i64, _>(1)?.saturating_add(1),
@@ -186,7 +186,7 @@ impl Taken {
     }
 }
 
-/// Whose it is, what it says, and whether it came too late to be run. By position, as `claim_body.sql` lists them.
+/// Whose it is, what it says, and whether it came too late to be run. By position, as `claim/body.sql` lists them.
 pub fn body(row: &SqliteRow) -> sqlx::Result<(i64, (Body, bool))> {
     let uid: &str = row.try_get(1)?;
     let body = Body {

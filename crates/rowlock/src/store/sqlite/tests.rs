@@ -37,7 +37,7 @@ struct Rig {
 impl Rig {
     async fn new() -> Rig {
         let rig = Rig::bare();
-        rig.store.migrate().await.unwrap();
+        rig.store.migrate(&[]).await.unwrap();
         rig
     }
 

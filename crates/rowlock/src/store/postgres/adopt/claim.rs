@@ -15,7 +15,7 @@ use crate::{
 
 const DOING: &str = "claim rows";
 
-/// What the name of who claims a row to try a breaker ends with; `adopt_probing.sql` counts by it.
+/// What the name of who claims a row to try a breaker ends with; `adopt/probing.sql` counts by it.
 const PROBE: &str = " (probe)";
 
 /// A row in a worker's hands.

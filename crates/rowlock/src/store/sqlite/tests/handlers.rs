@@ -341,7 +341,7 @@ async fn a_store_outlives_the_runtime_it_was_first_used_on() {
             .build()
             .unwrap();
         runtime.block_on(async {
-            store.migrate().await.unwrap();
+            store.migrate(&[]).await.unwrap();
             store.enqueue(&[numbered(1)]).await.unwrap();
             store.status().await.unwrap();
         });

@@ -4,12 +4,36 @@ use sqlx::{Executor, SqlSafeStr};
 
 use super::*;
 use crate::store::{
-    SchemaFound,
-    sqlite::{SCHEMA, migrate::MIGRATIONS, migration_sql, sql},
+    schema::{Functions, SchemaFound},
+    sqlite::{
+        SCHEMA,
+        migrate::{BASE, FUNCTIONS},
+        migration_sql, sql,
+    },
 };
 
 fn folder() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("sql/sqlite")
+}
+
+/// The files below a folder, by their paths from there.
+fn files(root: &Path) -> Vec<String> {
+    fn walk(folder: &Path, into: &mut Vec<std::path::PathBuf>) {
+        for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
+            match path.is_dir() {
+                true => walk(&path, into),
+                false => into.push(path),
+            }
+        }
+    }
+    let mut paths = Vec::new();
+    walk(root, &mut paths);
+    let named = |path: std::path::PathBuf| path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
+    paths.into_iter().map(named).collect()
+}
+
+fn of_the_schema(path: &String) -> bool {
+    path.starts_with("schema/") || path.starts_with("functions/")
 }
 
 /// Every object with its text, without the line breaks that an added column leaves in it.
@@ -33,21 +57,21 @@ async fn many_stores_may_migrate_at_once() {
     let stores: Vec<_> = (0..8).map(|_| rig.another()).collect();
     let tasks: Vec<_> = stores
         .into_iter()
-        .map(|s| tokio::spawn(async move { s.migrate().await.unwrap() }))
+        .map(|s| tokio::spawn(async move { s.migrate(&[]).await.unwrap() }))
         .collect();
     let mut applied = Vec::new();
     for task in tasks {
         applied.extend(task.await.unwrap());
     }
     applied.sort();
-    let expected = MIGRATIONS.map(|(version, name, ..)| format!("{version:04} {name}"));
-    assert_eq!(applied, expected);
+    assert_eq!(applied, ["0001 base", "functions"]);
     let found = SchemaFound::At {
         version: SCHEMA,
-        oldest: 10,
+        oldest: 1,
+        functions: Functions::Same,
     };
     assert_eq!(rig.store.schema().await.unwrap(), found);
-    assert!(rig.store.migrate().await.unwrap().is_empty());
+    assert!(rig.store.migrate(&[]).await.unwrap().is_empty());
 }
 
 #[tokio::test]
@@ -58,25 +82,24 @@ async fn a_newer_schema_is_left_alone() {
         .execute(&mut conn)
         .await
         .unwrap();
-    assert!(rig.store.migrate().await.unwrap().is_empty());
+    assert!(rig.store.migrate(&[]).await.unwrap().is_empty());
     assert_eq!(
         rig.store.schema().await.unwrap(),
         SchemaFound::At {
             version: 99,
-            oldest: 50
+            oldest: 50,
+            functions: Functions::Same,
         }
     );
 }
 
 #[tokio::test]
-async fn the_schema_is_the_sum_of_its_migrations_and_so_is_the_printed_script() {
+async fn the_schema_is_what_its_files_say_and_so_is_the_printed_script() {
     let migrated = Rig::new().await;
-    let schema = Rig::bare();
-    let text = std::fs::read_to_string(folder().join("schema.sql")).unwrap();
-    sqlx::raw_sql(sqlx::AssertSqlSafe(text))
-        .execute(&mut schema.conn().await)
-        .await
-        .unwrap();
+    let by_files = Rig::bare();
+    let mut listed: Vec<&str> = BASE.iter().chain(FUNCTIONS).copied().collect();
+    let run = sqlx::raw_sql(sqlx::AssertSqlSafe(listed.join("\n")));
+    run.execute(&mut by_files.conn().await).await.unwrap();
     let printed = Rig::bare();
     sqlx::raw_sql(sqlx::AssertSqlSafe(migration_sql()))
         .execute(&mut printed.conn().await)
@@ -84,9 +107,29 @@ async fn the_schema_is_the_sum_of_its_migrations_and_so_is_the_printed_script() 
         .unwrap();
     let expected = objects(&mut migrated.conn().await).await;
     assert!(!expected.is_empty());
-    assert_eq!(objects(&mut schema.conn().await).await, expected);
+    assert_eq!(objects(&mut by_files.conn().await).await, expected);
     assert_eq!(objects(&mut printed.conn().await).await, expected);
-    assert!(printed.store.migrate().await.unwrap().is_empty());
+    assert!(printed.store.migrate(&[]).await.unwrap().is_empty());
+
+    let on_disk = files(&folder()).into_iter().filter(of_the_schema);
+    let mut on_disk: Vec<String> = on_disk
+        .map(|path| std::fs::read_to_string(folder().join(path)).unwrap())
+        .collect();
+    on_disk.sort();
+    listed.sort_unstable();
+    assert_eq!(listed, on_disk, "every file is in the list");
+}
+
+#[tokio::test]
+async fn triggers_that_were_changed_are_as_in_the_files_after_their_hash_was() {
+    let rig = Rig::new().await;
+    let mut conn = rig.conn().await;
+    let right = objects(&mut conn).await;
+    let other = "drop trigger rowlock_verb_cancel; update rowlock_migration set hash = 'another' where version = 0";
+    sqlx::raw_sql(other).execute(&mut conn).await.unwrap();
+    assert_ne!(objects(&mut conn).await, right);
+    assert_eq!(rig.store.migrate(&[]).await.unwrap(), ["functions"]);
+    assert_eq!(objects(&mut conn).await, right);
 }
 
 #[tokio::test]
@@ -108,10 +151,10 @@ async fn every_statement_prepares_and_every_file_has_a_caller() {
         }
     }
     let called: BTreeSet<String> = sql::FILES.iter().map(|(name, _)| format!("{name}.sql")).collect();
-    let files = std::fs::read_dir(folder())
-        .unwrap()
-        .map(|f| f.unwrap().file_name().into_string().unwrap());
-    let found: BTreeSet<String> = files.filter(|f| f.ends_with(".sql") && f != "schema.sql").collect();
+    let found: BTreeSet<String> = files(&folder())
+        .into_iter()
+        .filter(|path| !of_the_schema(path))
+        .collect();
     assert_eq!(found, called);
 }
 
@@ -129,43 +172,43 @@ async fn hot_statements_use_their_index() {
             .unwrap();
         rows.into_iter().map(|r| r.3 + "\n").collect()
     };
-    let claim = plan("claim").await;
+    let claim = plan("claim/take").await;
     let range = "SEARCH r USING COVERING INDEX rowlock_ready_order \
                  (queue_no=? AND kind_no=? AND alone=? AND priority=? AND due_at>? AND due_at<?)";
     assert!(claim.contains(range), "{claim}");
     assert!(!claim.contains("TEMP B-TREE"), "the limit must stop the walk: {claim}");
-    for file in ["settle", "settle_ready", "settle_case", "claim_body"] {
+    for file in ["settle/attempts", "settle/ready", "settle/case", "claim/body"] {
         let settle = plan(file).await;
         assert!(settle.contains(" USING INTEGER PRIMARY KEY"), "{settle}");
     }
-    let end = plan("effect_end").await;
+    let end = plan("effect/end").await;
     let by_name = "SEARCH rowlock_effect USING INDEX sqlite_autoindex_rowlock_effect_1 (id=? AND name=?)";
     assert!(end.contains(by_name), "{end}");
-    let doubtful = plan("effects_doubtful").await;
+    let doubtful = plan("effect/doubtful").await;
     assert!(
         doubtful.contains("SCAN e USING INDEX rowlock_effect_doubt"),
         "{doubtful}"
     );
     assert!(!doubtful.contains("TEMP B-TREE"), "{doubtful}");
-    let status = plan("status").await;
+    let status = plan("job/status").await;
     assert!(
         status.contains("SCAN r USING COVERING INDEX rowlock_ready_order"),
         "{status}"
     );
-    let chain = plan("chain").await;
+    let chain = plan("job/chain").await;
     assert!(
         chain.contains("USING COVERING INDEX rowlock_job_chain (chain=?)"),
         "{chain}"
     );
-    let due = plan("waits_due").await;
+    let due = plan("wait/due").await;
     assert!(due.contains("USING COVERING INDEX rowlock_waiting_limit"), "{due}");
-    for file in ["complete_ready", "complete_gone"] {
+    for file in ["wait/complete_ready", "wait/complete_gone"] {
         let moves = plan(file).await;
         assert!(moves.contains("rowlock_waiting_name (name=?)"), "{moves}");
     }
-    let lock = plan("body_lock_take").await;
+    let lock = plan("guard/body_lock_take").await;
     assert!(!lock.contains("SCAN b") && !lock.contains("SCAN l"), "{lock}");
-    let alone = plan("alone_due").await;
+    let alone = plan("claim/alone_due").await;
     assert!(alone.contains("priority=? AND due_at<?"), "{alone}");
 }
 
@@ -173,7 +216,7 @@ async fn hot_statements_use_their_index() {
 async fn a_database_that_is_no_file_is_refused_with_a_sentence() {
     let memory = SqliteConnectOptions::from_str("sqlite::memory:").unwrap();
     let store = SqliteStore::new(memory, Timing::of_lease(LEASE), Clock::default());
-    let error = store.migrate().await.unwrap_err();
+    let error = store.migrate(&[]).await.unwrap_err();
     let source = std::error::Error::source(&error).unwrap().to_string();
     assert!(source.contains("not WAL"), "{source}");
 }

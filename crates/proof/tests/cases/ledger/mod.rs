@@ -1,0 +1,6 @@
+//! One committed effect per key: `once`, and requests over HTTP.
+
+mod idempotency;
+mod once;
+
+use super::*;

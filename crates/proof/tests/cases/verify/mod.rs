@@ -1,0 +1,7 @@
+//! The audit of the invariants.
+
+mod load;
+mod log;
+pub(crate) mod rules;
+
+use super::*;

@@ -1,0 +1,7 @@
+//! The loop: in good order, beside others, and when a worker is lost.
+
+mod engine;
+mod recover;
+mod run;
+
+use super::*;

@@ -1,0 +1,232 @@
+-- The protocol for every language, of which this is the part that enqueues. What ends in _v1 stays as it is; a change comes as
+-- _v2 beside it. Each runs with the caller's rights, in the caller's transaction, whatever the search path. RL001: the token
+-- holds no more. RL003: the key is held for another request. RL010: no such job. RL011: it stands elsewhere. RL012: bad input,
+-- with the field.
+
+-- Takes a key for a job to come: its id, and true where nobody held the key; else the id of the job that holds it.
+create or replace function rowlock.take_key(
+  wanted text, print bytea, hold_for text, period interval, out job bigint, out is_new boolean
+)
+language plpgsql security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  now constant timestamptz := clock_timestamp();
+  held record;
+begin
+  for round in 1..20 loop
+    insert into rowlock.job_key (key, id, fingerprint, hold, expires_at, made_at)
+    values (wanted, nextval('rowlock.job_id'), print, hold_for, now + period, now)
+    on conflict (key) do nothing
+    returning id into job;
+    if found then
+      is_new := true;
+      return;
+    end if;
+    select
+      k.id, k.fingerprint, k.hold, coalesce(k.expires_at <= now, false) as passed,
+      exists (select from rowlock.ready r where r.id = k.id) or exists (select from rowlock.lease l where l.id = k.id)
+        or exists (select from rowlock.waiting w where w.id = k.id)
+        or exists (select from rowlock.case_file c where c.id = k.id) as in_a_place
+    into held
+    from rowlock.job_key k where k.key = wanted;
+    -- Removed meanwhile.
+    continue when not found;
+    if not held.in_a_place and (held.hold = 'open' or (held.hold = 'period' and held.passed)) then
+      update rowlock.job_key k
+      set id = nextval('rowlock.job_id'), fingerprint = print, hold = hold_for, expires_at = now + period, made_at = now
+      where k.key = wanted and k.id = held.id
+      returning k.id into job;
+      -- Somebody else was faster.
+      continue when not found;
+      is_new := true;
+      return;
+    end if;
+    if held.fingerprint is distinct from print then
+      raise exception 'key "%" is already used by job % for a different request', wanted, held.id using errcode = 'RL003';
+    end if;
+    job := held.id;
+    is_new := false;
+    return;
+  end loop;
+  raise exception 'key "%" keeps changing; try again', wanted using errcode = '40001';
+end
+$body$;
+
+-- A job as the body of another holds it, to be enqueued in the commit that retires that one.
+create or replace function rowlock.compensation(given json) returns json
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$
+declare
+  kind text;
+  queue text;
+  version int;
+begin
+  perform rowlock.check_options(given, array['kind', 'payload', 'queue', 'priority', 'attempts', 'version', 'tags']);
+  kind := rowlock.name_option(given, 'kind', '');
+  queue := rowlock.name_option(given, 'queue', 'default');
+  version := rowlock.number_option(given, 'version', 1, 1, 1000000);
+  perform rowlock.check_json('payload', coalesce(given -> 'payload', '{}'));
+  return json_build_object(
+    'uid', gen_random_uuid(), 'kind', kind, 'kind_no', rowlock.number_of(kind || '@' || version), 'version', version,
+    'queue', queue, 'queue_no', rowlock.number_of(queue), 'priority', rowlock.number_option(given, 'priority', 3, 1, 5),
+    'attempts_max', rowlock.number_option(given, 'attempts', 10, 1, 10000),
+    'payload', coalesce(given -> 'payload', '{}'), 'tags', rowlock.tags_option(given));
+end
+$body$;
+
+-- Enqueues a job in the caller's transaction, with what may be chosen for it in `options`. The id comes back, and whether the
+-- job is new: under a key that is held for the same request it is the id of the job that holds it.
+create or replace function rowlock.enqueue_v1(
+  kind text, payload json default '{}', options json default '{}', out id bigint, out is_new boolean
+)
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  now constant timestamptz := clock_timestamp();
+  named constant text := rowlock.name_option(json_build_object('kind', enqueue_v1.kind), 'kind', '');
+  body constant json := coalesce(enqueue_v1.payload, '{}');
+  given constant json := rowlock.check_strings('options', coalesce(options, '{}'));
+  queue text := rowlock.name_option(given, 'queue', 'default');
+  version constant int := rowlock.number_option(given, 'version', 1, 1, 1000000);
+  priority constant int := rowlock.number_option(given, 'priority', 3, 1, 5);
+  attempts constant int := rowlock.number_option(given, 'attempts', 10, 1, 10000);
+  delay_ms constant bigint := rowlock.number_option(given, 'delay_ms', 0, 0, 316224000000);
+  key constant text := rowlock.key_option(given, 'key');
+  waits_for constant text := rowlock.key_option(given, 'waits_for');
+  limit_ms constant bigint := rowlock.number_option(given, 'wait_limit_ms', null, 0, 316224000000);
+  hold_ms constant bigint := rowlock.number_option(given, 'hold_ms', null, 1, 316224000000);
+  hold constant text := coalesce(given ->> 'hold', case when hold_ms is null then 'policy' else 'period' end);
+  expires constant timestamptz := rowlock.time_option(given, 'expires');
+  -- Untriggered: a day behind the latest time that anybody can ask for.
+  due constant timestamptz := case given ->> 'on_trigger'
+    when 'true' then '9999-01-02T00:00:00Z'
+    else greatest(coalesce(rowlock.time_option(given, 'at'), now + delay_ms * interval '1 millisecond'), now)
+  end;
+  kind_no constant bigint := rowlock.number_of(named || '@' || version);
+  queue_no constant bigint := rowlock.number_of(queue);
+  limit_at constant timestamptz := now + limit_ms * interval '1 millisecond';
+  turn bigint;
+  place text := 'ready';
+begin
+  perform rowlock.check_options(given, array[
+    'at', 'attempts', 'delay_ms', 'expires', 'group', 'group_stops', 'hold', 'hold_ms', 'if_retired', 'key', 'on_trigger', 'priority',
+    'queue', 'tags', 'trace', 'version', 'wait_limit_ms', 'waits_for']);
+  perform rowlock.check_json('payload', body);
+  if given ->> 'at' is not null and given ->> 'delay_ms' is not null then
+    raise exception 'delay_ms: set together with at; set only one of them' using errcode = 'RL012';
+  end if;
+  if json_typeof(given -> 'on_trigger') not in ('boolean', 'null')
+    or (given ->> 'on_trigger' = 'true' and coalesce(given ->> 'at', given ->> 'delay_ms') is not null)
+  then
+    raise exception 'on_trigger: use true or false, without at and delay_ms' using errcode = 'RL012';
+  end if;
+  if json_typeof(given -> 'if_retired') not in ('object', 'null') then
+    raise exception 'if_retired: use a job as an object, such as {"kind": "refund"}' using errcode = 'RL012';
+  end if;
+  if json_typeof(given -> 'group_stops') not in ('boolean', 'null')
+    or (given ->> 'group_stops' = 'true' and given ->> 'group' is null)
+  then
+    raise exception 'group_stops: use true or false, together with group' using errcode = 'RL012';
+  end if;
+  if limit_ms is not null and waits_for is null then
+    raise exception 'wait_limit_ms: set without a wait; add waits_for' using errcode = 'RL012';
+  end if;
+  if key is null and (hold_ms is not null or given ->> 'hold' is not null) then
+    raise exception 'hold: set without a key; add key' using errcode = 'RL012';
+  end if;
+  if hold not in ('policy', 'open', 'ever', 'period') or (hold = 'period') <> (hold_ms is not null) then
+    raise exception 'hold: "%" is not valid; use policy, open or ever, or hold_ms alone', left(hold, 40) using errcode = 'RL012';
+  end if;
+  if given ->> 'trace' !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}( [ -~]+)?$' or octet_length(given ->> 'trace') > 568 then
+    raise exception 'trace: not a valid traceparent, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' using errcode = 'RL012';
+  end if;
+  if given ->> 'group' is not null then
+    if waits_for is not null then
+      raise exception 'group: a job of a group cannot also wait for a name; let a job that waits enqueue it as its next job'
+        using errcode = 'RL012';
+    end if;
+    turn := rowlock.number_of(rowlock.name_option(given, 'group', ''));
+  end if;
+  is_new := true;
+  if key is not null then
+    select k.job, k.is_new into id, is_new
+    from rowlock.take_key(key, rowlock.fingerprint(named, body), hold, hold_ms * interval '1 millisecond') k;
+    if not is_new then
+      return;
+    end if;
+  else
+    id := nextval('rowlock.job_id');
+  end if;
+  if turn is not null then
+    place := case when rowlock.enter_group(turn, id) then 'ready' else 'waiting' end;
+  elsif waits_for is not null and not exists (select from rowlock.completion c where c.name = waits_for) then
+    place := 'waiting';
+  end if;
+  insert into rowlock.job (
+    id, uid, kind, version, queue, priority, attempts_max, payload, tags, position, expires_at, if_retired, trace, created_at,
+    waits_for, in_group, group_no, group_stops
+  ) values (
+    id, gen_random_uuid(), named, version, queue, priority, attempts, body, rowlock.tags_option(given)::jsonb, 0, expires,
+    case when json_typeof(given -> 'if_retired') = 'object' then rowlock.compensation(given -> 'if_retired') end,
+    given ->> 'trace', now, waits_for, given ->> 'group', turn,
+    case when turn is not null then coalesce(given ->> 'group_stops' = 'true', false) end
+  );
+  if place = 'ready' then
+    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+    values (queue_no, kind_no, false, priority, due, id, 0, 0, attempts);
+  elsif turn is not null then
+    insert into rowlock.waiting (
+      id, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
+    ) values (id, queue_no, kind_no, priority, due, 0, 0, attempts, 'cancelled', now, turn);
+  else
+    insert into rowlock.waiting (
+      id, name, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_at, limit_ends, since
+    ) values (
+      id, waits_for, queue_no, kind_no, priority, due, 0, 0, attempts, least(limit_at, expires),
+      case when expires <= coalesce(limit_at, 'infinity') then 'cancelled' else 'retired' end, now
+    );
+  end if;
+end
+$body$;
+
+-- Enqueues many: an array of objects with kind, payload and what enqueue_v1 takes as options. In the order given.
+create or replace function rowlock.enqueue_many_v1(jobs json, out ord int, out id bigint, out is_new boolean) returns setof record
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  job json;
+  rest json;
+begin
+  if jobs is null or json_typeof(jobs) <> 'array' then
+    raise exception 'jobs: use an array of objects' using errcode = 'RL012';
+  end if;
+  perform rowlock.check_strings('jobs', jobs);
+  ord := 0;
+  for job in select j from json_array_elements(jobs) as j loop
+    ord := ord + 1;
+    if json_typeof(job) <> 'object' then
+      raise exception 'jobs[%]: use an object with a kind', ord - 1 using errcode = 'RL012';
+    end if;
+    select coalesce(json_object_agg(e.key, e.value), '{}') into rest
+    from json_each(job) e where e.key not in ('kind', 'payload');
+    select e.id, e.is_new into id, is_new from rowlock.enqueue_v1(job ->> 'kind', job -> 'payload', rest) e;
+    return next;
+  end loop;
+end
+$body$;
+
+-- Hints at new work in a queue: call it after the commit, so that idle workers look at once and not within their next poll.
+create or replace function rowlock.wake_v1(queue text) returns void
+language sql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$
+  select pg_notify(split_part('rowlock.', '.', 1) || '_wake', rowlock.number_of(queue)::text)
+$body$;
+
+revoke all on function rowlock.take_key from public;
+revoke all on function rowlock.compensation from public;
+revoke all on function rowlock.enqueue_v1 from public;
+revoke all on function rowlock.enqueue_many_v1 from public;
+revoke all on function rowlock.wake_v1 from public;

@@ -1,0 +1,91 @@
+-- Groups: whose turn it is, and who enters.
+
+-- Passes the turn of groups on: where a group's head is still the one given, the job behind it with the smallest id is moved
+-- to ready and is its head now; without one the group is vacant. In the commit that ends the head, or later from the sweep.
+-- Two statements on purpose: the second one's snapshot must be newer than the locks the first one waited for. A function,
+-- so that its plans are made apart from the settings of the user's session. It says which queues got work.
+create or replace function rowlock.pass_turns(groups bigint[], heads bigint[], at timestamptz) returns bigint[]
+language plpgsql security invoker
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  turns bigint[];
+  queues bigint[];
+begin
+  select array_agg(held.no) into turns
+  from (
+    select g.no
+    from unnest(groups, heads) as u (no, head) join rowlock.job_group g on g.no = u.no
+    where g.head is not distinct from u.head
+    order by g.no
+    for no key update of g
+  ) held;
+  with next as materialized (
+    select g.no, w.id
+    from unnest(turns) as t (no)
+    join rowlock.job_group g on g.no = t.no
+    -- From the group's first on and no further, whatever the statistics say of a group that is large.
+    left join lateral (
+      select x.id, x.group_no from rowlock.waiting x
+      where x.group_no is not null and (x.group_no, x.id) > (g.no, 0)
+      order by x.group_no, x.id limit 1
+    ) w on w.group_no = g.no and not g.paused
+  ), gone as (
+    delete from rowlock.waiting w using next n where w.id = any (array[n.id])
+    returning
+      w.id, w.queue_no, w.kind_no, w.alone, w.priority, greatest(w.due_at, coalesce(at, clock_timestamp())) as due_at,
+      w.epoch, w.attempt, w.attempts_max
+  ), place as (
+    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+    select queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max from gone
+  ), passed as (
+    update rowlock.job_group g set head = d.id
+    from next n left join gone d on d.id = n.id
+    where g.no = any (array[n.no]) and g.head is distinct from d.id
+  )
+  select array_agg(distinct queue_no) into queues from gone;
+  return queues;
+end
+$body$;
+
+-- Enters a job to come into its group, which is kept from being removed until the transaction ends; says whether it is its turn.
+create or replace function rowlock.enter_group(turn bigint, job bigint) returns boolean
+language plpgsql security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  vacant boolean;
+begin
+  for round in 1..20 loop
+    select g.vacant and not g.paused into vacant from rowlock.job_group g where g.no = turn for key share;
+    if not found then
+      insert into rowlock.job_group (no, head) values (turn, job) on conflict (no) do nothing;
+      if found then
+        return true;
+      end if;
+      continue;
+    end if;
+    if not vacant then
+      return false;
+    end if;
+    begin
+      perform from rowlock.job_group g
+      where g.no = turn and g.vacant and not g.paused and not exists (select from rowlock.waiting w where w.group_no = turn)
+      for no key update of g skip locked;
+      if found then
+        update rowlock.job_group g set head = job where g.no = turn;
+        return true;
+      end if;
+      -- What is locked and not taken is let go: whoever passes its turn on must not wait for this transaction.
+      raise exception 'not vacant' using errcode = 'RL099';
+    exception
+      when sqlstate 'RL099' then
+        return false;
+    end;
+  end loop;
+  raise exception 'the group keeps changing; try again' using errcode = '40001';
+end
+$body$;
+
+revoke all on function rowlock.pass_turns from public;
+revoke all on function rowlock.enter_group from public;

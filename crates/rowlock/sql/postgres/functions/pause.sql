@@ -1,0 +1,75 @@
+-- What people pause and let go on.
+
+-- Stops a queue, a kind or a group, given as queue:mail, kind:send-mail or group:account:42: nobody claims its jobs until it is
+-- resumed, and workers heed it within a second. What runs goes on. It says whether it went on before.
+create or replace function rowlock.pause(target text, actor text) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  turn bigint;
+begin
+  if actor is null then
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
+  end if;
+  if coalesce(target !~ '^(queue|kind|group):[A-Za-z0-9_.:/-]{1,100}$', true) then
+    raise exception '% is not a valid target; use queue:NAME, kind:NAME or group:NAME', coalesce(quote_literal(left(target, 120)), 'null')
+      using errcode = 'RL012';
+  end if;
+  insert into rowlock.setting (name, value, changed_at, changed_by) values ('pause:' || target, '', clock_timestamp(), actor)
+  on conflict (name) do nothing;
+  if not found then
+    return false;
+  end if;
+  if target like 'group:%' then
+    turn := rowlock.number_of(substr(target, 7));
+    insert into rowlock.job_group as g (no, paused) values (turn, true) on conflict (no) do update set paused = true;
+    -- Its head goes back behind nobody, unless somebody is claiming it just now: the sweep looks again.
+    with due as materialized (
+      select g.no, r.id from rowlock.job_group g join rowlock.ready r on r.id = g.head where g.no = turn
+      for update of r skip locked
+    ), gone as (
+      delete from rowlock.ready r using due d where r.id = any (array[d.id])
+      returning d.no, r.id, r.queue_no, r.kind_no, r.alone, r.priority, r.due_at, r.epoch, r.attempt, r.attempts_max
+    ), behind as (
+      insert into rowlock.waiting (
+        id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
+      )
+      select
+        id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, 'cancelled', clock_timestamp(), no
+      from gone
+    )
+    update rowlock.job_group g set head = null from gone d where g.no = any (array[d.no]);
+  end if;
+  insert into rowlock.audit (actor, verb, id, detail) values (actor, 'pause', 0, target);
+  return true;
+end
+$body$;
+
+-- Lets go on what was paused, within a second. It says whether it was paused.
+create or replace function rowlock.resume(target text, actor text) returns boolean
+language plpgsql security definer set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  turn bigint;
+begin
+  if actor is null then
+    raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
+  end if;
+  delete from rowlock.setting s where s.name = 'pause:' || target;
+  if not found then
+    return false;
+  end if;
+  if target like 'group:%' then
+    turn := rowlock.number_of(substr(target, 7));
+    insert into rowlock.job_group as g (no) values (turn) on conflict (no) do update set paused = false;
+    perform rowlock.pass_turns(array[turn], array[null::bigint], null);
+  end if;
+  insert into rowlock.audit (actor, verb, id, detail) values (actor, 'resume', 0, target);
+  return true;
+end
+$body$;
+
+revoke all on function rowlock.pause from public;
+revoke all on function rowlock.resume from public;

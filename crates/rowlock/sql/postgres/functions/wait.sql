@@ -1,0 +1,37 @@
+-- The protocol for every language: completing what jobs wait for.
+
+-- Completes a name in the caller's transaction, once, with an answer for the jobs that wait for it, now or later. It says how many
+-- went to ready, and nothing where the name was completed before.
+create or replace function rowlock.complete_v1(name text, answer json default null) returns bigint
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $body$
+#variable_conflict use_column
+declare
+  wanted constant text := rowlock.key_option(json_build_object('name', complete_v1.name), 'name');
+  jobs bigint;
+begin
+  if wanted is null then
+    raise exception 'name: missing; give one' using errcode = 'RL012';
+  end if;
+  if complete_v1.answer is not null then
+    perform rowlock.check_json('answer', complete_v1.answer);
+  end if;
+  insert into rowlock.completion (name, answer, completed_at) values (wanted, complete_v1.answer, clock_timestamp())
+  on conflict do nothing;
+  if not found then
+    return null;
+  end if;
+  with moved as (
+    delete from rowlock.waiting w where w.name = wanted
+    returning w.id, w.queue_no, w.kind_no, w.priority, greatest(w.due_at, clock_timestamp()) as due_at, w.epoch, w.attempt, w.attempts_max
+  ), place as (
+    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+    select queue_no, kind_no, false, priority, due_at, id, epoch, attempt, attempts_max from moved
+  )
+  select count(*) into jobs from moved;
+  return jobs;
+end
+$body$;
+
+revoke all on function rowlock.complete_v1 from public;

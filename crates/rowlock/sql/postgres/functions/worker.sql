@@ -1,0 +1,161 @@
+-- The protocol for every language: worker processes, and what is done about lost ones.
+
+-- Enters a worker process and says its number, which its claims and tokens carry. It must beat within its lease.
+create or replace function rowlock.join_v1(name text, lease_ms int default 30000) returns bigint
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$
+declare
+  -- Random: a number that comes again could make an old token fit.
+  worker constant bigint := abs(('x' || encode(substring(sha256(uuid_send(gen_random_uuid())) from 1 for 8), 'hex'))::bit(64)::bigint >> 1) + 1;
+begin
+  if coalesce(octet_length(name), 0) not between 1 and 200 then
+    raise exception 'name: use a name of 1 to 200 bytes for the worker' using errcode = 'RL012';
+  end if;
+  if lease_ms is null or lease_ms not between 1000 and 3600000 then
+    raise exception 'lease_ms: % is not a whole number from 1000 to 3600000', lease_ms using errcode = 'RL012';
+  end if;
+  insert into rowlock.worker (id, name, lease_ms, beat, started_at)
+  values (worker, join_v1.name, join_v1.lease_ms, clock_timestamp(), clock_timestamp());
+  return worker;
+end
+$body$;
+
+-- Renews everything a worker holds. RL001 where it was declared dead: it holds nothing any more, and must join again.
+create or replace function rowlock.beat_v1(worker bigint) returns void
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $body$
+begin
+  update rowlock.worker w set beat = clock_timestamp() where w.id = worker and not w.dead;
+  if not found then
+    raise exception 'worker % was declared dead; join again', worker using errcode = 'RL001';
+  end if;
+end
+$body$;
+
+-- Takes a worker off the list; whatever it may still hold is recovered at once.
+create or replace function rowlock.leave_v1(worker bigint) returns void
+language sql volatile security invoker set search_path = pg_catalog, pg_temp
+as $body$
+  update rowlock.worker w set dead = true where w.id = worker and not w.dead
+$body$;
+
+-- Declares dead every worker that stopped beating, and ends what the dead hold: the attempt stays counted, and the job is due
+-- again, or a case when its attempts are used up. Workers of the library do so by themselves; call it where there are none. It
+-- says how many leases it ended.
+create or replace function rowlock.recover_v1(most int default 1000) returns bigint
+language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan set jit = off
+as $body$
+declare
+  lost constant text := 'worker lost: it stopped renewing its lease';
+  ended bigint := 0;
+  one record;
+  token text;
+  turn bigint;
+  groups bigint[];
+  empty bigint[];
+  gone bigint[];
+begin
+  if recover_v1.most is null or recover_v1.most < 1 then
+    raise exception 'most: % is not a whole number from 1', recover_v1.most using errcode = 'RL012';
+  end if;
+  -- Nobody could beat while the server was away. One whose beat is not committed falls to the next round.
+  update rowlock.worker w set dead = true
+  where w.id in (
+    select s.id from rowlock.worker s
+    where not s.dead and greatest(s.beat, pg_postmaster_start_time()) < clock_timestamp() - s.lease_ms * interval '1 millisecond'
+    for no key update skip locked
+  );
+  for one in
+    select l.id, l.epoch, l.worker, l.attempt < l.attempts_max as again
+    from rowlock.lease l join rowlock.worker w on w.id = l.worker
+    where w.dead
+    limit recover_v1.most
+    for update of l skip locked
+  loop
+    if not one.again then
+      -- Its turn is passed on: whoever has the group is not waited for.
+      select j.group_no into turn from rowlock.job j where j.id = one.id and not coalesce(j.group_stops, false);
+      perform from rowlock.job_group g where g.no = turn for no key update skip locked;
+      continue when not found and exists (select from rowlock.job_group g where g.no = turn);
+    end if;
+    token := one.id || '-' || one.epoch || '-' || one.worker;
+    perform rowlock.settle_lease(token, 'lost', case when one.again then 'ready' else 'case' end, interval '0', lost);
+    -- What was lost runs alone next time.
+    update rowlock.ready r set alone = true where r.id = one.id and one.again;
+    ended := ended + 1;
+  end loop;
+  -- A name that was completed while somebody began to wait for it.
+  with taken as materialized (
+    select w.id from rowlock.waiting w join rowlock.completion c on c.name = w.name
+    where w.name is not null
+    limit recover_v1.most
+    for update of w skip locked
+  ), moved as (
+    delete from rowlock.waiting w using taken t where w.id = any (array[t.id])
+    returning w.id, w.queue_no, w.kind_no, w.priority, greatest(w.due_at, clock_timestamp()) as due_at, w.epoch, w.attempt, w.attempts_max
+  )
+  insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+  select m.queue_no, m.kind_no, false, m.priority, m.due_at, m.id, m.epoch, m.attempt, m.attempts_max from moved m;
+  -- The head of a paused group that came back from an attempt stands behind nobody, as group/withdraw.sql does it.
+  with due as materialized (
+    select g.no, r.id
+    from rowlock.job_group g join rowlock.ready r on r.id = g.head
+    where g.paused
+    limit recover_v1.most
+    for no key update of g skip locked
+    for update of r skip locked
+  ), gone as (
+    delete from rowlock.ready r using due d where r.id = any (array[d.id])
+    returning d.no, r.id, r.queue_no, r.kind_no, r.alone, r.priority, r.due_at, r.epoch, r.attempt, r.attempts_max
+  ), behind as (
+    insert into rowlock.waiting (
+      id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
+    )
+    select
+      id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, 'cancelled', clock_timestamp(), no
+    from gone
+  )
+  update rowlock.job_group g set head = null from gone d where g.no = any (array[d.no]);
+  -- A turn that was passed on while somebody entered the group had nobody to go to.
+  select array_agg(v.no) into groups
+  from (
+    select g.no from rowlock.job_group g
+    where g.vacant and not g.paused and exists (select from rowlock.waiting w where w.group_no = g.no)
+    limit recover_v1.most
+    for no key update of g skip locked
+  ) v;
+  if groups is not null then
+    perform rowlock.pass_turns(groups, array_fill(null::bigint, array[cardinality(groups)]), null);
+  end if;
+  -- What follows asks again after it locked, and needs to see what was committed meanwhile.
+  if current_setting('transaction_isolation') <> 'read committed' then
+    return ended;
+  end if;
+  -- Groups that nobody is in, nor about to be.
+  select array_agg(v.no) into empty
+  from (
+    select g.no from rowlock.job_group g
+    where g.vacant and not g.paused and not exists (select from rowlock.waiting w where w.group_no = g.no)
+    limit recover_v1.most
+    for update of g skip locked
+  ) v;
+  if empty is not null then
+    delete from rowlock.job_group g
+    where g.no = any (empty) and g.vacant and not g.paused and not exists (select from rowlock.waiting w where w.group_no = g.no);
+  end if;
+  -- Dead workers that hold nothing, and are not about to.
+  select array_agg(v.id) into gone from (select w.id from rowlock.worker w where w.dead for update skip locked) v;
+  if gone is not null then
+    with holding as materialized (select distinct l.worker from rowlock.lease l where l.worker = any (gone))
+    delete from rowlock.worker w where w.id = any (gone) and not exists (select from holding h where h.worker = w.id);
+  end if;
+  return ended;
+end
+$body$;
+
+revoke all on function rowlock.join_v1 from public;
+revoke all on function rowlock.beat_v1 from public;
+revoke all on function rowlock.leave_v1 from public;
+revoke all on function rowlock.recover_v1 from public;

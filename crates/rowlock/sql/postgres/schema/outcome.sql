@@ -1,0 +1,17 @@
+-- One row per ended attempt, whatever the end: done, retried, deferred, released, retired, cancelled, lost. Append-only. No
+-- check says so, since the server would read its text anew for every statement, which is half of the time of a single insert.
+create table rowlock.outcome (
+  id bigint not null,
+  epoch bigint not null,
+  worker bigint not null,
+  attempt int not null,
+  outcome text not null,
+  started_at timestamptz not null,
+  ended_at timestamptz not null,
+  error text,
+  result json
+) partition by range (ended_at);
+
+create table rowlock.outcome_rest partition of rowlock.outcome default;
+
+create index outcome_id on rowlock.outcome (id, epoch);

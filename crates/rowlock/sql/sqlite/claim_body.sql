@@ -1,7 +1,0 @@
--- The bodies of the jobs just taken; a body that is missing does not come back, and its job becomes a case.
--- Index: rowlock_job by id.
--- no twin: postgresql joins the bodies inside claim.sql.
-select
-  j.id, j.uid, j.kind, j.version, j.queue, j.payload, j.chain, j.position, j.created_at,
-  coalesce(j.expires_at <= ?3, 0) as expired, j.group_no, j.group_stops, j.trace
-from jsonb_each(?1) t join rowlock_job j on j.id = t.value ->> 'id'

@@ -1,8 +1,0 @@
--- Puts the jobs just taken under this worker's lease: the epoch rises and the attempt is counted.
--- Index: none read; writes rowlock_lease.
--- no twin: postgresql writes the lease inside claim.sql.
-insert into rowlock_lease (id, epoch, worker, attempt, attempts_max, queue_no, kind_no, alone, priority, claimed_at)
-select
-  t.value ->> 'id', t.value ->> 'epoch', ?2, t.value ->> 'attempt', t.value ->> 'attempts_max', t.value ->> 'queue_no',
-  t.value ->> 'kind_no', t.value ->> 'alone', t.value ->> 'priority', ?3
-from jsonb_each(?1) t

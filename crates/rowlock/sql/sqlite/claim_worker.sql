@@ -1,4 +1,0 @@
--- After a claim that took nothing: whether this worker may still claim; no row means that it was declared dead.
--- Index: rowlock_worker by id.
--- no twin: postgresql checks the worker inside claim.sql.
-select id from rowlock_worker where id = ?1 and dead = 0

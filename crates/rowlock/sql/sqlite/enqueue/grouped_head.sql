@@ -1,0 +1,10 @@
+-- Makes the first of the jobs whose bodies were just inserted the head of each group that is free.
+-- Index: rowlock_job_group by no. Runs after enqueue/grouped.sql, so the newest ids are these jobs' own.
+-- no twin: postgresql does this first, in group/take.sql.
+insert into rowlock_job_group (no, head)
+select
+  d.value ->> 'group_no',
+  min((select seq from sqlite_sequence where name = 'rowlock_job') - json_array_length(?1) + 1 + d.key)
+from jsonb_each(?1) d
+group by 1
+on conflict (no) do nothing

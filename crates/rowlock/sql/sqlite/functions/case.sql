@@ -1,0 +1,72 @@
+-- The verbs of plain SQL that people use on a case.
+
+-- Closes a case for good, and its job is finished, as cancelled. What it has stopped goes on.
+drop trigger if exists rowlock_verb_close;
+create trigger rowlock_verb_close instead of insert on rowlock_verb when new.verb = 'close'
+begin
+  select case
+    when new.actor is null then raise(abort, 'RL011: the actor is missing; say who does it')
+    when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
+    when not exists (select 1 from rowlock_case_file c where c.id = new.id) then raise(abort, 'RL011: the job is not a case')
+  end;
+  insert into rowlock_outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
+  select
+    c.id, c.epoch + 1, 0, c.attempt, 'cancelled', coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000),
+    'closed by ' || new.actor || coalesce(': ' || new.reason, '')
+  from rowlock_case_file c where c.id = new.id;
+  insert into rowlock_audit (at, actor, verb, id, detail, before, after)
+  values (coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor, 'close', new.id, new.reason, 'case', 'finished');
+  delete from rowlock_case_file where id = new.id;
+  update rowlock_job_group
+  set head = (select min(w.id) from rowlock_waiting w where w.group_no = rowlock_job_group.no and rowlock_job_group.paused = 0)
+  where no = (select j.group_no from rowlock_job j where j.id = new.id) and head = new.id;
+  insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
+  select w.id, w.queue_no, w.kind_no, w.alone, w.priority, max(w.due_at, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), w.epoch, w.attempt, w.attempts_max
+  from rowlock_job j
+  join rowlock_job_group g on g.no = j.group_no
+  join rowlock_waiting w on w.id = g.head
+  where j.id = new.id;
+  delete from rowlock_waiting where id = (
+    select g.head from rowlock_job j join rowlock_job_group g on g.no = j.group_no where j.id = new.id
+  );
+  delete from rowlock_job_group
+  where no = (select j.group_no from rowlock_job j where j.id = new.id) and head is null and paused = 0;
+end;
+
+-- Puts a case back with all its attempts: to ready, or to wait for its name where that is not completed, or for its turn behind
+-- its group. The epoch goes on rising, so no old token fits again.
+drop trigger if exists rowlock_verb_reopen;
+create trigger rowlock_verb_reopen instead of insert on rowlock_verb when new.verb = 'reopen'
+begin
+  select case
+    when new.actor is null then raise(abort, 'RL011: the actor is missing; say who does it')
+    when not exists (select 1 from rowlock_case_file c where c.id = new.id) then case
+      when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
+      else raise(abort, 'RL011: the job is not a case')
+    end
+  end;
+  insert or ignore into rowlock_job_group (no, head)
+  select j.group_no, j.id from rowlock_job j where j.id = new.id and j.group_no is not null;
+  -- The head of a group that it has stopped still has its turn, unless the group is paused.
+  update rowlock_job_group set head = null
+  where no = (select j.group_no from rowlock_job j where j.id = new.id) and head = new.id and paused = 1;
+  insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
+  select f.id, f.queue_no, f.kind_no, 0, f.priority, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), f.epoch, 0, f.attempts_max
+  from rowlock_case_file f left join rowlock_job j on j.id = f.id
+  where f.id = new.id
+    and (j.waits_for is null or exists (select 1 from rowlock_completion c where c.name = j.waits_for))
+    and (j.group_no is null or f.id = (select g.head from rowlock_job_group g where g.no = j.group_no));
+  insert into rowlock_waiting (
+    id, name, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_at, limit_ends, since, group_no
+  )
+  select
+    f.id, case when j.group_no is null then j.waits_for end, f.queue_no, f.kind_no, f.priority, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), f.epoch, 0, f.attempts_max,
+    case when j.group_no is null then j.expires_at end, 'cancelled', coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), j.group_no
+  from rowlock_case_file f join rowlock_job j on j.id = f.id
+  where f.id = new.id and not exists (select 1 from rowlock_ready r where r.id = f.id);
+  delete from rowlock_case_file where id = new.id;
+  insert into rowlock_audit (at, actor, verb, id, before, after)
+  select
+    coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor, 'reopen', new.id, 'case',
+    case when exists (select 1 from rowlock_ready r where r.id = new.id) then 'ready' else 'waiting' end;
+end;

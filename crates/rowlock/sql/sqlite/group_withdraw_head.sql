@@ -1,6 +1,0 @@
--- Leaves paused groups whose head was withdrawn without one.
--- Index: rowlock_job_group_paused, rowlock_waiting by id.
--- no twin: postgresql does so inside group_withdraw.sql.
-update rowlock_job_group set head = null
-where no in (select no from rowlock_job_group indexed by rowlock_job_group_paused where paused = 1)
-  and exists (select 1 from rowlock_waiting w where w.id = head)

@@ -1,0 +1,27 @@
+-- Retired, open for a decision; the history is copied in, so that it outlives the outcome log.
+create table rowlock_case_file (
+  id integer primary key,
+  epoch integer not null,
+  attempt integer not null,
+  attempts_max integer not null,
+  queue_no integer not null,
+  kind_no integer not null,
+  priority integer not null,
+  reason text not null,
+  retired_at integer not null,
+  history text not null check (json_valid(history)),
+  error_no integer,
+  owner text,
+  note text
+) strict;
+
+create index rowlock_case_file_error on rowlock_case_file (error_no, id);
+
+-- Each error that cases have or had: their reasons without what differs from job to job.
+create table rowlock_case_error (
+  no integer primary key,
+  error text not null,
+  first_seen integer not null,
+  last_seen integer not null,
+  seen integer not null
+) strict;

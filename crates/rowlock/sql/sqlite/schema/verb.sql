@@ -1,0 +1,14 @@
+-- The numbers that names have in the narrow tables, of every queue and kind that a worker has ever served: SQLite cannot work
+-- them out by itself.
+create table rowlock_name (
+  no integer primary key,
+  name text not null
+) strict;
+
+-- The verbs of people as plain SQL: insert into rowlock_verb (verb, id, actor) values ('cancel', 42, 'ann'). Each does what it
+-- says or refuses, and is noted in the audit. `at` is when a delayed job is due, and a job without one is due now; `target` is
+-- what is paused or resumed: queue:mail, kind:send-mail or group:account:42. The columns behind it are the library's own.
+create view rowlock_verb as
+select
+  '' as verb, 0 as id, '' as actor, null as at, null as reason, null as target, null as now, null as queue_no, null as kind_no
+where 0;

@@ -1,5 +1,0 @@
--- Removes the bodies of cases that were just removed.
--- Index: rowlock_job by id.
--- no twin: postgresql removes them inside sweep_cases.sql.
-delete from rowlock_job where id in (select value from json_each(?1))
-returning id, group_no
