@@ -12,6 +12,7 @@ use std::{
 
 use jiff::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
+use sqlx::{Pool, Transaction};
 
 use super::Tx;
 use crate::{
@@ -78,6 +79,26 @@ impl<DB: Backend> OnceSlot<DB> {
             "the ledger has no entry {:?} of this transaction; store the answer in the transaction that took the key",
             self.key
         )))
+    }
+
+    /// Sets a savepoint in the transaction, so that [`OnceSlot::back_to_mark`] can undo what is written after it and still
+    /// keep the key. Only the latest mark of a transaction counts. A transaction that is dropped rolls back as a whole,
+    /// marked or not.
+    ///
+    /// # Errors
+    /// [`Error::Database`]. Cancel safety: as any query dropped half-way; roll back.
+    pub async fn mark(&self, tx: &mut impl InTransaction<DB>) -> Result<()> {
+        self.rowlock.store().mark(tx.connection()).await
+    }
+
+    /// Undoes everything that was written since [`OnceSlot::mark`]; the key stays taken. Then store why: a refusal that
+    /// every repeat gets, without the writes that led to it. On PostgreSQL this also works after a failed statement.
+    ///
+    /// # Errors
+    /// [`Error::Database`], also without a mark in this transaction. Cancel safety: as any query dropped half-way; roll
+    /// back.
+    pub async fn back_to_mark(&self, tx: &mut impl InTransaction<DB>) -> Result<()> {
+        self.rowlock.store().back(tx.connection()).await
     }
 }
 
@@ -156,10 +177,10 @@ impl<'c, DB: Backend> TakeOnce<'c, DB> {
         self
     }
 
-    /// The same for a fingerprint that was taken elsewhere.
-    #[cfg(feature = "axum")]
-    pub(crate) fn fingerprint(mut self, print: Fingerprint) -> Self {
-        self.ask.fingerprint = Some(print);
+    /// [`TakeOnce::request`] for a request that you have hashed yourself, with SHA-256 for example: one that is too large
+    /// to keep in memory, or has parts that do not count. Two requests are the same if their digests are.
+    pub fn request_digest(mut self, digest: [u8; 32]) -> Self {
+        self.ask.fingerprint = Some(Fingerprint::of_digest(digest));
         self
     }
 
@@ -276,6 +297,17 @@ impl<'c, DB: Backend> IntoFuture for LookOnce<'c, DB> {
 }
 
 impl<DB: Backend> Rowlock<DB> {
+    /// Begins a transaction that is going to write, on a pool of your own: `begin`, and on SQLite `begin immediate`. A
+    /// SQLite transaction that begins with a read can fail as busy when it comes to write, without waiting.
+    ///
+    /// # Errors
+    /// [`Error::TryAgain`] when SQLite's file is busy for longer than the pool's busy time-out; [`Error::Database`].
+    /// Cancel-safe.
+    pub async fn begin(&self, pool: &Pool<DB>) -> Result<Transaction<'static, DB>> {
+        let begun = pool.begin_with(<DB::Store as Ledger<DB::Connection>>::BEGIN).await;
+        begun.map_err(|source| Error::database("begin", source))
+    }
+
     /// One committed effect per key, in your own transaction:
     ///
     /// ```

@@ -18,7 +18,7 @@ fn published() -> Vec<Value> {
 #[test]
 fn every_published_crate_says_what_it_is_and_where_it_comes_from() {
     let packages = published();
-    assert!(packages.len() >= 5);
+    assert!(packages.len() >= 8);
     let mut descriptions = Vec::new();
     for package in &packages {
         let name = package["name"].as_str().unwrap();
@@ -70,7 +70,7 @@ fn the_readme_of_a_crate_names_every_public_feature_and_no_private_one() {
             }
         }
     }
-    assert!(seen >= 10, "only {seen} features found");
+    assert!(seen >= 8, "only {seen} features found");
 }
 
 #[test]
@@ -102,7 +102,7 @@ fn docs_rs_shows_every_public_feature_and_no_private_one() {
         shown.sort();
         assert_eq!(shown, expected, "{name}");
     }
-    assert_eq!(seen, 2);
+    assert_eq!(seen, 3);
 }
 
 #[test]

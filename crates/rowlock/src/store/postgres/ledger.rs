@@ -42,7 +42,6 @@ impl Ledger<PgConnection> for PgStore {
         })
     }
 
-    #[cfg(feature = "axum")]
     fn mark<'a>(&'a self, conn: &'a mut PgConnection) -> Fut<'a, ()> {
         Box::pin(async {
             let mark = sqlx::raw_sql("savepoint rowlock_once").execute(conn).await;
@@ -50,7 +49,6 @@ impl Ledger<PgConnection> for PgStore {
         })
     }
 
-    #[cfg(feature = "axum")]
     fn back<'a>(&'a self, conn: &'a mut PgConnection) -> Fut<'a, ()> {
         Box::pin(async {
             let back = sqlx::raw_sql("rollback to savepoint rowlock_once").execute(conn).await;

@@ -31,7 +31,6 @@ impl Ledger<SqliteConnection> for SqliteStore {
         Box::pin(async move { self.answered(read(conn, now_us(&self.inner.clock), key).await) })
     }
 
-    #[cfg(feature = "axum")]
     fn mark<'a>(&'a self, conn: &'a mut SqliteConnection) -> Fut<'a, ()> {
         Box::pin(async {
             let mark = sqlx::raw_sql("savepoint rowlock_once").execute(conn).await;
@@ -39,7 +38,6 @@ impl Ledger<SqliteConnection> for SqliteStore {
         })
     }
 
-    #[cfg(feature = "axum")]
     fn back<'a>(&'a self, conn: &'a mut SqliteConnection) -> Fut<'a, ()> {
         Box::pin(async {
             let back = sqlx::raw_sql("rollback to savepoint rowlock_once").execute(conn).await;

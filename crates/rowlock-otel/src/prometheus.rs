@@ -12,9 +12,9 @@ use axum::{
 use opentelemetry::metrics::MeterProvider;
 use opentelemetry_sdk::metrics::SdkMeterProvider;
 use prometheus::{Registry, TextEncoder};
+use rowlock::{Error, Result};
 
-use super::Telemetry;
-use crate::error::{Error, Result};
+use crate::Telemetry;
 
 /// Metrics that are read instead of exported. In names, dots become underscores, and counters end in `_total`.
 #[derive(Clone)]
@@ -42,7 +42,7 @@ impl Prometheus {
         })
     }
 
-    /// What a worker measures on this page, for [`Worker::telemetry`](crate::Worker::telemetry).
+    /// What a worker measures on this page, for [`Measure::telemetry`](crate::Measure::telemetry).
     pub fn telemetry(&self) -> Telemetry {
         Telemetry::on(self.provider.meter("rowlock"))
     }

@@ -9,11 +9,12 @@
 //! - **A double can get through.** A key that Redis forgot (restart, failover, flush, eviction, its time over while the work
 //!   still ran) makes a second first. So does [`Look::Unknown`] when the caller goes on without an answer.
 //!
-//! Before [`Rowlock::once`](crate::Rowlock::once) neither window opens, because the ledger decides and the look only says what
+//! Before [`Rowlock::once`](rowlock::Rowlock::once) neither window opens, because the ledger decides and the look only says what
 //! to try first. On a repeat read the stored answer; when there is none, the first is under way or died: take the key.
 //!
 //! ```no_run
-//! # use rowlock::{Once, redis::{Filter, Look}, postgres::Rowlock};
+//! # use rowlock::{Once, postgres::Rowlock};
+//! # use rowlock_redis::{Filter, Look};
 //! # async fn deliver(filter: &Filter, rowlock: &Rowlock, db: &sqlx::PgPool, event: &str) -> Result<i64, Box<dyn std::error::Error>> {
 //! let key = format!("webhook:{event}");
 //! if let Look::Repeat = filter.first(&key).await
@@ -37,7 +38,7 @@
 //! For work with no database at all, use it where a lost or doubled run is tolerable, such as a metric or a warm cache:
 //!
 //! ```no_run
-//! # use rowlock::redis::{Filter, Look};
+//! # use rowlock_redis::{Filter, Look};
 //! # async fn warm_the_cache() -> Result<(), std::io::Error> { Ok(()) }
 //! # async fn run(filter: &Filter) -> Result<(), std::io::Error> {
 //! match filter.first("warm:page:7").await {
@@ -57,10 +58,9 @@ use std::{
     time::{Duration, Instant},
 };
 
-use ::redis::{AsyncConnectionConfig, Client, Cmd, RedisError, Value, aio::MultiplexedConnection, cmd};
+use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, Value, aio::MultiplexedConnection, cmd};
+use rowlock::{Error, Result};
 use uuid::Uuid;
-
-use crate::error::{Error, Result};
 
 /// How long a look may take unless told otherwise.
 const LIMIT: Duration = Duration::from_millis(100);
@@ -132,10 +132,10 @@ impl Filter {
     /// Cancel-safe.
     pub async fn connect(url: &str, ttl: Duration) -> Result<Filter> {
         if ttl < Duration::from_secs(1) || ttl > TTL_MAX {
-            return Err(Error::invalid(
-                "ttl",
-                format!("{ttl:?} is out of range (1 s to 366 days)"),
-            ));
+            return Err(Error::Invalid {
+                field: "ttl".into(),
+                problem: format!("{ttl:?} is out of range (1 s to 366 days)"),
+            });
         }
         // The driver's message may quote the url with its password, so it is not passed on.
         let client = Client::open(url).map_err(|_| {
@@ -165,7 +165,7 @@ impl Filter {
         self
     }
 
-    /// Whether somebody came with this key before; see the [module](self) for what that is worth.
+    /// Whether somebody came with this key before; see the [crate](self) for what that is worth.
     ///
     /// Never an error: a Redis that is away, full or slow is [`Look::Unknown`], within the limit. Cancel safety: dropped
     /// half-way, the key may be set with nobody knowing, as after `Unknown`.

@@ -1,245 +1,22 @@
-//! OpenTelemetry: what a worker's events say, as metrics; and its queues, looked at now and then (feature `otel`).
-//!
-//! An event is told after its commit, so that nothing is counted which did not happen: a worker that is killed may take what
-//! it has not exported with it, and never leaves more behind than the database holds. This crate speaks to the API alone;
-//! which SDK exports where is the program's own choice, made before the worker is built.
-//!
-//! Attempts are shown by the span `queue.process` of `tracing`, with a link to the span in which the job was enqueued; a
-//! layer of `tracing-opentelemetry` makes spans of OpenTelemetry of them.
+//! The metrics that events make.
 
-#[cfg(feature = "prometheus")]
-pub mod prometheus;
-
-use std::{
-    sync::{Arc, Mutex, PoisonError, Weak},
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 use opentelemetry::{
-    KeyValue, global,
-    metrics::{AsyncInstrument, Counter, Histogram, Meter},
+    KeyValue,
+    metrics::{Counter, Histogram, Meter},
 };
-use tokio_util::sync::CancellationToken;
+use rowlock::{Ended, Event, Skipped};
 
-use crate::{
-    breaker::{BreakerState, BreakerView},
-    error::chain,
-    event::{Event, Listener, Skipped},
-    observe::LaneStatus,
-    root::{Backend, Rowlock},
-    state::Ended,
-    store::Store,
-};
+use crate::{Names, of_lane};
 
 /// Upper bounds of the buckets of a duration in milliseconds.
 const BUCKETS_MS: [f64; 15] = [
     5.0, 10.0, 25.0, 50.0, 75.0, 100.0, 250.0, 500.0, 750.0, 1e3, 2.5e3, 5e3, 1e4, 6e4, 6e5,
 ];
 
-/// Looking at the queues takes at most this share of the time.
-const SAMPLE_SHARE: u32 = 50;
-
-/// Which names metrics have.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Names {
-    /// `queue.claimed`, `queue.processed` and their like.
-    Seed,
-    /// Those of the semantic conventions for messaging, where there is one: `messaging.client.consumed.messages` and
-    /// `messaging.process.duration`. The rest keeps its own.
-    Semconv,
-    /// One beside the other.
-    #[default]
-    Both,
-}
-
-/// What a worker measures, for [`Worker::telemetry`](crate::Worker::telemetry).
-#[derive(Clone)]
-#[must_use]
-pub struct Telemetry {
-    meter: Meter,
-    names: Names,
-    every: Duration,
-}
-
-impl Default for Telemetry {
-    fn default() -> Telemetry {
-        Telemetry::new()
-    }
-}
-
-impl Telemetry {
-    /// On the global meter provider: install it first, or nothing is measured.
-    pub fn new() -> Telemetry {
-        Telemetry::on(global::meter("rowlock"))
-    }
-
-    /// On this meter.
-    pub fn on(meter: Meter) -> Telemetry {
-        Telemetry {
-            meter,
-            names: Names::default(),
-            every: Duration::from_secs(15),
-        }
-    }
-
-    /// Which names the metrics have (both, unless set).
-    pub fn names(mut self, names: Names) -> Telemetry {
-        self.names = names;
-        self
-    }
-
-    /// How often the queues are looked at for what only the database knows: depth, age, breakers (15 s unless set; less often
-    /// where a look takes more than a fiftieth of that). Every worker that is asked to looks; take the largest of what they
-    /// report, not the sum.
-    pub fn sample_every(mut self, every: Duration) -> Telemetry {
-        self.every = every.max(Duration::from_millis(100));
-        self
-    }
-
-    pub(crate) fn listener(&self) -> Listener {
-        let instruments = Instruments::new(&self.meter, self.names);
-        Box::new(move |event| instruments.hear(event))
-    }
-
-    /// Looks at the queues until the worker is over. What was seen goes with it: callbacks stay with their meter for ever.
-    pub(crate) async fn sample<DB: Backend>(self, rowlock: Rowlock<DB>, gone: CancellationToken) {
-        let seen = Arc::new(Mutex::new(Look::default()));
-        Seen(Arc::downgrade(&seen)).show(&self.meter, &rowlock);
-        let mut wait = Duration::ZERO;
-        loop {
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = gone.cancelled() => return,
-            }
-            let began = Instant::now();
-            let looked = tokio::select! {
-                looked = look(rowlock.store()) => looked,
-                () = gone.cancelled() => return,
-            };
-            wait = match &looked {
-                Ok(_) => self.every.max(began.elapsed() * SAMPLE_SHARE),
-                // However long that took: it says nothing of how long a look takes.
-                Err(_) => self.every,
-            };
-            let looked = looked.unwrap_or_else(|error| {
-                tracing::debug!("could not read the queues for metrics, retrying: {}", chain(&error));
-                // Nothing is better than what was so once.
-                Look::default()
-            });
-            *seen.lock().unwrap_or_else(PoisonError::into_inner) = looked;
-        }
-    }
-}
-
-#[derive(Default)]
-struct Look {
-    lanes: Vec<LaneStatus>,
-    breakers: Vec<BreakerView>,
-}
-
-async fn look(store: &impl Store) -> crate::Result<Look> {
-    Ok(Look {
-        lanes: store.status().await?.lanes,
-        breakers: store.breakers(None).await?,
-    })
-}
-
-/// What the last look found, while somebody looks.
-#[derive(Clone)]
-struct Seen(Weak<Mutex<Look>>);
-
-impl Seen {
-    fn show<DB: Backend>(&self, meter: &Meter, rowlock: &Rowlock<DB>) {
-        let seen = self.clone();
-        meter
-            .i64_observable_gauge("queue.depth")
-            .with_unit("{job}")
-            .with_description("Jobs by queue, kind and state")
-            .with_callback(move |gauge| seen.with(|look| depth(look, gauge)))
-            .build();
-        let seen = self.clone();
-        meter
-            .f64_observable_gauge("queue.oldest_due_age_s")
-            .with_unit("s")
-            .with_description("For how long the oldest due job has been due")
-            .with_callback(move |gauge| seen.with(|look| age(look, gauge)))
-            .build();
-        let seen = self.clone();
-        meter
-            .i64_observable_gauge("queue.breaker_state")
-            .with_description("0 closed, 1 half-open, 2 open")
-            .with_callback(move |gauge| seen.with(|look| breakers(look, gauge)))
-            .build();
-        let gates = Arc::downgrade(rowlock.gates());
-        meter
-            .u64_observable_counter("queue.rollout_sides")
-            .with_description("How often each side of a rollout was taken")
-            .with_callback(move |counter| {
-                for count in gates.upgrade().iter().flat_map(|gates| gates.counts()) {
-                    for (side, times) in [("on", count.on), ("off", count.off)] {
-                        let of = [
-                            KeyValue::new("rollout", count.name.clone()),
-                            KeyValue::new("side", side),
-                        ];
-                        counter.observe(times, &of);
-                    }
-                }
-            })
-            .build();
-    }
-
-    fn with(&self, observe: impl FnOnce(&Look)) {
-        if let Some(look) = self.0.upgrade() {
-            observe(&look.lock().unwrap_or_else(PoisonError::into_inner));
-        }
-    }
-}
-
-fn depth(look: &Look, gauge: &dyn AsyncInstrument<i64>) {
-    for lane in &look.lanes {
-        let states = [
-            ("due", lane.due),
-            ("scheduled", lane.scheduled),
-            ("waiting", lane.waiting),
-            ("leased", lane.leased),
-            ("case", lane.cases),
-        ];
-        for (state, jobs) in states {
-            let mut of = of_lane(&lane.queue, &lane.kind).to_vec();
-            of.push(KeyValue::new("state", state));
-            gauge.observe(jobs, &of);
-        }
-    }
-}
-
-fn age(look: &Look, gauge: &dyn AsyncInstrument<f64>) {
-    for lane in &look.lanes {
-        let age_ms = lane.oldest_due_ms.unwrap_or_default();
-        gauge.observe(age_ms as f64 / 1e3, &of_lane(&lane.queue, &lane.kind));
-    }
-}
-
-fn breakers(look: &Look, gauge: &dyn AsyncInstrument<i64>) {
-    for breaker in &look.breakers {
-        let state = match breaker.state {
-            BreakerState::Closed => 0,
-            BreakerState::HalfOpen => 1,
-            BreakerState::Open => 2,
-        };
-        gauge.observe(state, &[KeyValue::new("dependency", breaker.name.clone())]);
-    }
-}
-
-fn of_lane(queue: &str, kind: &str) -> [KeyValue; 2] {
-    [
-        KeyValue::new("queue", queue.to_owned()),
-        KeyValue::new("kind", kind.to_owned()),
-    ]
-}
-
 /// The metrics that events make.
-struct Instruments {
+pub(crate) struct Instruments {
     seed: Option<Seed>,
     semconv: Option<Semconv>,
     processed: Counter<u64>,
@@ -324,7 +101,7 @@ fn histogram(meter: &Meter, name: &'static str, description: &'static str) -> Hi
 }
 
 impl Instruments {
-    fn new(meter: &Meter, names: Names) -> Instruments {
+    pub(crate) fn new(meter: &Meter, names: Names) -> Instruments {
         Instruments {
             seed: (names != Names::Semconv).then(|| Seed::new(meter)),
             semconv: (names != Names::Seed).then(|| Semconv::new(meter)),
@@ -374,7 +151,7 @@ impl Instruments {
         }
     }
 
-    fn hear(&self, event: &Event) {
+    pub(crate) fn hear(&self, event: &Event) {
         match event {
             Event::Claimed { queue, jobs } => self.claimed(queue, *jobs as u64),
             Event::Settled {
@@ -392,7 +169,7 @@ impl Instruments {
                 match skipped {
                     Some(Skipped::AlreadyHandled) => self.duplicates_suppressed.add(1, &of),
                     Some(Skipped::Changed) => self.guard_changes.add(1, &of),
-                    None => {}
+                    _ => {}
                 }
             }
             Event::LeaseLost { queue, kind, .. } => self.late_writes_refused.add(1, &of_lane(queue, kind)),
@@ -424,11 +201,7 @@ impl Instruments {
             Event::CutOff => self.cut_off.add(1, &[]),
             Event::DeclaredDead => self.declared_dead.add(1, &[]),
             // Of no use as numbers, or looked at in the database.
-            Event::BatchUndone { .. }
-            | Event::ClaimReplyLost { .. }
-            | Event::CasesRemoved { .. }
-            | Event::BreakerChanged { .. }
-            | Event::HookFailed { .. } => {}
+            _ => {}
         }
     }
 

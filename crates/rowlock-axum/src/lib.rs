@@ -8,7 +8,8 @@
 //!
 //! ```
 //! use axum::{Router, http::StatusCode, middleware::from_fn_with_state, routing::post};
-//! use rowlock::{axum::{Idempotency, IdempotentTx, idempotent}, sqlite::Rowlock};
+//! use rowlock::sqlite::Rowlock;
+//! use rowlock_axum::{Idempotency, IdempotentTx, idempotent};
 //!
 //! async fn pay(mut tx: IdempotentTx<sqlx::Sqlite>) -> Result<StatusCode, StatusCode> {
 //!     let pay = sqlx::query("update wallet set cents = cents - 100 where cents >= 100");
@@ -33,38 +34,33 @@
 //! than the wait, 413 for a body over the limit, 422 for another request under the same key, 503 with `retry-after` when the
 //! database could not decide now.
 
+mod request;
 mod response;
+mod tx;
 
 use std::{
     collections::HashMap,
-    ops::{Deref, DerefMut},
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
-use ::axum::{
-    body::{Body, Bytes, to_bytes},
-    extract::{FromRequestParts, OriginalUri, Request, State},
-    http::{HeaderMap, HeaderName, StatusCode, header, request::Parts},
+use axum::{
+    body::{Body, to_bytes},
+    extract::{OriginalUri, Request, State},
+    http::{HeaderName, StatusCode, header, request::Parts},
     middleware::Next,
     response::{IntoResponse, Response},
 };
+use rowlock::{Backend, Error, Hold, Once, OnceSlot, Result, Rowlock};
 use sqlx::{Pool, Transaction};
 use sqlx_core::transaction::TransactionManager;
 
-use self::response::{Refusal, Stored, is_remembered};
-use crate::{
-    error::{Error, Result, chain},
-    handle::{Once, OnceSlot},
-    key::{Fingerprint, Hold},
-    root::{Backend, InTransaction, Rowlock},
-    store::ledger::Ledger,
+pub use self::tx::IdempotentTx;
+use self::{
+    request::Asked,
+    response::{Refusal, Stored, is_remembered},
+    tx::Lent,
 };
-
-/// The longest key in a header; the ledger's own key puts a little before it.
-const KEY_BYTES_MAX: usize = 200;
-
-const KEY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
 type Scope = dyn Fn(&Parts) -> String + Send + Sync;
 
@@ -161,25 +157,19 @@ impl<DB: Backend> Idempotency<DB> {
         // Inside a nested router the path has lost its beginning.
         let uri = parts.extensions.get::<OriginalUri>().map_or(&parts.uri, |uri| &uri.0);
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        let mut request = format!("{}\0{path}\0", parts.method).into_bytes();
-        request.extend(Fingerprint::of_bytes("http body", &body).as_bytes());
         Ok(Asked {
             key,
-            print: Fingerprint::of_bytes("http request", &request),
+            print: request::print_of(&parts.method, path, &body),
             parts,
             body,
         })
     }
 
     fn key(&self, parts: &Parts) -> Result<String, Refusal> {
-        let key = key_in(&parts.headers)?;
+        let key = request::key_in(&parts.headers)?;
         Ok(match &self.scope {
             None => format!("http:{key}"),
-            // Hashed, so that a scope of any length fits and none can look like the beginning of a key.
-            Some(scope) => format!(
-                "http/{}:{key}",
-                Fingerprint::of_bytes("scope", scope(parts).as_bytes()).half()
-            ),
+            Some(scope) => format!("http/{}:{key}", request::scope_mark(&scope(parts))),
         })
     }
 
@@ -199,10 +189,8 @@ impl<DB: Backend> Idempotency<DB> {
     }
 
     async fn try_to_take(&self, asked: &Asked) -> Result<(Transaction<'static, DB>, Once<DB>)> {
-        let begin = <DB::Store as Ledger<DB::Connection>>::BEGIN;
-        let begun = self.pool.begin_with(begin).await;
-        let mut tx = begun.map_err(|source| Error::Database { doing: "begin", source }.answered())?;
-        let take = self.rowlock.once(&mut tx, &asked.key).fingerprint(asked.print);
+        let mut tx = self.rowlock.begin(&self.pool).await?;
+        let take = self.rowlock.once(&mut tx, &asked.key).request_digest(asked.print);
         let once = take.hold(self.hold).wait(self.wait).await?;
         Ok((tx, once))
     }
@@ -239,7 +227,7 @@ impl<DB: Backend> Idempotency<DB> {
     ) -> Result<Response, Refusal> {
         let _under_way = self.under_way.enter(&asked.key);
         // What a refusal goes back to.
-        self.rowlock.store().mark(&mut tx).await?;
+        slot.mark(&mut tx).await?;
         let lent = Lent::new(tx);
         let mut request = Request::from_parts(asked.parts, Body::from(asked.body));
         request.extensions_mut().insert(lent.clone());
@@ -257,28 +245,27 @@ impl<DB: Backend> Idempotency<DB> {
         let stored = Stored::of(&head, &body, &self.headers);
         // After the body: a stream may have written through the transaction too.
         let tx = lent.take().ok_or_else(Refusal::kept_away)?;
-        self.keep(tx, slot, head.status, &stored).await?;
+        keep(tx, slot, head.status, &stored).await?;
         Ok(Response::from_parts(head, Body::from(body)))
     }
+}
 
-    /// Goes back to the savepoint if the status says so, stores the response and commits.
-    async fn keep(
-        &self,
-        mut tx: Transaction<'static, DB>,
-        slot: OnceSlot<DB>,
-        status: StatusCode,
-        stored: &Stored,
-    ) -> Result<(), Refusal> {
-        if DB::TransactionManager::get_transaction_depth(&tx) != 1 {
-            rolled_back(tx).await;
-            return Err(Refusal::kept_away());
-        }
-        if status.is_client_error() {
-            self.rowlock.store().back(&mut tx).await?;
-        }
-        slot.store(&mut tx, stored).await?;
-        Ok(tx.commit().await?)
+/// Goes back to the savepoint if the status says so, stores the response and commits.
+async fn keep<DB: Backend>(
+    mut tx: Transaction<'static, DB>,
+    slot: OnceSlot<DB>,
+    status: StatusCode,
+    stored: &Stored,
+) -> Result<(), Refusal> {
+    if DB::TransactionManager::get_transaction_depth(&tx) != 1 {
+        rolled_back(tx).await;
+        return Err(Refusal::kept_away());
     }
+    if status.is_client_error() {
+        slot.back_to_mark(&mut tx).await?;
+    }
+    slot.store(&mut tx, stored).await?;
+    Ok(tx.commit().await?)
 }
 
 /// Nothing was kept either way, so a failure here is worth a line and no more.
@@ -288,12 +275,13 @@ async fn rolled_back<DB: Backend>(mut tx: Transaction<'static, DB>) {
     while ended.is_ok() && DB::TransactionManager::get_transaction_depth(&tx) > 1 {
         ended = DB::TransactionManager::rollback(&mut tx).await;
     }
-    if let Err(error) = ended.and(tx.rollback().await) {
-        tracing::warn!("could not roll back an idempotent request: {}", chain(&error));
+    if let Err(source) = ended.and(tx.rollback().await) {
+        let error = Error::database("roll back", source);
+        tracing::warn!("could not roll back an idempotent request: {}", error.cause());
     }
 }
 
-/// The middleware itself; see the [module](self).
+/// The middleware itself; see the [crate](self).
 ///
 /// Cancel safety: dropped, the request goes on to its commit on a task of its own, and a repeat gets its response.
 pub async fn idempotent<DB: Backend>(State(layer): State<Idempotency<DB>>, request: Request, next: Next) -> Response {
@@ -310,33 +298,6 @@ pub async fn idempotent<DB: Backend>(State(layer): State<Idempotency<DB>>, reque
         Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
         Err(_) => Refusal::busy("the server is stopping").into_response(),
     }
-}
-
-/// A request whose key and body have been read.
-struct Asked {
-    key: String,
-    print: Fingerprint,
-    parts: Parts,
-    body: Bytes,
-}
-
-/// The key in the header, bare or as a quoted string.
-fn key_in(headers: &HeaderMap) -> Result<&str, Refusal> {
-    let mut given = headers.get_all(KEY_HEADER).iter();
-    let key = match (given.next(), given.next()) {
-        (Some(key), None) => key.to_str().unwrap_or_default(),
-        (None, _) => return Err(Refusal::key("the header is missing")),
-        (Some(_), Some(_)) => return Err(Refusal::key("the header is given more than once")),
-    };
-    let bare = key
-        .strip_prefix('"')
-        .and_then(|key| key.strip_suffix('"'))
-        .unwrap_or(key);
-    let plain = bare.bytes().all(|b| b.is_ascii_graphic() && b != b'"' && b != b'\\');
-    if bare.is_empty() || bare.len() > KEY_BYTES_MAX || !plain {
-        return Err(Refusal::key("the value is not 1 to 200 visible ASCII characters"));
-    }
-    Ok(bare)
 }
 
 #[derive(Clone, Default)]
@@ -364,127 +325,6 @@ impl Drop for Leave {
             if *times == 0 {
                 keys.remove(&self.1);
             }
-        }
-    }
-}
-
-/// The request's transaction, between the layer and whoever has it.
-struct Lent<DB: Backend>(Arc<Mutex<Option<Transaction<'static, DB>>>>);
-
-impl<DB: Backend> Clone for Lent<DB> {
-    fn clone(&self) -> Self {
-        Lent(self.0.clone())
-    }
-}
-
-impl<DB: Backend> Lent<DB> {
-    fn new(tx: Transaction<'static, DB>) -> Self {
-        Lent(Arc::new(Mutex::new(Some(tx))))
-    }
-
-    fn take(&self) -> Option<Transaction<'static, DB>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-}
-
-/// The transaction of a request under an idempotency key: what is written through it commits with the stored response, or
-/// not at all. It derefs to sqlx's connection, and goes back to the layer when it is dropped. A handler that gives it to a
-/// task which outlives the response is answered with 500, and nothing is kept.
-pub struct IdempotentTx<DB: Backend> {
-    // Taken only by drop.
-    tx: Option<Transaction<'static, DB>>,
-    home: Lent<DB>,
-}
-
-impl<DB: Backend, S: Send + Sync> FromRequestParts<S> for IdempotentTx<DB> {
-    type Rejection = (StatusCode, &'static str);
-
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> std::result::Result<Self, Self::Rejection> {
-        let home = parts.extensions.get::<Lent<DB>>().cloned();
-        let tx = home.as_ref().and_then(Lent::take);
-        match (home, tx) {
-            (Some(home), Some(tx)) => Ok(IdempotentTx { tx: Some(tx), home }),
-            (Some(_), None) => Err((
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "the request's transaction is already in use; extract it once per handler",
-            )),
-            (None, _) => Err((
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "this request has no transaction; add the idempotent layer, and extract the transaction only where a \
-                 key is required",
-            )),
-        }
-    }
-}
-
-impl<DB: Backend> Drop for IdempotentTx<DB> {
-    fn drop(&mut self) {
-        *self.home.0.lock().unwrap_or_else(PoisonError::into_inner) = self.tx.take();
-    }
-}
-
-impl<DB: Backend> Deref for IdempotentTx<DB> {
-    type Target = DB::Connection;
-
-    fn deref(&self) -> &DB::Connection {
-        match &self.tx {
-            Some(tx) => tx,
-            None => unreachable!("a transaction goes back only when it is dropped"),
-        }
-    }
-}
-
-impl<DB: Backend> DerefMut for IdempotentTx<DB> {
-    fn deref_mut(&mut self) -> &mut DB::Connection {
-        match &mut self.tx {
-            Some(tx) => tx,
-            None => unreachable!("a transaction goes back only when it is dropped"),
-        }
-    }
-}
-
-impl<DB: Backend> crate::root::sealed::Sealed<DB> for IdempotentTx<DB> {}
-
-impl<DB: Backend> InTransaction<DB> for IdempotentTx<DB> {
-    fn connection(&mut self) -> &mut DB::Connection {
-        self
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(given: &[&str]) -> Option<String> {
-        let mut headers = HeaderMap::new();
-        for value in given {
-            headers.append(KEY_HEADER, value.parse().unwrap());
-        }
-        key_in(&headers).ok().map(str::to_owned)
-    }
-
-    #[test]
-    fn a_key_is_read_bare_and_quoted() {
-        assert_eq!(key(&["8e03978e-40d5"]).as_deref(), Some("8e03978e-40d5"));
-        assert_eq!(key(&["\"8e03978e-40d5\""]).as_deref(), Some("8e03978e-40d5"));
-        let long = "x".repeat(200);
-        assert_eq!(key(&[&long]), Some(long));
-    }
-
-    #[test]
-    fn a_key_that_is_missing_or_odd_is_refused() {
-        let long = "x".repeat(201);
-        for bad in [
-            &[][..],
-            &["a", "b"],
-            &[""],
-            &["\"\""],
-            &["a b"],
-            &["\"a"],
-            &["a\\b"],
-            &[&long],
-        ] {
-            assert_eq!(key(bad), None, "{bad:?}");
         }
     }
 }

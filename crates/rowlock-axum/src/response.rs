@@ -2,17 +2,13 @@
 
 use std::error::Error as StdError;
 
-use ::axum::{
+use axum::{
     body::Body,
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, response},
     response::{IntoResponse, Response},
 };
+use rowlock::{Answer, Error};
 use serde::{Deserialize, Serialize};
-
-use crate::{
-    error::{Error, chain},
-    handle::Answer,
-};
 
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
@@ -156,10 +152,10 @@ impl Refusal {
     }
 
     /// The handler's response could not be stored, so nothing of the request is kept.
-    pub fn unreadable(error: ::axum::Error) -> Refusal {
+    pub fn unreadable(error: axum::Error) -> Refusal {
         tracing::error!(
             "the response of an idempotent request is too large or incomplete, rolled back: {}",
-            chain(&error)
+            in_one_line(&error)
         );
         Refusal::failed("the response could not be stored; nothing was changed")
     }
@@ -171,6 +167,20 @@ impl Refusal {
         );
         Refusal::failed("the handler did not give the request's transaction back; nothing was changed")
     }
+}
+
+/// An error and its sources, each text once: many errors print their source themselves.
+fn in_one_line(error: &(dyn StdError + 'static)) -> String {
+    let mut texts: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(link) = next {
+        let text = link.to_string();
+        if !texts.last().is_some_and(|last| last.contains(&text)) {
+            texts.push(text);
+        }
+        next = link.source();
+    }
+    texts.join(": ")
 }
 
 impl From<Error> for Refusal {
@@ -189,7 +199,7 @@ impl From<Error> for Refusal {
                 Refusal::busy("the database could not process the request")
             }
             _ => {
-                tracing::error!("could not store an idempotent request, rolled back: {}", chain(&error));
+                tracing::error!("could not store an idempotent request, rolled back: {}", error.cause());
                 Refusal::failed("the response could not be stored; nothing was changed")
             }
         }
@@ -198,8 +208,7 @@ impl From<Error> for Refusal {
 
 impl From<sqlx::Error> for Refusal {
     fn from(source: sqlx::Error) -> Refusal {
-        let doing = "an idempotent request";
-        Refusal::from(Error::Database { doing, source }.answered())
+        Refusal::from(Error::database("an idempotent request", source))
     }
 }
 
@@ -244,7 +253,7 @@ mod tests {
             assert_eq!(stored.headers()["location"].as_bytes(), b"/caf\xe9");
             assert_eq!(stored.headers()["idempotency-replayed"], "true");
             let bytes = tokio::runtime::Builder::new_current_thread().build().unwrap();
-            let bytes = bytes.block_on(::axum::body::to_bytes(stored.into_body(), 100)).unwrap();
+            let bytes = bytes.block_on(axum::body::to_bytes(stored.into_body(), 100)).unwrap();
             assert_eq!(bytes, body);
         }
     }

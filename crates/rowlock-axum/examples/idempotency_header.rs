@@ -4,10 +4,8 @@
 use std::net::SocketAddr;
 
 use axum::{Router, http::StatusCode, middleware::from_fn_with_state, response::IntoResponse, routing::post};
-use rowlock::{
-    axum::{Idempotency, IdempotentTx, idempotent},
-    sqlite::Rowlock,
-};
+use rowlock::sqlite::Rowlock;
+use rowlock_axum::{Idempotency, IdempotentTx, idempotent};
 use sqlx::{Sqlite, SqlitePool};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
