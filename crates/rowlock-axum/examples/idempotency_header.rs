@@ -1,5 +1,5 @@
-//! An axum layer that honours `Idempotency-Key`: a client that repeats its request, because the reply got lost, is charged once
-//! and gets the first response again.
+//! An axum layer that honours `Idempotency-Key`: a client that repeats its request, because the reply got lost, is
+//! charged once and gets the first response again.
 
 use std::net::SocketAddr;
 

@@ -1,8 +1,8 @@
 //! An axum layer that honours the `Idempotency-Key` header: one committed effect per key, the stored response for every
 //! repeat.
 //!
-//! The request runs in a transaction of your own pool, on a task of its own, so that a client who goes away cuts nothing
-//! half-way. The key is taken with [`Rowlock::once`] before the handler runs; the handler writes through
+//! The request runs in a transaction of your own pool, on a task of its own, so that a client who goes away cuts
+//! nothing half-way. The key is taken with [`Rowlock::once`] before the handler runs; the handler writes through
 //! [`IdempotentTx`]; its response is stored in the same commit. A repeat gets that response with the header
 //! `idempotency-replayed: true`.
 //!
@@ -29,10 +29,10 @@
 //! | 4xx | is rolled back | is stored: a repeat would be refused again |
 //! | 408, 425, 429, 5xx; a panic | is rolled back | is not stored: a repeat runs again |
 //!
-//! Requests that change nothing (`GET`, `HEAD`, `OPTIONS`, `TRACE`) pass untouched. What else the client may get: 400 for a
-//! missing or malformed key and for a body that broke off, 409 with `retry-after` while a twin is under way for longer
-//! than the wait, 413 for a body over the limit, 422 for another request under the same key, 503 with `retry-after` when the
-//! database could not decide now.
+//! Requests that change nothing (`GET`, `HEAD`, `OPTIONS`, `TRACE`) pass untouched. What else the client may get: 400
+//! for a missing or malformed key and for a body that broke off, 409 with `retry-after` while a twin is under way for
+//! longer than the wait, 413 for a body over the limit, 422 for another request under the same key, 503 with
+//! `retry-after` when the database could not decide now.
 
 mod request;
 mod response;
@@ -113,9 +113,9 @@ impl<DB: Backend> Idempotency<DB> {
         }
     }
 
-    /// Whose key it is: the user, the tenant, the API token. The same key of two of them names two operations, and neither
-    /// is ever shown the other's response. Without it all clients share one space of keys, so a client who knows another's
-    /// key and request gets its stored response.
+    /// Whose key it is: the user, the tenant, the API token. The same key of two of them names two operations, and
+    /// neither is ever shown the other's response. Without it all clients share one space of keys, so a client who
+    /// knows another's key and request gets its stored response.
     pub fn scope(mut self, scope: impl Fn(&Parts) -> String + Send + Sync + 'static) -> Self {
         self.scope = Some(Arc::new(scope));
         self

@@ -31,9 +31,9 @@ impl<DB: Backend> Lent<DB> {
     }
 }
 
-/// The transaction of a request under an idempotency key: what is written through it commits with the stored response, or
-/// not at all. It derefs to sqlx's connection, and goes back to the layer when it is dropped. A handler that gives it to a
-/// task which outlives the response is answered with 500, and nothing is kept.
+/// The transaction of a request under an idempotency key: what is written through it commits with the stored response,
+/// or not at all. It derefs to sqlx's connection, and goes back to the layer when it is dropped. A handler that gives
+/// it to a task which outlives the response is answered with 500, and nothing is kept.
 pub struct IdempotentTx<DB: Backend> {
     // Taken only by drop.
     tx: Option<Transaction<'static, DB>>,

@@ -13,9 +13,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! An event is told after its commit, so that nothing is counted which did not happen: a worker that is killed may take what
-//! it has not exported with it, and never leaves more behind than the database holds. This crate speaks to the API alone;
-//! which SDK exports where is the program's own choice, made before the worker is built.
+//! An event is told after its commit, so that nothing is counted which did not happen: a worker that is killed may take
+//! what it has not exported with it, and never leaves more behind than the database holds. This crate speaks to the API
+//! alone; which SDK exports where is the program's own choice, made before the worker is built.
 //!
 //! Attempts are shown by the span `queue.process` of `tracing`. A layer of `tracing-opentelemetry` makes spans of
 //! OpenTelemetry of them, and after [`install`] each links to the span in which its job was enqueued.
@@ -84,9 +84,9 @@ impl Telemetry {
         self
     }
 
-    /// How often the queues are looked at for what only the database knows: depth, age, breakers (15 s unless set; less often
-    /// where a look takes more than a fiftieth of that). Every worker that is asked to looks; take the largest of what they
-    /// report, not the sum.
+    /// How often the queues are looked at for what only the database knows: depth, age, breakers (15 s unless set; less
+    /// often where a look takes more than a fiftieth of that). Every worker that is asked to looks; take the largest of
+    /// what they report, not the sum.
     pub fn sample_every(mut self, every: Duration) -> Telemetry {
         self.every = every.max(Duration::from_millis(100));
         self

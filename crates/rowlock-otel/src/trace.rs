@@ -10,9 +10,9 @@ use rowlock::trace::{Propagator, set_propagator};
 use tracing::Span;
 use tracing_opentelemetry::OpenTelemetrySpanExt;
 
-/// Connects jobs to traces, in the whole process: an enqueue stores the current trace context with the job, and the span
-/// of each attempt links to it. Call it once at the start of every program that enqueues or works. `false` if a propagator
-/// was set before, by this function or by other code: the first one stays.
+/// Connects jobs to traces, in the whole process: an enqueue stores the current trace context with the job, and the
+/// span of each attempt links to it. Call it once at the start of every program that enqueues or works. `false` if a
+/// propagator was set before, by this function or by other code: the first one stays.
 ///
 /// The current context is that of the current span of `tracing`, or else of OpenTelemetry itself, where the enqueue is
 /// awaited.

@@ -1,16 +1,17 @@
 //! A Redis pre-filter: who came first, asked of a memory that may forget.
 //!
-//! `SET key NX EX` answers in one round trip and without a transaction. It is a fast first look and no proof: between the
-//! look and the work nothing ties the two together, and Redis may lose what it was told. So there are two windows, whatever
-//! the settings:
+//! `SET key NX EX` answers in one round trip and without a transaction. It is a fast first look and no proof: between
+//! the look and the work nothing ties the two together, and Redis may lose what it was told. So there are two windows,
+//! whatever the settings:
 //!
-//! - **A job can be lost.** A process that dies between a first look and the end of its work leaves the key behind. Until its
-//!   time is over, every repeat is told that somebody was here.
-//! - **A double can get through.** A key that Redis forgot (restart, failover, flush, eviction, its time over while the work
-//!   still ran) makes a second first. So does [`Look::Unknown`] when the caller goes on without an answer.
+//! - **A job can be lost.** A process that dies between a first look and the end of its work leaves the key behind.
+//!   Until its time is over, every repeat is told that somebody was here.
+//! - **A double can get through.** A key that Redis forgot (restart, failover, flush, eviction, its time over while the
+//!   work still ran) makes a second first. So does [`Look::Unknown`] when the caller goes on without an answer.
 //!
-//! Before [`Rowlock::once`](rowlock::Rowlock::once) neither window opens, because the ledger decides and the look only says what
-//! to try first. On a repeat read the stored answer; when there is none, the first is under way or died: take the key.
+//! Before [`Rowlock::once`](rowlock::Rowlock::once) neither window opens, because the ledger decides and the look only
+//! says what to try first. On a repeat read the stored answer; when there is none, the first is under way or died: take
+//! the key.
 //!
 //! ```no_run
 //! # use rowlock::{Once, postgres::Rowlock};
@@ -123,8 +124,8 @@ impl fmt::Debug for Filter {
 }
 
 impl Filter {
-    /// Names the server by its URL (`redis://host:port/db`) and how long a key is remembered, in whole seconds. Tries to
-    /// connect; a server that is away is no error, since every look has to live with that anyway.
+    /// Names the server by its URL (`redis://host:port/db`) and how long a key is remembered, in whole seconds. Tries
+    /// to connect; a server that is away is no error, since every look has to live with that anyway.
     ///
     /// # Errors
     /// [`Error::Config`] when the URL cannot be read; [`Error::Invalid`] when the time is not 1 s to 366 days.
@@ -167,8 +168,8 @@ impl Filter {
 
     /// Whether somebody came with this key before; see the [crate](self) for what that is worth.
     ///
-    /// Never an error: a Redis that is away, full or slow is [`Look::Unknown`], within the limit. Cancel safety: dropped
-    /// half-way, the key may be set with nobody knowing, as after `Unknown`.
+    /// Never an error: a Redis that is away, full or slow is [`Look::Unknown`], within the limit. Cancel safety:
+    /// dropped half-way, the key may be set with nobody knowing, as after `Unknown`.
     pub async fn first(&self, key: &str) -> Look {
         let mark = Mark {
             key: format!("{}{key}", self.prefix),

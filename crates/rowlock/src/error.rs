@@ -130,8 +130,9 @@ impl Error {
         }
     }
 
-    /// What a driver's error means in the caller's transaction: [`Error::TryAgain`] if another transaction was in the way,
-    /// else [`Error::Database`]. For statements and commits of your own: `Error::database("pay", e).is_retryable()`.
+    /// What a driver's error means in the caller's transaction: [`Error::TryAgain`] if another transaction was in the
+    /// way, else [`Error::Database`]. For statements and commits of your own:
+    /// `Error::database("pay", e).is_retryable()`.
     pub fn database(doing: &'static str, source: sqlx::Error) -> Error {
         Error::Database { doing, source }.answered()
     }

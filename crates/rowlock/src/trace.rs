@@ -18,9 +18,9 @@ use crate::{
 
 /// Connects the trace context of jobs to a tracing system.
 pub trait Propagator: Send + Sync + 'static {
-    /// The trace context of the code that calls this: a W3C `traceparent`, and behind a space a `tracestate` if there is
-    /// one. Called wherever an enqueue that sets no context itself is awaited, so keep it quick. A `tracestate` that is
-    /// not valid is left out, and a `traceparent` that is not valid is no context.
+    /// The trace context of the code that calls this: a W3C `traceparent`, and behind a space a `tracestate` if there
+    /// is one. Called wherever an enqueue that sets no context itself is awaited, so keep it quick. A `tracestate` that
+    /// is not valid is left out, and a `traceparent` that is not valid is no context.
     fn current(&self) -> Option<String>;
 
     /// Links the span of an attempt to the context that its job carries, which is valid. Called for spans that somebody

@@ -5,11 +5,12 @@
 //! Redis, other drivers, a model checker) is a long one.
 
 /// The crates whose tests are built by the quick command.
-pub(crate) const QUICK_CRATES: [&str; 7] = [
+pub(crate) const QUICK_CRATES: [&str; 8] = [
     "rowlock",
     "rowlock-macros",
     "rowlock-axum",
     "rowlock-cli",
+    "rowlock-demo",
     "proof",
     "pictures",
     "xtask",

@@ -456,7 +456,7 @@ async fn a_marked_transaction_that_is_dropped_keeps_nothing(bed: &Bed) {
     let pool = one_connection(bed).await;
     drop(marked(bed, &pool, "k").await);
     assert!(
-        taken(bed, &mut *pool.acquire().await.unwrap(), "k").await,
+        taken(bed, &mut pool.acquire().await.unwrap(), "k").await,
         "the key is free"
     );
     assert_eq!(counted(bed).await, 0);

@@ -81,9 +81,9 @@ impl<DB: Backend> OnceSlot<DB> {
         )))
     }
 
-    /// Sets a savepoint in the transaction, so that [`OnceSlot::back_to_mark`] can undo what is written after it and still
-    /// keep the key. Only the latest mark of a transaction counts. A transaction that is dropped rolls back as a whole,
-    /// marked or not.
+    /// Sets a savepoint in the transaction, so that [`OnceSlot::back_to_mark`] can undo what is written after it and
+    /// still keep the key. Only the latest mark of a transaction counts. A transaction that is dropped rolls back as a
+    /// whole, marked or not.
     ///
     /// # Errors
     /// [`Error::Database`]. Cancel safety: as any query dropped half-way; roll back.
@@ -177,8 +177,8 @@ impl<'c, DB: Backend> TakeOnce<'c, DB> {
         self
     }
 
-    /// [`TakeOnce::request`] for a request that you have hashed yourself, with SHA-256 for example: one that is too large
-    /// to keep in memory, or has parts that do not count. Two requests are the same if their digests are.
+    /// [`TakeOnce::request`] for a request that you have hashed yourself, with SHA-256 for example: one that is too
+    /// large to keep in memory, or has parts that do not count. Two requests are the same if their digests are.
     pub fn request_digest(mut self, digest: [u8; 32]) -> Self {
         self.ask.fingerprint = Some(Fingerprint::of_digest(digest));
         self

@@ -1,5 +1,6 @@
 //! The second scene: workers are killed *and* the provider loses replies. Half of the orders are charged to an account
-//! that honours idempotency keys, where calling again is safe. The other account ignores keys: calling again is not safe.
+//! that honours idempotency keys, where calling again is safe. The other account ignores keys: calling again is not
+//! safe.
 
 mod check;
 mod report;
@@ -14,9 +15,9 @@ use sqlx::Connection;
 use self::shop::{ChargeOrder, account};
 pub(crate) use self::shop::{Shop, worker};
 use super::{
-    super::own::Tables,
     crew::Crew,
     ground::Ground,
+    own::Tables,
     provider::{Moods, Provider},
     record::Faults,
     run::{Act, Run, Size},

@@ -1,8 +1,8 @@
 //! The fourth scene: an existing application table. Reminders are in `email_snoozes`, which has no columns for jobs.
 //! Workers adopt the table, send each reminder once, and are killed all the time.
 //!
-//! A mail is an effect outside the database, so the provider counts what was sent. The provider is a separate process that
-//! honours idempotency keys as good mail providers do: a reminder requested twice with one key is one mail.
+//! A mail is an effect outside the database, so the provider counts what was sent. The provider is a separate process
+//! that honours idempotency keys as good mail providers do: a reminder requested twice with one key is one mail.
 
 mod report;
 mod work;
@@ -15,8 +15,8 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 pub(crate) use self::work::{Role, work};
 use super::{
-    super::own::Tables,
     crew::Crew,
+    own::Tables,
     provider::{Moods, Provider},
     show::{Scene, Show},
 };

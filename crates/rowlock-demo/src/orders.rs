@@ -13,9 +13,9 @@ use sqlx::Connection;
 use self::shop::{ChargePayment, ITEMS, ReserveStock, SendReceipt};
 pub(crate) use self::shop::{Shop, worker};
 use super::{
-    super::own::Tables,
     crew::Crew,
     ground::Ground,
+    own::Tables,
     provider::{Moods, Provider},
     record::Faults,
     run::{Act, Run, Size},

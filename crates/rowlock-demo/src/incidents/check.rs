@@ -8,7 +8,7 @@ use rowlock::{Ended, State};
 use serde::Serialize;
 
 use super::{
-    super::{super::own::Tables, ground::Ground},
+    super::{ground::Ground, own::Tables},
     watch::notes,
 };
 

@@ -6,7 +6,7 @@ use anyhow::Result;
 use rowlock::{Ended, State};
 use serde::Serialize;
 
-use super::super::{super::own::Tables, ground::Ground, provider::Tally};
+use super::super::{ground::Ground, own::Tables, provider::Tally};
 
 /// What was found.
 #[derive(Default)]
@@ -106,7 +106,7 @@ pub(crate) async fn check<DB: Tables>(ground: &mut Ground<DB>, tally: &Tally) ->
 
 #[cfg(test)]
 mod tests {
-    use super::{super::super::super::own::Site, *};
+    use super::{super::super::own::Site, *};
 
     #[test]
     fn stock_that_does_not_add_up_is_lost_or_doubled() {

@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, io::IsTerminal, path::PathBuf, process::ExitCod
 use anyhow::Result;
 
 use super::{
-    super::own::{INTERRUPTED, Site, TIMED_OUT, Tables, interrupted},
     crew::Crew,
+    own::{INTERRUPTED, Site, TIMED_OUT, Tables},
     record::{Head, Tape},
     report,
 };
@@ -123,7 +123,12 @@ pub(crate) trait Verdict {
     }
 }
 
-pub(crate) async fn run<S: Scene>(database: Option<&str>, scene: &S, manners: &Manners) -> Result<ExitCode> {
+pub(crate) async fn run<S: Scene>(
+    database: Option<&str>,
+    scene: &S,
+    manners: &Manners,
+    stop: impl Future<Output = ()>,
+) -> Result<ExitCode> {
     check_record(manners)?;
     let show = Show {
         site: Site::new(database, "demo")?,
@@ -139,7 +144,7 @@ pub(crate) async fn run<S: Scene>(database: Option<&str>, scene: &S, manners: &M
     let mut crew = None;
     let played = tokio::select! {
         played = play(scene, &show, &mut crew) => Some(played),
-        () = interrupted() => None,
+        () = stop => None,
     };
     show.clear_step();
     if let Some(mut crew) = crew {

@@ -5,7 +5,7 @@ use rowlock::{Ended, JobFilter, JobView, Observe, Rowlock, State};
 use sqlx::Connection;
 
 use super::{
-    super::own::{Site, Tables},
+    own::{Site, Tables},
     record::Faults,
 };
 

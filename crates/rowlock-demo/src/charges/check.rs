@@ -7,7 +7,7 @@ use rowlock::{EffectFilter, Ended, State};
 use serde::Serialize;
 
 use super::{
-    super::{super::own::Tables, desk::Account, ground::Ground, provider::Tally},
+    super::{desk::Account, ground::Ground, own::Tables, provider::Tally},
     shop::account,
 };
 

@@ -7,9 +7,9 @@ use rowlock::{Ctx, EffectKey, Fail, Job, Outcome, Rowlock, Staged, Tx, Worker};
 use serde::{Deserialize, Serialize};
 
 use super::super::{
-    super::own::Tables,
     backoff, bare_worker,
     desk::{self, Account, Failure},
+    own::Tables,
 };
 
 /// How many different things the shop sells.

@@ -15,7 +15,7 @@ use rowlock::{Error, Fail, Job, Outcome, Rowlock, Staged, Worker};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    super::{super::own::Tables, backoff},
+    super::{backoff, own::Tables},
     LEASE, Role,
 };
 

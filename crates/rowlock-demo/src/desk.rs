@@ -36,7 +36,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What the provider process is told. Moods in percent of the calls.
 #[derive(clap::Args)]
-pub(crate) struct Args {
+pub struct Args {
     #[arg(long)]
     log: PathBuf,
     #[arg(long)]
@@ -144,8 +144,11 @@ struct Books {
     rng: fastrand::Rng,
 }
 
-/// The hidden command: the provider, until its stdin ends.
-pub(crate) async fn provide(args: Args) -> Result<()> {
+/// The hidden command `demo-provider`: the payment and mail provider of a scene, until its stdin ends.
+///
+/// # Errors
+/// When it finds no free port, or cannot write its log. Cancel safety: as a provider that is killed.
+pub async fn provide(args: Args) -> Result<()> {
     let listener = TcpListener::bind(("127.0.0.1", 0))
         .await
         .context("the provider found no free port")?;

@@ -1,4 +1,4 @@
-//! An application's own tables beside the jobs, on either database. `demo` plays that application.
+//! An application's own tables beside the jobs, on either database. The scenes play that application.
 
 use std::str::FromStr;
 
@@ -137,24 +137,6 @@ pub(crate) const INTERRUPTED: u8 = 130;
 
 /// The exit code for a demo that did not finish in its time: the one that `timeout` uses.
 pub(crate) const TIMED_OUT: u8 = 124;
-
-/// Waits for Ctrl-C, or for the signal that asks a program to end.
-pub(crate) async fn interrupted() {
-    #[cfg(unix)]
-    {
-        use tokio::signal::unix::{SignalKind, signal};
-        if let Ok(mut term) = signal(SignalKind::terminate()) {
-            tokio::select! {
-                _ = tokio::signal::ctrl_c() => {}
-                _ = term.recv() => {}
-            }
-            return;
-        }
-    }
-    if tokio::signal::ctrl_c().await.is_err() {
-        std::future::pending::<()>().await;
-    }
-}
 
 /// The application that is played has connections of its own, and the driver knows one host per URL.
 fn one_host(url: &str, what: &str) -> anyhow::Result<()> {

@@ -1,5 +1,6 @@
 //! The third scene: many evaluations of the same entity run at the same time. Each reads the state, works for a while
-//! without a lock, and then acts on what it read. Of those that read the same state, one may act; a guard refuses the rest.
+//! without a lock, and then acts on what it read. Of those that read the same state, one may act; a guard refuses the
+//! rest.
 
 mod check;
 mod report;
@@ -12,9 +13,9 @@ use anyhow::Result;
 use self::watch::Evaluate;
 pub(crate) use self::watch::work;
 use super::{
-    super::own::Tables,
     crew::Crew,
     ground::Ground,
+    own::Tables,
     run::{Act, Run, Size},
     show::{Scene, Show},
 };

@@ -31,8 +31,8 @@ fn line(style: &str, name: &str, value: i64, says: &str) -> String {
 
 /// How the reader called this program: through cargo in a checkout, or installed.
 pub(crate) fn program() -> &'static str {
-    // `cargo run` sets the variable to the name of the package that it runs.
-    let by_cargo = std::env::var("CARGO_PKG_NAME").is_ok_and(|package| package == env!("CARGO_PKG_NAME"));
+    // `cargo run` sets the variable to the name of the package that it runs, which is the command line's.
+    let by_cargo = std::env::var("CARGO_PKG_NAME").is_ok_and(|package| package == "rowlock-cli");
     match (by_cargo, cfg!(debug_assertions)) {
         (true, true) => "cargo run --",
         (true, false) => "cargo run --release --",

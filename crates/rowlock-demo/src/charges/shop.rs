@@ -7,9 +7,9 @@ use rowlock::{EffectKey, Fail, Job, NotDone, OnUnknown, Outcome, Rowlock, Staged
 use serde::{Deserialize, Serialize};
 
 use super::super::{
-    super::own::Tables,
     backoff, bare_worker,
     desk::{self, Account, Failure},
+    own::Tables,
 };
 
 // Every kill takes an attempt from the jobs it hits, and the demo hands out many.

@@ -13,9 +13,9 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rowlock::Status;
 
 use super::{
-    super::own::Tables,
     crew::Crew,
     ground::Ground,
+    own::Tables,
     provider::Provider,
     record::{Faults, Tape},
     report,
@@ -91,8 +91,8 @@ impl Rest {
 }
 
 impl Ran {
-    /// What to say of a run that did not finish. A job that is open is neither lost nor done; what is broken already stays
-    /// broken, and is reported instead.
+    /// What to say of a run that did not finish. A job that is open is neither lost nor done; what is broken already
+    /// stays broken, and is reported instead.
     pub(crate) fn unfinished(&self, broken: bool) -> Option<String> {
         let Rest { jobs, open, retired } = &self.rest;
         if broken || open.is_empty() || !retired.is_empty() {
