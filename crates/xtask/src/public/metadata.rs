@@ -39,6 +39,17 @@ fn every_published_crate_says_what_it_is_and_where_it_comes_from() {
     }
 }
 
+#[test]
+fn every_published_crate_carries_both_licences_in_full() {
+    for package in published() {
+        let name = package["name"].as_str().unwrap();
+        for file in ["LICENSE-MIT", "LICENSE-APACHE"] {
+            // A package has no other folder, so a path to the file at the root would lead nowhere.
+            assert_eq!(read(&format!("crates/{name}/{file}")), read(file), "{name}: {file}");
+        }
+    }
+}
+
 /// The features that users may turn on. A name that begins with underscores is private.
 fn public_features(package: &Value) -> Vec<String> {
     let names = package["features"].as_object().unwrap().keys();
