@@ -30,6 +30,7 @@ mod migrate;
 mod named;
 mod observe;
 mod once;
+mod once_mark;
 mod operate;
 mod pause;
 mod prune;

@@ -3,9 +3,9 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use rowlock::{Answer, Ended, Error, Fail, Hold, Once, OnceSlot, State};
+use rowlock::{Answer, Ended, Error, Fail, Hold, Once, State};
 use serde::{Deserialize, Serialize};
-use sqlx::{Connection, Pool, Transaction, pool::PoolOptions};
+use sqlx::Connection;
 use tokio::sync::Barrier;
 
 use super::db::{Backend, Conn, Ctx, Outcome, Rowlock, Tx};
@@ -16,16 +16,16 @@ struct Total {
     n: i64,
 }
 
-async fn counter(bed: &Bed) {
+pub(super) async fn counter(bed: &Bed) {
     bed.run("create table counter (n bigint not null)").await;
     bed.run("insert into counter (n) values (0)").await;
 }
 
-async fn counted(bed: &Bed) -> i64 {
+pub(super) async fn counted(bed: &Bed) -> i64 {
     bed.count("select n from counter").await
 }
 
-async fn raise(conn: &mut Conn) -> i64 {
+pub(super) async fn raise(conn: &mut Conn) -> i64 {
     let raise = sqlx::query_scalar("update counter set n = n + 1 returning n");
     raise.fetch_one(conn).await.unwrap()
 }
@@ -49,7 +49,7 @@ async fn deliver(rowlock: &Rowlock, conn: &mut Conn, key: &str, body: &str) -> R
 }
 
 /// A first that committed is expected.
-async fn taken(bed: &Bed, conn: &mut Conn, key: &str) -> bool {
+pub(super) async fn taken(bed: &Bed, conn: &mut Conn, key: &str) -> bool {
     let mut tx = conn.begin().await.unwrap();
     let first = matches!(bed.rowlock.once(&mut tx, key).await.unwrap(), Once::First(_));
     tx.commit().await.unwrap();
@@ -416,53 +416,6 @@ async fn handlers_and_requests_share_one_ledger(bed: &Bed) {
     .await;
 }
 
-/// A transaction of a pool with one connection, with the key taken and a mark set, and something written after it.
-async fn marked(bed: &Bed, pool: &Pool<Backend>, key: &str) -> (Transaction<'static, Backend>, OnceSlot<Backend>) {
-    let mut tx = bed.rowlock.begin(pool).await.unwrap();
-    let Once::First(slot) = bed.rowlock.once(&mut tx, key).request_digest([7; 32]).await.unwrap() else {
-        panic!("nobody was here before")
-    };
-    slot.mark(&mut tx).await.unwrap();
-    raise(&mut tx).await;
-    (tx, slot)
-}
-
-async fn one_connection(bed: &Bed) -> Pool<Backend> {
-    let pool = PoolOptions::new().max_connections(1);
-    pool.connect(&bed.database.url).await.unwrap()
-}
-
-async fn a_refusal_is_stored_without_the_writes_that_led_to_it(bed: &Bed) {
-    counter(bed).await;
-    let pool = one_connection(bed).await;
-    let (mut tx, slot) = marked(bed, &pool, "k").await;
-    slot.back_to_mark(&mut tx).await.unwrap();
-    slot.store(&mut tx, "refused").await.unwrap();
-    tx.commit().await.unwrap();
-    assert_eq!(counted(bed).await, 0);
-    let mut tx = bed.rowlock.begin(&pool).await.unwrap();
-    match bed.rowlock.once(&mut tx, "k").request_digest([7; 32]).await.unwrap() {
-        Once::Seen(answer) => assert_eq!(answer.get::<String>().unwrap(), "refused"),
-        Once::First(_) => panic!("the key is taken"),
-    }
-    let other = bed.rowlock.once(&mut tx, "k").request_digest([8; 32]).await;
-    assert!(matches!(other, Err(Error::KeyConflict { .. })), "{other:?}");
-    tx.rollback().await.unwrap();
-    pool.close().await;
-}
-
-async fn a_marked_transaction_that_is_dropped_keeps_nothing(bed: &Bed) {
-    counter(bed).await;
-    let pool = one_connection(bed).await;
-    drop(marked(bed, &pool, "k").await);
-    assert!(
-        taken(bed, &mut pool.acquire().await.unwrap(), "k").await,
-        "the key is free"
-    );
-    assert_eq!(counted(bed).await, 0);
-    pool.close().await;
-}
-
 mod tests {
     super::super::cases!(
         the_first_gets_a_slot_and_every_repeat_its_answer,
@@ -481,7 +434,5 @@ mod tests {
         a_failed_attempt_frees_the_key_that_it_took,
         a_conflict_in_a_handler_makes_a_case_that_names_the_key,
         handlers_and_requests_share_one_ledger,
-        a_refusal_is_stored_without_the_writes_that_led_to_it,
-        a_marked_transaction_that_is_dropped_keeps_nothing,
     );
 }

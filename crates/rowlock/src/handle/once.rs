@@ -7,6 +7,7 @@ use std::{
     fmt,
     future::{Future, IntoFuture},
     pin::Pin,
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
@@ -47,7 +48,12 @@ pub struct OnceSlot<DB: Backend> {
     rowlock: Rowlock<DB>,
     key: String,
     mine: Mine,
+    /// Tells its savepoint from those of other slots in the same transaction.
+    no: u64,
 }
+
+/// How many slots this process has handed out.
+static SLOTS: AtomicU64 = AtomicU64::new(0);
 
 impl<DB: Backend> OnceSlot<DB> {
     /// The key.
@@ -82,13 +88,13 @@ impl<DB: Backend> OnceSlot<DB> {
     }
 
     /// Sets a savepoint in the transaction, so that [`OnceSlot::back_to_mark`] can undo what is written after it and
-    /// still keep the key. Only the latest mark of a transaction counts. A transaction that is dropped rolls back as a
-    /// whole, marked or not.
+    /// still keep the key. Each slot has its own mark, and only the latest one counts. A transaction that is dropped rolls
+    /// back as a whole, marked or not.
     ///
     /// # Errors
     /// [`Error::Database`]. Cancel safety: as any query dropped half-way; roll back.
     pub async fn mark(&self, tx: &mut impl InTransaction<DB>) -> Result<()> {
-        self.rowlock.store().mark(tx.connection()).await
+        self.rowlock.store().mark(tx.connection(), self.no).await
     }
 
     /// Undoes everything that was written since [`OnceSlot::mark`]; the key stays taken. Then store why: a refusal that
@@ -98,7 +104,7 @@ impl<DB: Backend> OnceSlot<DB> {
     /// [`Error::Database`], also without a mark in this transaction. Cancel safety: as any query dropped half-way; roll
     /// back.
     pub async fn back_to_mark(&self, tx: &mut impl InTransaction<DB>) -> Result<()> {
-        self.rowlock.store().back(tx.connection()).await
+        self.rowlock.store().back(tx.connection(), self.no).await
     }
 }
 
@@ -215,6 +221,7 @@ impl<'c, DB: Backend> IntoFuture for TakeOnce<'c, DB> {
                     rowlock,
                     key: ask.key,
                     mine,
+                    no: SLOTS.fetch_add(1, Ordering::Relaxed),
                 }),
                 Taken::Seen(entry) => Once::Seen(answer(&ask.key, ask.fingerprint, entry)?),
             })
