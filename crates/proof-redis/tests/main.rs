@@ -38,7 +38,7 @@ use std::{
 
 use proof::bed::until;
 use proof_redis::RedisServer;
-use rowlock::redis::{Filter, Look};
+use rowlock_redis::{Filter, Look};
 use tokio::sync::Barrier;
 
 const MINUTE: Duration = Duration::from_secs(60);

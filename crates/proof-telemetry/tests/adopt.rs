@@ -40,7 +40,7 @@ async fn metrics_have_the_names_of_any_worker_and_the_tables_name_as_their_queue
         let mut base = Base::connect(&database.url).await?;
         base.run(TABLE).await?;
         base.close().await?;
-        let page = rowlock::otel::prometheus::Prometheus::new()?;
+        let page = rowlock_otel::prometheus::Prometheus::new()?;
         let fails = |_cx: RowCtx, row: Snooze, tx: RowTx| async move {
             match row.id {
                 5 => Err(Fail::retire("no luck")),
@@ -48,7 +48,8 @@ async fn metrics_have_the_names_of_any_worker_and_the_tables_name_as_their_queue
             }
         };
         let adopted = Adopted::open(&rowlock, "email_snoozes", Columns::due("remind_at")).await?;
-        let worker = adopted.worker().telemetry(page.telemetry()).atomic(fails);
+        let counted = page.telemetry().listener();
+        let worker = adopted.worker().on_event(counted).atomic(fails);
         let (counters, stop) = (worker.counters(), CancellationToken::new());
         let stopped = stop.clone();
         let running = tokio::spawn(worker.run_until(async move { stopped.cancelled().await }));

@@ -15,11 +15,8 @@ use proof::{
     victim::{Moody, Orders, PATIENCE, Plain, Victim},
 };
 use proof_telemetry::collector::{Collector, attributes};
-use rowlock::{
-    Fail,
-    otel::{Names, prometheus::Prometheus},
-    sqlite,
-};
+use rowlock::{Fail, sqlite};
+use rowlock_otel::{Measure, Names, prometheus::Prometheus};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpListener, TcpStream},
@@ -254,6 +251,8 @@ async fn a_trace_goes_from_the_enqueue_over_both_attempts_to_the_next_link() -> 
         let state = TraceState::from_key_value([("shop", "1")])?;
         let caller = SpanContext::new(trace, parent, TraceFlags::SAMPLED, true, state);
         let caller = Context::new().with_remote_span_context(caller);
+        // Of this process, which enqueues; the victim installs its own.
+        rowlock_otel::install();
         let id = scene.enqueue(Moody { fails: 1 }).with_context(caller).await?;
         let stored = scene
             .text(&format!("select trace from rowlock.job where id = {id}"))

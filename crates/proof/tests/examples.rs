@@ -20,7 +20,8 @@ static BUILT: LazyLock<PathBuf> = LazyLock::new(|| {
     let mut build = Command::new(cargo);
     build
         .args(["build", "--quiet", "--locked", "--examples"])
-        .args(["--package", "rowlock", "--package", "rowlock-cli", "--package", "proof"])
+        .args(["--package", "rowlock", "--package", "rowlock-axum"])
+        .args(["--package", "rowlock-cli", "--package", "proof"])
         .current_dir(root());
     if !cfg!(debug_assertions) {
         build.arg("--release");
@@ -364,7 +365,9 @@ fn the_page_of_adopted_tables_shows_its_example_as_it_is() {
 #[test]
 fn every_example_is_tested_and_short() {
     let source = std::fs::read_to_string(root().join("crates/proof/tests/examples.rs")).unwrap();
-    for entry in std::fs::read_dir(root().join("crates/rowlock/examples")).unwrap() {
+    let folders = ["crates/rowlock/examples", "crates/rowlock-axum/examples"];
+    let entries = folders.map(|folder| std::fs::read_dir(root().join(folder)).unwrap());
+    for entry in entries.into_iter().flatten() {
         let path = entry.unwrap().path();
         let name = path.file_stem().unwrap().to_string_lossy().into_owned();
         assert!(

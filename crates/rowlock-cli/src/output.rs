@@ -22,7 +22,6 @@ use crate::exit::Exit;
 pub(crate) const BOLD: &str = "\x1b[1m";
 pub(crate) const DIM: &str = "\x1b[2m";
 pub(crate) const RED: &str = "\x1b[1;31m";
-pub(crate) const GREEN: &str = "\x1b[1;32m";
 pub(crate) const CYAN: &str = "\x1b[36m";
 pub(crate) const PLAIN: &str = "\x1b[0m";
 

@@ -268,13 +268,6 @@ impl<A: Send + Sync + 'static> RowWorker<A> {
         self
     }
 
-    /// Measures with OpenTelemetry what its events say, under the names that every worker has; the queue is the table.
-    #[cfg(feature = "otel")]
-    pub fn telemetry(mut self, telemetry: crate::otel::Telemetry) -> Self {
-        self.settings.listeners.push(telemetry.listener());
-        self
-    }
-
     /// Running totals; keep the handle, the worker is consumed by running it.
     pub fn counters(&self) -> Arc<Counters> {
         self.settings.counters.clone()

@@ -94,8 +94,9 @@ macro_rules! option_setters {
             $self
         }
 
-        /// Whose doing it is: a W3C `traceparent`, and behind a space a `tracestate` if there is one. With feature `otel`
-        /// that is taken from where the enqueue is awaited, unless given here. Every attempt's span links to it.
+        /// The trace context of the caller: a W3C `traceparent`, and behind a space a `tracestate` if there is one. Unless
+        /// given here, the process's [`Propagator`](crate::trace::Propagator) is asked where the enqueue is awaited. Every
+        /// attempt's span links to it.
         pub fn trace(mut $self, trace: impl Into<String>) -> Self {
             $target.options.trace = Some(trace.into());
             $self

@@ -140,6 +140,13 @@ impl Error {
         }
     }
 
+    /// What a driver's error means in the caller's transaction: [`Error::TryAgain`] if another transaction was in the
+    /// way, else [`Error::Database`]. For statements and commits of your own:
+    /// `Error::database("pay", e).is_retryable()`.
+    pub fn database(doing: &'static str, source: sqlx::Error) -> Error {
+        Error::Database { doing, source }.answered()
+    }
+
     /// The SQLSTATE or SQLite code, if a database gave one.
     pub fn code(&self) -> Option<String> {
         match self {
@@ -188,8 +195,9 @@ impl Error {
 }
 
 impl Error {
-    /// Why it failed, for a log line that says itself what failed: the whole chain, without a leading "VERB failed".
-    pub(crate) fn cause(&self) -> String {
+    /// Why it failed, for a log line that says itself what failed: all sources in one line, each text once, with the
+    /// database's code and without a leading "VERB failed".
+    pub fn cause(&self) -> String {
         match self {
             Error::Database { source, .. } | Error::TryAgain { source, .. } => chain(source),
             other => chain(other),

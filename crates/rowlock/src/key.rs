@@ -181,10 +181,9 @@ impl Fingerprint {
         &self.0
     }
 
-    /// Half of it: short enough for a part of a key, and still long enough that no two meet.
-    #[cfg(feature = "axum")]
-    pub(crate) fn half(&self) -> String {
-        self.0[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    /// A digest that the caller computed.
+    pub(crate) fn of_digest(digest: [u8; 32]) -> Fingerprint {
+        Fingerprint(digest)
     }
 
     /// As it was stored; `None` when that is no fingerprint.

@@ -9,8 +9,10 @@
 //! - `attempt`: the one road of an attempt, for a leased job and for a claimed row of a user's table
 //! - `worker`: the loop that composes them; `adopt`: the same over a table of the user's own
 //! - doors: [`postgres`] and [`sqlite`] give every type its short name; [`Admin`] serves either database by URL;
-//!   with their features, `axum` answers repeated requests and `redis` is a first look that spares work; [`rig`] is for
-//!   the tests of your handlers
+//!   [`rig`] is for the tests of your handlers
+//!
+//! What needs a heavy dependency is a crate of its own: `rowlock-axum` answers repeated requests, `rowlock-otel` measures,
+//! `rowlock-redis` is a first look that saves work.
 //!
 //! Start with the README's example, then [`Worker`], [`Rowlock::enqueue`] and the handler shapes [`Worker::atomic`] and
 //! [`Worker::staged`].
@@ -48,21 +50,15 @@ mod state;
 mod store;
 #[cfg(feature = "postgres")]
 mod table;
-mod trace;
+pub mod trace;
 mod trigger;
 mod worker;
 
-#[cfg(feature = "axum")]
-pub mod axum;
 #[cfg(feature = "__counts")]
 #[doc(hidden)]
 pub mod counts;
-#[cfg(feature = "otel")]
-pub mod otel;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-#[cfg(feature = "redis")]
-pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

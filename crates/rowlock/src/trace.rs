@@ -1,25 +1,39 @@
-//! Whose doing a job is: the W3C trace context of whoever enqueued it, which its row carries to every attempt.
+//! The W3C trace context of the code that enqueued a job, which the job's row carries to every attempt.
 //!
 //! In the row it is a `traceparent`, and behind a space a `tracestate` if there is one. An attempt's span links to it
 //! instead of being its child: what enqueued the job has ended long ago, and a job may be tried for days.
+//!
+//! The library stores and checks this text. A [`Propagator`] connects the text to a tracing system; the crate
+//! `rowlock-otel` has one for OpenTelemetry. Without one, a job carries what `.trace("00-…")` says at its enqueue.
 
-#[cfg(feature = "otel")]
-use std::str::FromStr;
+use std::sync::OnceLock;
 
-#[cfg(feature = "otel")]
-use opentelemetry::{
-    Context,
-    trace::{SpanContext, SpanId, TraceContextExt, TraceFlags, TraceId, TraceState},
-};
 use tracing::{Span, field};
-#[cfg(feature = "otel")]
-use tracing_opentelemetry::OpenTelemetrySpanExt;
 
 use crate::{
     error::{Error, Result},
     lease::Token,
     state::Ended,
 };
+
+/// Connects the trace context of jobs to a tracing system.
+pub trait Propagator: Send + Sync + 'static {
+    /// The trace context of the code that calls this: a W3C `traceparent`, and behind a space a `tracestate` if there
+    /// is one. Called wherever an enqueue that sets no context itself is awaited, so keep it quick. A `tracestate` that
+    /// is not valid is left out, and a `traceparent` that is not valid is no context.
+    fn current(&self) -> Option<String>;
+
+    /// Links the span of an attempt to the context that its job carries, which is valid. Called for spans that somebody
+    /// listens to.
+    fn link(&self, span: &Span, trace: &str);
+}
+
+static PROPAGATOR: OnceLock<Box<dyn Propagator>> = OnceLock::new();
+
+/// Sets the propagator of this process, for every handle and worker. The first one stays: `false` if there is one.
+pub fn set_propagator(propagator: impl Propagator) -> bool {
+    PROPAGATOR.set(Box::new(propagator)).is_ok()
+}
 
 /// What the specification allows a `tracestate` to be.
 const STATE_MAX: usize = 512;
@@ -84,8 +98,11 @@ pub(crate) fn attempt(
         otel.status_code = field::Empty,
         otel.status_description = field::Empty,
     );
-    if let Some(trace) = trace.filter(|_| !span.is_disabled()) {
-        link(&span, trace);
+    // What does not read was not written here, and is not worth an attempt.
+    if let Some(trace) = trace.filter(|trace| !span.is_disabled() && check(trace).is_ok())
+        && let Some(propagator) = PROPAGATOR.get()
+    {
+        propagator.link(&span, trace);
     }
     span
 }
@@ -107,68 +124,32 @@ pub(crate) fn ended(span: Option<Span>, outcome: &'static str, failed: bool, err
     });
 }
 
-#[cfg(not(feature = "otel"))]
+/// Where this is awaited.
 pub(crate) fn current() -> Option<String> {
-    None
+    PROPAGATOR.get()?.current().and_then(valid)
 }
 
-#[cfg(not(feature = "otel"))]
-fn link(_: &Span, _: &str) {}
-
-/// Where this is awaited: the current span of `tracing`, or else of OpenTelemetry itself.
-#[cfg(feature = "otel")]
-pub(crate) fn current() -> Option<String> {
-    let of_span = Span::current().context();
-    let mut context = of_span.span().span_context().clone();
-    if !context.is_valid() {
-        context = Context::map_current(|current| current.span().span_context().clone());
+/// What a caller from outside sent along must not keep a job from being enqueued.
+fn valid(trace: String) -> Option<String> {
+    if check(&trace).is_ok() {
+        return Some(trace);
     }
-    if !context.is_valid() {
-        return None;
-    }
-    let flags = context.trace_flags().to_u8() & 1;
-    let parent = format!("00-{}-{}-{flags:02x}", context.trace_id(), context.span_id());
-    let state = context.trace_state().header();
-    // What a caller from outside sent along must not keep a job from being enqueued.
-    let whole = format!("{parent} {state}");
-    Some(match !state.is_empty() && check(&whole).is_ok() {
-        true => whole,
-        false => parent,
-    })
-}
-
-/// What does not read was not written here, and is not worth an attempt.
-#[cfg(feature = "otel")]
-fn link(span: &Span, trace: &str) {
-    if let Some(context) = read(trace) {
-        span.add_link(context);
-    }
-}
-
-#[cfg(feature = "otel")]
-fn read(trace: &str) -> Option<SpanContext> {
-    check(trace).ok()?;
-    let (parent, state) = trace.split_once(' ').unwrap_or((trace, ""));
-    let mut parts = parent.split('-').skip(1);
-    let id = TraceId::from_hex(parts.next()?).ok()?;
-    let span = SpanId::from_hex(parts.next()?).ok()?;
-    let flags = u8::from_str_radix(parts.next()?, 16).ok()?;
-    let state = TraceState::from_str(state).unwrap_or_default();
-    Some(SpanContext::new(id, span, TraceFlags::new(flags), true, state))
+    let (parent, _) = trace.split_once(' ')?;
+    check(parent).is_ok().then(|| parent.to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    #[cfg(feature = "otel")]
     #[test]
-    fn what_is_written_reads_back() {
-        let trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 vendor=1,other=2";
-        let context = read(trace).expect("it reads");
-        assert!(context.is_valid() && context.is_remote() && context.is_sampled());
-        let _guard = Context::new().with_remote_span_context(context).attach();
-        assert_eq!(current().as_deref(), Some(trace));
+    fn a_state_from_outside_that_is_not_valid_is_left_out() {
+        let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+        let whole = format!("{parent} a=1");
+        assert_eq!(valid(whole.clone()), Some(whole));
+        assert_eq!(valid(format!("{parent} a=\n")).as_deref(), Some(parent));
+        assert_eq!(valid("00-4bf9 a=1".to_owned()), None);
+        assert_eq!(valid("00-4bf9".to_owned()), None);
     }
 
     #[test]

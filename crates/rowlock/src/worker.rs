@@ -18,6 +18,7 @@ mod watch;
 
 use std::{
     future::Future,
+    pin::Pin,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -45,6 +46,9 @@ const CONNECTIONS_MAX: usize = 20;
 /// How long a worker waits at its start for a database that does not answer or is not ready.
 const START_PATIENCE: Duration = Duration::from_secs(30);
 
+/// What runs beside a worker.
+type Companion<DB> = Box<dyn FnOnce(Rowlock<DB>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
+
 /// A worker process in the making: queues, handlers, state, timing. `run_until` runs it.
 pub struct Worker<A, DB: Backend> {
     rowlock: Rowlock<DB>,
@@ -59,9 +63,8 @@ pub struct Worker<A, DB: Backend> {
     connections: Option<usize>,
     listen: bool,
     counters: Arc<Counters>,
-    #[cfg(feature = "otel")]
-    telemetry: Option<crate::otel::Telemetry>,
     listeners: Vec<Listener>,
+    companions: Vec<Companion<DB>>,
     breakers: Vec<(String, Breaker)>,
     /// A setting of the handler added last, made before there was one.
     too_early: Option<&'static str>,
@@ -83,9 +86,8 @@ impl<DB: Backend> Worker<(), DB> {
             connections: None,
             listen: true,
             counters: Arc::default(),
-            #[cfg(feature = "otel")]
-            telemetry: None,
             listeners: Vec::new(),
+            companions: Vec::new(),
             breakers: Vec::new(),
             too_early: None,
         }
@@ -107,9 +109,8 @@ impl<DB: Backend> Worker<(), DB> {
             connections: self.connections,
             listen: self.listen,
             counters: self.counters,
-            #[cfg(feature = "otel")]
-            telemetry: self.telemetry,
             listeners: self.listeners,
+            companions: self.companions,
             breakers: self.breakers,
             too_early: self.too_early,
         }
@@ -278,11 +279,15 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         self
     }
 
-    /// Measures with OpenTelemetry, from here on: what its events say, and its queues.
-    #[cfg(feature = "otel")]
-    pub fn telemetry(mut self, telemetry: crate::otel::Telemetry) -> Self {
-        self.listeners.push(telemetry.listener());
-        self.telemetry = Some(telemetry);
+    /// Runs this on a task beside the worker, from when the worker starts to claim until it has stopped, then drops it:
+    /// something that looks at the queues now and then, for example. It gets a handle on the worker's own connections.
+    pub fn alongside<F, Fut>(mut self, companion: F) -> Self
+    where
+        F: FnOnce(Rowlock<DB>) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.companions
+            .push(Box::new(move |rowlock| Box::pin(companion(rowlock))));
         self
     }
 

@@ -12,9 +12,9 @@ use crate::keeper::Keeper;
 use crate::postgres::{self, Use};
 use crate::step::Step;
 
-/// The library and its macros, run by their own tests and by the suites of `proof`.
+/// The library, its macros and the axum layer, run by their own tests and by the suites of `proof`.
 const RUN: &str = "llvm-cov --locked --no-fail-fast --ignore-run-fail --package rowlock --package rowlock-macros \
-                   --package proof --ignore-filename-regex crates/(proof|xtask)/ --summary-only";
+                   --package rowlock-axum --package proof --ignore-filename-regex crates/(proof|xtask)/ --summary-only";
 const INSTALL: &str = "install --locked cargo-llvm-cov";
 const MISSING: &str = "cargo-llvm-cov is not installed, so coverage was not measured; \
                        `cargo xtask coverage --install` installs it and the llvm-tools component";

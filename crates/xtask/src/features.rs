@@ -15,7 +15,7 @@ use crate::workspace::{self, Package};
 /// One way to compile a crate.
 #[derive(Debug, PartialEq, Eq)]
 struct Check {
-    /// For people: `rowlock with feature axum alone`.
+    /// For people: `rowlock with feature sqlite alone`.
     name: String,
     /// For cargo.
     args: String,

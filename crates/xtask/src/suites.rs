@@ -5,14 +5,25 @@
 //! Redis, other drivers, a model checker) is a long one.
 
 /// The crates whose tests are built by the quick command.
-pub(crate) const QUICK_CRATES: [&str; 6] = ["rowlock", "rowlock-macros", "rowlock-cli", "proof", "pictures", "xtask"];
+pub(crate) const QUICK_CRATES: [&str; 8] = [
+    "rowlock",
+    "rowlock-macros",
+    "rowlock-axum",
+    "rowlock-cli",
+    "rowlock-demo",
+    "proof",
+    "pictures",
+    "xtask",
+];
 
 /// The crates that only the long command builds, and what their suites are called.
-pub(crate) const LONG_CRATES: [(&str, &str); 8] = [
+pub(crate) const LONG_CRATES: [(&str, &str); 10] = [
     ("rowlock-sqs", "SQS"),
     ("proof-sqs", "SQS emulators"),
     ("rowlock-drivers", "other drivers"),
+    ("rowlock-otel", "the OpenTelemetry crate"),
     ("proof-telemetry", "telemetry"),
+    ("rowlock-redis", "the Redis crate"),
     ("proof-redis", "Redis"),
     ("model", "model"),
     ("bench", "bench programs"),

@@ -10,10 +10,8 @@ use std::{
 
 use proof::bed::{Database, until};
 use proof_redis::RedisServer;
-use rowlock::{
-    Once,
-    redis::{Filter, Look},
-};
+use rowlock::Once;
+use rowlock_redis::{Filter, Look};
 use sqlx::{Pool, pool::PoolOptions};
 use tokio_util::sync::CancellationToken;
 

@@ -14,7 +14,7 @@ use proof::victim::{
     Orders,
     process::{self, Dress},
 };
-use rowlock::otel::Telemetry;
+use rowlock_otel::{Measure, Telemetry};
 use tracing_subscriber::{
     Layer,
     filter::{LevelFilter, Targets},
@@ -70,6 +70,7 @@ impl Exports {
             .with_batch_exporter(spans)
             .with_resource(resource)
             .build();
+        rowlock_otel::install();
         let traces = tracing_opentelemetry::layer().with_tracer(tracers.tracer("rowlock"));
         let traces = traces.with_filter(Targets::new().with_target("rowlock", LevelFilter::INFO));
         let log = tracing_subscriber::fmt::layer()

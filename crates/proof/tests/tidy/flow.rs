@@ -28,8 +28,8 @@ const VERBS: [&str; 9] = [
 ];
 /// They may use anything below them, and only they put verbs together.
 const COMPOSERS: [&str; 6] = ["root", "worker", "adopt", "rig", "admin", "lib"];
-/// Short names for one database each, what stands before other people's programs, and the verbs laid open to be counted.
-const DOORS: [&str; 6] = ["axum", "counts", "otel", "postgres", "redis", "sqlite"];
+/// Short names for one database each, and the verbs laid open to be counted.
+const DOORS: [&str; 3] = ["counts", "postgres", "sqlite"];
 /// The reading verb's plain data, which the store returns.
 const VIEWS: [&str; 17] = [
     "AttemptView",

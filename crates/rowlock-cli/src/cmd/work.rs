@@ -25,7 +25,7 @@ use self::{
     http::Server,
     spec::{Exec, Http, Served, Slots},
 };
-use super::{Place, duration, own::interrupted};
+use super::{Place, duration, signal::interrupted};
 use crate::output::{self, Advice, short, span_ms};
 
 /// The name of the one effect of such a job. Its key is what programs and servers get, so it must never change.

@@ -7,11 +7,13 @@ use std::{
     fmt,
     future::{Future, IntoFuture},
     pin::Pin,
+    sync::atomic::{AtomicU64, Ordering},
     time::Duration,
 };
 
 use jiff::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
+use sqlx::{Pool, Transaction};
 
 use super::Tx;
 use crate::{
@@ -46,7 +48,12 @@ pub struct OnceSlot<DB: Backend> {
     rowlock: Rowlock<DB>,
     key: String,
     mine: Mine,
+    /// Tells its savepoint from those of other slots in the same transaction.
+    no: u64,
 }
+
+/// How many slots this process has handed out.
+static SLOTS: AtomicU64 = AtomicU64::new(0);
 
 impl<DB: Backend> OnceSlot<DB> {
     /// The key.
@@ -78,6 +85,26 @@ impl<DB: Backend> OnceSlot<DB> {
             "the ledger has no entry {:?} of this transaction; store the answer in the transaction that took the key",
             self.key
         )))
+    }
+
+    /// Sets a savepoint in the transaction, so that [`OnceSlot::back_to_mark`] can undo what is written after it and
+    /// still keep the key. Each slot has its own mark, and only the latest one counts. A transaction that is dropped rolls
+    /// back as a whole, marked or not.
+    ///
+    /// # Errors
+    /// [`Error::Database`]. Cancel safety: as any query dropped half-way; roll back.
+    pub async fn mark(&self, tx: &mut impl InTransaction<DB>) -> Result<()> {
+        self.rowlock.store().mark(tx.connection(), self.no).await
+    }
+
+    /// Undoes everything that was written since [`OnceSlot::mark`]; the key stays taken. Then store why: a refusal that
+    /// every repeat gets, without the writes that led to it. On PostgreSQL this also works after a failed statement.
+    ///
+    /// # Errors
+    /// [`Error::Database`], also without a mark in this transaction. Cancel safety: as any query dropped half-way; roll
+    /// back.
+    pub async fn back_to_mark(&self, tx: &mut impl InTransaction<DB>) -> Result<()> {
+        self.rowlock.store().back(tx.connection(), self.no).await
     }
 }
 
@@ -156,10 +183,10 @@ impl<'c, DB: Backend> TakeOnce<'c, DB> {
         self
     }
 
-    /// The same for a fingerprint that was taken elsewhere.
-    #[cfg(feature = "axum")]
-    pub(crate) fn fingerprint(mut self, print: Fingerprint) -> Self {
-        self.ask.fingerprint = Some(print);
+    /// [`TakeOnce::request`] for a request that you have hashed yourself, with SHA-256 for example: one that is too
+    /// large to keep in memory, or has parts that do not count. Two requests are the same if their digests are.
+    pub fn request_digest(mut self, digest: [u8; 32]) -> Self {
+        self.ask.fingerprint = Some(Fingerprint::of_digest(digest));
         self
     }
 
@@ -194,6 +221,7 @@ impl<'c, DB: Backend> IntoFuture for TakeOnce<'c, DB> {
                     rowlock,
                     key: ask.key,
                     mine,
+                    no: SLOTS.fetch_add(1, Ordering::Relaxed),
                 }),
                 Taken::Seen(entry) => Once::Seen(answer(&ask.key, ask.fingerprint, entry)?),
             })
@@ -276,6 +304,17 @@ impl<'c, DB: Backend> IntoFuture for LookOnce<'c, DB> {
 }
 
 impl<DB: Backend> Rowlock<DB> {
+    /// Begins a transaction that is going to write, on a pool of your own: `begin`, and on SQLite `begin immediate`. A
+    /// SQLite transaction that begins with a read can fail as busy when it comes to write, without waiting.
+    ///
+    /// # Errors
+    /// [`Error::TryAgain`] when SQLite's file is busy for longer than the pool's busy time-out; [`Error::Database`].
+    /// Cancel-safe.
+    pub async fn begin(&self, pool: &Pool<DB>) -> Result<Transaction<'static, DB>> {
+        let begun = pool.begin_with(<DB::Store as Ledger<DB::Connection>>::BEGIN).await;
+        begun.map_err(|source| Error::database("begin", source))
+    }
+
     /// One committed effect per key, in your own transaction:
     ///
     /// ```

@@ -152,6 +152,13 @@ impl<DB: Backend> Rowlock<DB> {
     pub fn rollout_counts(&self) -> Vec<RolloutCount> {
         self.gates().counts()
     }
+
+    /// [`Rowlock::rollout_counts`] as a function that may outlive the handle, such as the callback of a metric: it
+    /// keeps nothing of the handle alive, and counts nothing once the last copy of the handle is gone.
+    pub fn rollout_counter(&self) -> impl Fn() -> Vec<RolloutCount> + Send + Sync + 'static {
+        let gates = Arc::downgrade(self.gates());
+        move || gates.upgrade().map(|gates| gates.counts()).unwrap_or_default()
+    }
 }
 
 #[cfg(test)]

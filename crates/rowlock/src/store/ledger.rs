@@ -76,9 +76,8 @@ pub trait Ledger<C>: Send + Sync {
     fn look<'a>(&'a self, conn: &'a mut C, key: &'a str) -> Fut<'a, Option<Entry>>;
 
     /// Makes a savepoint that sqlx does not count: a transaction that is dropped then still rolls back as a whole.
-    #[cfg(feature = "axum")]
-    fn mark<'a>(&'a self, conn: &'a mut C) -> Fut<'a, ()>;
+    /// The number tells it from others in the same transaction.
+    fn mark<'a>(&'a self, conn: &'a mut C, no: u64) -> Fut<'a, ()>;
     /// Back to that savepoint.
-    #[cfg(feature = "axum")]
-    fn back<'a>(&'a self, conn: &'a mut C) -> Fut<'a, ()>;
+    fn back<'a>(&'a self, conn: &'a mut C, no: u64) -> Fut<'a, ()>;
 }

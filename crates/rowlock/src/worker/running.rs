@@ -104,9 +104,9 @@ impl Running {
             Arc::new(Turnover::new(names, *slots, jobs, worker.prefetch))
         };
         let queues: Vec<Arc<Turnover>> = worker.queues.iter().map(turnover).collect();
-        #[cfg(feature = "otel")]
-        if let Some(telemetry) = worker.telemetry {
-            tokio::spawn(telemetry.sample(rowlock.clone(), shared.gone.clone()));
+        for companion in worker.companions {
+            let (companion, gone) = (companion(rowlock.clone()), shared.gone.clone());
+            tokio::spawn(async move { gone.run_until_cancelled(companion).await });
         }
         let crew = Crew::new(
             &shared,

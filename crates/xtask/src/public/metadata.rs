@@ -18,7 +18,7 @@ fn published() -> Vec<Value> {
 #[test]
 fn every_published_crate_says_what_it_is_and_where_it_comes_from() {
     let packages = published();
-    assert!(packages.len() >= 5);
+    assert!(packages.len() >= 9);
     let mut descriptions = Vec::new();
     for package in &packages {
         let name = package["name"].as_str().unwrap();
@@ -36,6 +36,17 @@ fn every_published_crate_says_what_it_is_and_where_it_comes_from() {
         let readme = read(&format!("crates/{name}/README.md"));
         assert!(readme.starts_with(&format!("# {name}\n")), "{name}");
         assert!(readme.contains("cargo run "), "the README of {name} has nothing to run");
+    }
+}
+
+#[test]
+fn every_published_crate_carries_both_licences_in_full() {
+    for package in published() {
+        let name = package["name"].as_str().unwrap();
+        for file in ["LICENSE-MIT", "LICENSE-APACHE"] {
+            // A package has no other folder, so a path to the file at the root would lead nowhere.
+            assert_eq!(read(&format!("crates/{name}/{file}")), read(file), "{name}: {file}");
+        }
     }
 }
 
@@ -70,7 +81,7 @@ fn the_readme_of_a_crate_names_every_public_feature_and_no_private_one() {
             }
         }
     }
-    assert!(seen >= 10, "only {seen} features found");
+    assert!(seen >= 8, "only {seen} features found");
 }
 
 #[test]
@@ -102,7 +113,40 @@ fn docs_rs_shows_every_public_feature_and_no_private_one() {
         shown.sort();
         assert_eq!(shown, expected, "{name}");
     }
-    assert_eq!(seen, 2);
+    assert_eq!(seen, 3);
+}
+
+/// The crates that a user of these features of `rowlock` compiles, without the defaults.
+fn compiled_with(features: &str) -> Vec<String> {
+    let only = ["--package", "rowlock", "--no-default-features", "--features", features];
+    let shown = ["--edges", "normal,build", "--prefix", "none", "--format", "{p}"];
+    let tree = cargo_output(&[&["tree", "--locked"], &only[..], &shown[..]].concat()).unwrap();
+    let name = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
+    tree.lines().map(name).collect()
+}
+
+#[test]
+fn who_chooses_one_database_compiles_neither_the_other_nor_tls() {
+    let heavy = ["libsqlite3-sys", "sqlx-sqlite", "sqlx-postgres", "rustls"];
+    for (features, expected) in [
+        ("postgres", &["sqlx-postgres"][..]),
+        ("sqlite", &["libsqlite3-sys", "sqlx-sqlite"]),
+        ("postgres,tls", &["sqlx-postgres", "rustls"]),
+    ] {
+        let compiled = compiled_with(features);
+        let mut found = heavy.to_vec();
+        found.retain(|name| compiled.iter().any(|other| other == name));
+        assert_eq!(found, expected, "with {features}");
+    }
+}
+
+#[test]
+fn the_library_depends_on_no_framework() {
+    let compiled = compiled_with("postgres,sqlite,tls");
+    assert!(compiled.iter().any(|name| name == "sqlx"), "{compiled:?}");
+    for name in ["axum", "opentelemetry", "tracing-opentelemetry", "prometheus", "redis"] {
+        assert!(!compiled.iter().any(|other| other == name), "rowlock depends on {name}");
+    }
 }
 
 #[test]

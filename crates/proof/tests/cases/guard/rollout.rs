@@ -57,6 +57,8 @@ async fn both_sides_are_counted_by_name(bed: &Bed) {
     let rowlock = anew(bed);
     let on = inside(&rowlock, "half").await.len() as u64;
     inside(&rowlock.clone(), "never").await;
+    let later = rowlock.rollout_counter();
+    assert_eq!(later(), rowlock.rollout_counts());
     let counts: Vec<_> = rowlock
         .rollout_counts()
         .into_iter()
@@ -66,6 +68,8 @@ async fn both_sides_are_counted_by_name(bed: &Bed) {
         counts,
         [("half".to_owned(), on, 500 - on), ("never".to_owned(), 0, 500)]
     );
+    drop(rowlock);
+    assert_eq!(later(), [], "it keeps nothing of the handle");
 }
 
 async fn who_set_a_rollout_is_kept_and_a_bad_one_is_refused(bed: &Bed) {

@@ -323,6 +323,17 @@ async fn a_job_enqueued_by_the_request_is_there_once(bed: &Bed) {
     front.end().await;
 }
 
+async fn a_key_taken_inside_a_request_commits_with_it(bed: &Bed) {
+    let front = Front::new(bed).await;
+    let said = [
+        front.post("/inner", "k1", "").await,
+        front.post("/inner", "k2", "").await,
+    ];
+    assert_eq!(said.map(|reply| reply.text()), ["first 1", "seen"]);
+    assert_eq!(counted(bed).await, 1);
+    front.end().await;
+}
+
 mod tests {
     super::super::cases!(
         a_repeat_gets_the_first_response_and_makes_no_effect,
@@ -342,5 +353,6 @@ mod tests {
         a_transaction_that_does_not_come_back_commits_nothing,
         the_same_key_of_two_scopes_names_two_operations,
         a_job_enqueued_by_the_request_is_there_once,
+        a_key_taken_inside_a_request_commits_with_it,
     );
 }

@@ -2,5 +2,6 @@
 
 mod idempotency;
 mod once;
+mod once_mark;
 
 use super::*;

@@ -16,16 +16,16 @@ struct Total {
     n: i64,
 }
 
-async fn counter(bed: &Bed) {
+pub(super) async fn counter(bed: &Bed) {
     bed.run("create table counter (n bigint not null)").await;
     bed.run("insert into counter (n) values (0)").await;
 }
 
-async fn counted(bed: &Bed) -> i64 {
+pub(super) async fn counted(bed: &Bed) -> i64 {
     bed.count("select n from counter").await
 }
 
-async fn raise(conn: &mut Conn) -> i64 {
+pub(super) async fn raise(conn: &mut Conn) -> i64 {
     let raise = sqlx::query_scalar("update counter set n = n + 1 returning n");
     raise.fetch_one(conn).await.unwrap()
 }
@@ -49,7 +49,7 @@ async fn deliver(rowlock: &Rowlock, conn: &mut Conn, key: &str, body: &str) -> R
 }
 
 /// A first that committed is expected.
-async fn taken(bed: &Bed, conn: &mut Conn, key: &str) -> bool {
+pub(super) async fn taken(bed: &Bed, conn: &mut Conn, key: &str) -> bool {
     let mut tx = conn.begin().await.unwrap();
     let first = matches!(bed.rowlock.once(&mut tx, key).await.unwrap(), Once::First(_));
     tx.commit().await.unwrap();

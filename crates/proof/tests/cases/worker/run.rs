@@ -371,6 +371,22 @@ async fn a_grace_period_without_end_is_one(bed: &Bed) {
     );
 }
 
+async fn what_runs_alongside_a_worker_is_dropped_once_it_has_stopped(bed: &Bed) {
+    let (alive, looked) = (Arc::new(()), Arc::new(AtomicUsize::new(0)));
+    let (held, looks) = (alive.clone(), looked.clone());
+    let worker = bed.worker().atomic(note).alongside(async move |rowlock: Rowlock| {
+        let _held = held;
+        rowlock.observe().status().await.unwrap();
+        looks.fetch_add(1, Ordering::SeqCst);
+        pending().await
+    });
+    let running = Running::start(worker);
+    until("it to look at the queues", async || looked.load(Ordering::SeqCst) == 1).await;
+    assert_eq!(Arc::strong_count(&alive), 2, "it goes on while the worker does");
+    running.stop().await;
+    until("it to be dropped", async || Arc::strong_count(&alive) == 1).await;
+}
+
 mod tests {
     super::super::cases!(
         a_stop_waits_for_what_runs_and_releases_what_has_not_started,
@@ -384,5 +400,6 @@ mod tests {
         two_workers_share_the_work,
         settings_that_cannot_work_are_refused_with_a_sentence,
         a_grace_period_without_end_is_one,
+        what_runs_alongside_a_worker_is_dropped_once_it_has_stopped,
     );
 }

@@ -7,7 +7,7 @@ use rowlock_sqs::{Bridge, Config, Count, Counts, Role};
 use serde::Serialize;
 
 use crate::{
-    cmd::{Place, duration, own::interrupted},
+    cmd::{Place, duration, signal::interrupted},
     output::{self, Advice},
 };
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx;
-use sqlx::{PgConnection, Row, SqlStr, postgres::PgRow};
+use sqlx::{AssertSqlSafe, PgConnection, Row, SqlStr, postgres::PgRow};
 
 use super::{Inner, PgStore, by_key::ByKey, rows};
 use crate::{
@@ -42,19 +42,17 @@ impl Ledger<PgConnection> for PgStore {
         })
     }
 
-    #[cfg(feature = "axum")]
-    fn mark<'a>(&'a self, conn: &'a mut PgConnection) -> Fut<'a, ()> {
-        Box::pin(async {
-            let mark = sqlx::raw_sql("savepoint rowlock_once").execute(conn).await;
-            mark.map(drop).doing("once")
+    fn mark<'a>(&'a self, conn: &'a mut PgConnection, no: u64) -> Fut<'a, ()> {
+        Box::pin(async move {
+            let mark = AssertSqlSafe(format!("savepoint rowlock_once_{no}"));
+            sqlx::raw_sql(mark).execute(conn).await.map(drop).doing("once")
         })
     }
 
-    #[cfg(feature = "axum")]
-    fn back<'a>(&'a self, conn: &'a mut PgConnection) -> Fut<'a, ()> {
-        Box::pin(async {
-            let back = sqlx::raw_sql("rollback to savepoint rowlock_once").execute(conn).await;
-            back.map(drop).doing("once")
+    fn back<'a>(&'a self, conn: &'a mut PgConnection, no: u64) -> Fut<'a, ()> {
+        Box::pin(async move {
+            let back = AssertSqlSafe(format!("rollback to savepoint rowlock_once_{no}"));
+            sqlx::raw_sql(back).execute(conn).await.map(drop).doing("once")
         })
     }
 }

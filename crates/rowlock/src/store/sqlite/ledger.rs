@@ -1,7 +1,7 @@
 //! The ledger on a caller's own connection. Its first write takes the write lock, which is what a twin waits for.
 
 use jiff::Timestamp;
-use sqlx::{Row, SqliteConnection};
+use sqlx::{AssertSqlSafe, Row, SqliteConnection};
 
 use super::{SqliteStore, now_us, refused, rows, sql};
 use crate::{
@@ -31,19 +31,17 @@ impl Ledger<SqliteConnection> for SqliteStore {
         Box::pin(async move { self.answered(read(conn, now_us(&self.inner.clock), key).await) })
     }
 
-    #[cfg(feature = "axum")]
-    fn mark<'a>(&'a self, conn: &'a mut SqliteConnection) -> Fut<'a, ()> {
-        Box::pin(async {
-            let mark = sqlx::raw_sql("savepoint rowlock_once").execute(conn).await;
-            mark.map(drop).doing("once")
+    fn mark<'a>(&'a self, conn: &'a mut SqliteConnection, no: u64) -> Fut<'a, ()> {
+        Box::pin(async move {
+            let mark = AssertSqlSafe(format!("savepoint rowlock_once_{no}"));
+            sqlx::raw_sql(mark).execute(conn).await.map(drop).doing("once")
         })
     }
 
-    #[cfg(feature = "axum")]
-    fn back<'a>(&'a self, conn: &'a mut SqliteConnection) -> Fut<'a, ()> {
-        Box::pin(async {
-            let back = sqlx::raw_sql("rollback to savepoint rowlock_once").execute(conn).await;
-            back.map(drop).doing("once")
+    fn back<'a>(&'a self, conn: &'a mut SqliteConnection, no: u64) -> Fut<'a, ()> {
+        Box::pin(async move {
+            let back = AssertSqlSafe(format!("rollback to savepoint rowlock_once_{no}"));
+            sqlx::raw_sql(back).execute(conn).await.map(drop).doing("once")
         })
     }
 }

@@ -17,7 +17,8 @@ use axum::{
     response::IntoResponse,
     routing::{get, post},
 };
-use rowlock::axum::{Idempotency, idempotent};
+use rowlock::Once;
+use rowlock_axum::{Idempotency, idempotent};
 use sqlx::{Connection, Pool, pool::PoolOptions};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -30,7 +31,7 @@ use super::super::{
     db::{Backend, Rowlock},
 };
 
-type Tx = rowlock::axum::IdempotentTx<Backend>;
+type Tx = rowlock_axum::IdempotentTx<Backend>;
 type Layer = Idempotency<Backend>;
 
 pub(super) const COUNTER: &str = "create table counter (n bigint not null); insert into counter (n) values (0)";
@@ -93,6 +94,7 @@ impl Front {
             .route("/big", post(big))
             .route("/job", post(job))
             .route("/two", post(two))
+            .route("/inner", post(inner))
             .nest("/nested", Router::new().route("/charge", post(charge)))
             .layer(from_fn_with_state(layer, idempotent))
             .route("/outside", get(async |_tx: Tx| "unreached"))
@@ -260,6 +262,14 @@ async fn job(State(app): State<App>, mut tx: Tx) -> String {
         .unwrap()
         .id();
     format!("job {id}")
+}
+
+/// Takes a key of its own in the request's transaction.
+async fn inner(State(app): State<App>, mut tx: Tx) -> String {
+    match app.rowlock.once(tx.transaction(), "inner").await.unwrap() {
+        Once::First(_) => format!("first {}", raise(&mut tx).await),
+        Once::Seen(_) => "seen".to_owned(),
+    }
 }
 
 async fn two(_one: Tx, _two: Tx) -> &'static str {

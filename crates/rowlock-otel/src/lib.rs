@@ -1,0 +1,121 @@
+//! OpenTelemetry for Rowlock: what a worker's events say, as metrics; its queues, looked at now and then; and the trace
+//! context that jobs carry.
+//!
+//! ```
+//! use rowlock::sqlite::{Rowlock, Worker};
+//! use rowlock_otel::{Measure, Telemetry};
+//!
+//! # fn main() -> rowlock::Result<()> {
+//! rowlock_otel::install(); // jobs carry the current trace context from here on
+//! let rowlock = Rowlock::open("sqlite:jobs.db")?;
+//! let worker = Worker::new(&rowlock).queue("mail", 8).telemetry(Telemetry::new());
+//! # drop(worker);
+//! # Ok(()) }
+//! ```
+//!
+//! An event is told after its commit, so that nothing is counted which did not happen: a worker that is killed may take
+//! what it has not exported with it, and never leaves more behind than the database holds. This crate speaks to the API
+//! alone; which SDK exports where is the program's own choice, made before the worker is built.
+//!
+//! Attempts are shown by the span `queue.process` of `tracing`. A layer of `tracing-opentelemetry` makes spans of
+//! OpenTelemetry of them, and after [`install`] each links to the span in which its job was enqueued.
+
+mod events;
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
+mod sample;
+mod trace;
+
+use std::time::Duration;
+
+use opentelemetry::{KeyValue, global, metrics::Meter};
+use rowlock::{Backend, Event, Worker};
+
+use self::events::Instruments;
+pub use self::trace::install;
+
+/// Which names metrics have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Names {
+    /// `queue.claimed`, `queue.processed` and their like.
+    Seed,
+    /// Those of the semantic conventions for messaging, where there is one: `messaging.client.consumed.messages` and
+    /// `messaging.process.duration`. The rest keeps its own.
+    Semconv,
+    /// One beside the other.
+    #[default]
+    Both,
+}
+
+/// What a worker measures, for [`Measure::telemetry`].
+#[derive(Clone)]
+#[must_use]
+pub struct Telemetry {
+    meter: Meter,
+    names: Names,
+    every: Duration,
+}
+
+impl Default for Telemetry {
+    fn default() -> Telemetry {
+        Telemetry::new()
+    }
+}
+
+impl Telemetry {
+    /// On the global meter provider: install it first, or nothing is measured.
+    pub fn new() -> Telemetry {
+        Telemetry::on(global::meter("rowlock"))
+    }
+
+    /// On this meter.
+    pub fn on(meter: Meter) -> Telemetry {
+        Telemetry {
+            meter,
+            names: Names::default(),
+            every: Duration::from_secs(15),
+        }
+    }
+
+    /// Which names the metrics have (both, unless set).
+    pub fn names(mut self, names: Names) -> Telemetry {
+        self.names = names;
+        self
+    }
+
+    /// How often the queues are looked at for what only the database knows: depth, age, breakers (15 s unless set; less
+    /// often where a look takes more than a fiftieth of that). Every worker that is asked to looks; take the largest of
+    /// what they report, not the sum.
+    pub fn sample_every(mut self, every: Duration) -> Telemetry {
+        self.every = every.max(Duration::from_millis(100));
+        self
+    }
+
+    /// Counts events, and looks at no queue: for [`Worker::on_event`], and for the `on_event` of a worker on an adopted
+    /// table, whose metrics then have the table's name as their queue.
+    pub fn listener(&self) -> impl Fn(&Event) + Send + Sync + use<> {
+        let instruments = Instruments::new(&self.meter, self.names);
+        move |event| instruments.hear(event)
+    }
+}
+
+/// Adds [`Measure::telemetry`] to workers.
+pub trait Measure: Sized {
+    /// Measures with OpenTelemetry, from here on: what the worker's events say, and its queues while it runs.
+    fn telemetry(self, telemetry: Telemetry) -> Self;
+}
+
+impl<A: Send + Sync + 'static, DB: Backend> Measure for Worker<A, DB> {
+    fn telemetry(self, telemetry: Telemetry) -> Self {
+        self.on_event(telemetry.listener())
+            .alongside(move |rowlock| telemetry.sample(rowlock))
+    }
+}
+
+fn of_lane(queue: &str, kind: &str) -> [KeyValue; 2] {
+    [
+        KeyValue::new("queue", queue.to_owned()),
+        KeyValue::new("kind", kind.to_owned()),
+    ]
+}
