@@ -3,7 +3,7 @@
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use rowlock::{Backoff, Fail, Job};
+use rowlock::{Backoff, Fail, Job, staged};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio_util::sync::CancellationToken;
@@ -101,8 +101,7 @@ macro_rules! room {
                 Worker::new(rowlock)
                     .queue(QUEUE, places)
                     .grace(Duration::from_secs(5))
-                    .staged(handler)
-                    .backoff(backoff)
+                    .handle(staged(handler).backoff(backoff))
             }
 
             async fn handle(cx: Staged, job: Note, act: Behaviour) -> Outcome {

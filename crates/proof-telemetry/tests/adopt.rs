@@ -6,7 +6,7 @@ use proof::{
     bed::{Database, postgres_servers, until},
     victim::PATIENCE,
 };
-use rowlock::{Adopted, Columns, Ended, Fail, RowCtx, RowTx, postgres::Rowlock};
+use rowlock::{Adopted, Columns, Ended, Fail, RowCtx, RowTx, atomic, postgres::Rowlock};
 use sqlx::{FromRow, Row, postgres::PgRow};
 use tokio_util::sync::CancellationToken;
 
@@ -48,7 +48,7 @@ async fn metrics_have_the_names_of_any_worker_and_the_tables_name_as_their_queue
             }
         };
         let adopted = Adopted::open(&rowlock, "email_snoozes", Columns::due("remind_at")).await?;
-        let worker = adopted.worker().telemetry(page.telemetry()).atomic(fails);
+        let worker = adopted.worker().telemetry(page.telemetry()).handle(atomic(fails));
         let (counters, stop) = (worker.counters(), CancellationToken::new());
         let stopped = stop.clone();
         let running = tokio::spawn(worker.run_until(async move { stopped.cancelled().await }));

@@ -9,7 +9,9 @@ use std::{sync::Arc, time::Duration};
 use proof::bed::{postgres_servers, until};
 use rowlock::{
     Counters, EffectFilter, Ended, Error, Fail, Hold, Job, JobFilter, Once, Resolution, State, Target, VerifyLimits,
+    atomic,
     postgres::{Ctx, Outcome, Rowlock, Staged, Tx, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection};
@@ -65,7 +67,7 @@ async fn lose_a_worker(pg: &mut PgConnection) {
 /// Runs a worker on this handle until so many attempts are done.
 async fn work_until_done(rowlock: &Rowlock, jobs: u64) -> Arc<Counters> {
     let worker = Worker::new(rowlock).queue("default", 4).lease(Duration::from_secs(2));
-    let worker = worker.atomic(first).staged(second);
+    let worker = worker.handle(atomic(first)).handle(staged(second));
     let (counters, stop) = (worker.counters(), CancellationToken::new());
     let stopped = stop.clone();
     let running = tokio::spawn(worker.run_until(async move { stopped.cancelled().await }));

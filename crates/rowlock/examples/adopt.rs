@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Adopted, Columns, Ended, Fail, RowCtx, RowOutcome, RowTx, postgres::Rowlock};
+use rowlock::{Adopted, Columns, Ended, Fail, RowCtx, RowOutcome, RowTx, atomic, postgres::Rowlock};
 use sqlx::{FromRow, Row, postgres::PgRow};
 
 struct Reminder {
@@ -36,7 +36,7 @@ async fn remind(_cx: RowCtx, row: Reminder, mut tx: RowTx) -> RowOutcome {
 async fn main() -> anyhow::Result<()> {
     let rowlock = Rowlock::connect(&std::env::var("DATABASE_URL")?).await?;
     let reminders = Adopted::open(&rowlock, "reminders", Columns::due("remind_at")).await?;
-    let worker = reminders.worker().slots(8).atomic(remind);
+    let worker = reminders.worker().slots(8).handle(atomic(remind));
     let counters = worker.counters();
     worker.run_until(tokio::time::sleep(Duration::from_secs(2))).await?; // a program gives its stop signal here
     let (sent, retired) = (counters.settled(Ended::Done), counters.settled(Ended::Retired));

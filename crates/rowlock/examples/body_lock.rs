@@ -10,6 +10,7 @@ use std::{
 use rowlock::{
     Awaited, Fail, Job,
     sqlite::{Outcome, Rowlock, Staged, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -80,7 +81,7 @@ async fn main() -> anyhow::Result<()> {
         .state(crm.clone())
         .queue("default", 12)
         .connections(1);
-    let worker = worker.staged(sync_account);
+    let worker = worker.handle(staged(sync_account));
     let running = tokio::spawn(worker.run_until(async {
         let _ = stopped.await;
     }));

@@ -11,6 +11,7 @@ use std::{
 use rowlock::{
     Backoff, Breaker, BreakerState, Event, Fail, Job,
     sqlite::{Outcome, Rowlock, Staged, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 
@@ -49,12 +50,14 @@ async fn main() -> anyhow::Result<()> {
     let worker = Worker::new(&rowlock)
         .state(till.clone())
         .queue("default", 1)
-        .staged(charge)
-        .backoff(Backoff {
-            base: Duration::from_secs(1),
-            max: Duration::from_secs(1),
-        })
-        .breaker("till", Breaker::after(2).cooldown(Duration::from_secs(1)))
+        .handle(
+            staged(charge)
+                .backoff(Backoff {
+                    base: Duration::from_secs(1),
+                    max: Duration::from_secs(1),
+                })
+                .breaker("till", Breaker::after(2).cooldown(Duration::from_secs(1))),
+        )
         .on_event(move |event| match event {
             Event::BreakerChanged { name, state } => {
                 println!("{name} is {state}");

@@ -9,6 +9,7 @@ use std::sync::{
 use rowlock::{
     Event, Job, Resolution,
     sqlite::{Outcome, Rowlock, Staged, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -51,7 +52,7 @@ async fn work(rowlock: &Rowlock, bank: &Bank) -> anyhow::Result<()> {
     let worker = Worker::new(rowlock)
         .state(bank.clone())
         .queue("default", 4)
-        .staged(pay_out)
+        .handle(staged(pay_out))
         .on_event(move |event| {
             if let Event::Settled { .. } = event {
                 notify.notify_one();

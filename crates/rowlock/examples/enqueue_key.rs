@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rowlock::{
-    Enqueued, Error, Event, Hold, Job, Retention,
+    Enqueued, Error, Event, Hold, Job, Retention, atomic,
     sqlite::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,7 @@ async fn request(rowlock: &Rowlock, db: &mut SqliteConnection, order: i64, seat:
 }
 
 fn worker(rowlock: &Rowlock) -> Worker {
-    Worker::new(rowlock).queue("default", 4).atomic(reserve)
+    Worker::new(rowlock).queue("default", 4).handle(atomic(reserve))
 }
 
 /// Runs a worker until one job is done.

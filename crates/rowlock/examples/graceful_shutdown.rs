@@ -9,6 +9,7 @@ use std::sync::{
 use rowlock::{
     Ended, Event, Job, JobFilter, State,
     sqlite::{Outcome, Rowlock, Staged, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -49,7 +50,7 @@ async fn main() -> anyhow::Result<()> {
         .state(begun.clone())
         .queue("default", 1)
         .prefetch(2)
-        .staged(slow);
+        .handle(staged(slow));
     // A program waits for its signal here: `async { tokio::signal::ctrl_c().await.ok(); }`.
     worker.run_until(begun.notified()).await?;
 
@@ -68,7 +69,7 @@ async fn main() -> anyhow::Result<()> {
     let notify = rest.clone();
     let worker = Worker::new(&rowlock)
         .queue("default", 1)
-        .staged(quick)
+        .handle(staged(quick))
         .on_event(move |event| {
             let done = matches!(event, Event::Settled { ended: Ended::Done, .. });
             if done && left.fetch_sub(1, Ordering::SeqCst) == 1 {

@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 use rowlock::{
     Ended, Error, Guard, Job,
     sqlite::{Outcome, Rowlock, Staged, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, Sqlite, SqliteConnection};
@@ -77,7 +78,7 @@ async fn main() -> anyhow::Result<()> {
     let worker = Worker::new(&rowlock)
         .queue("default", 3)
         .state(Arc::new(Barrier::new(3)));
-    let worker = worker.staged(evaluate);
+    let worker = worker.handle(staged(evaluate));
     let counters = worker.counters();
     let all_done = async {
         while counters.settled(Ended::Done) < 3 {

@@ -10,7 +10,7 @@ use std::{
 };
 
 use rowlock::{
-    Backoff, Ended, Event, Fail, Job,
+    Backoff, Ended, Event, Fail, Job, atomic,
     sqlite::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -49,8 +49,7 @@ async fn work_until(rowlock: &Rowlock, printer: &Arc<Printer>, wanted: Ended) ->
     let worker = Worker::new(rowlock)
         .state(printer.clone())
         .queue("default", 4)
-        .atomic(ship)
-        .backoff(soon);
+        .handle(atomic(ship).backoff(soon));
     let worker = worker.on_event(move |event| match event {
         Event::Settled { ended, .. } if *ended == wanted => notify.notify_one(),
         _ => {}

@@ -10,6 +10,7 @@ use std::{
 use rowlock::{
     Backoff, EffectKey, Ended, Event, Job,
     sqlite::{Outcome, Rowlock, Staged, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, SqliteConnection};
@@ -93,8 +94,7 @@ async fn main() -> anyhow::Result<()> {
     let worker = Worker::new(&rowlock)
         .state(provider.clone())
         .queue("default", 4)
-        .staged(charge)
-        .backoff(soon);
+        .handle(staged(charge).backoff(soon));
     let worker = worker.on_event(move |event| {
         if matches!(event, Event::Settled { ended: Ended::Done, .. }) {
             notify.notify_one();

@@ -20,6 +20,7 @@ mod once;
 pub(crate) mod rollout;
 pub(crate) mod staged;
 mod transition;
+pub(crate) mod value;
 
 use std::{
     ops::{Deref, DerefMut},
@@ -42,6 +43,7 @@ pub use self::{
     rollout::RolloutCount,
     staged::{Prepare, Staged},
     transition::Transition,
+    value::{AtomicContext, Handler, StagedContext, atomic, staged},
 };
 pub(crate) use self::{
     fail::{How, clean},

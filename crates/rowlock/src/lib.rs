@@ -11,8 +11,7 @@
 //!   with their features, `axum` answers repeated requests and `redis` is a first look that spares work; [`rig`] is for
 //!   the tests of your handlers
 //!
-//! Start with the README's example, then [`Worker`], [`Rowlock::enqueue`] and the handler shapes [`Worker::atomic`] and
-//! [`Worker::staged`].
+//! Start with the README's example, then [`Worker`], [`Rowlock::enqueue`] and the handler shapes [`atomic`] and [`staged`].
 
 extern crate self as rowlock;
 
@@ -79,8 +78,9 @@ pub use crate::{
     event::{Counters, Event, Skipped},
     group::Group,
     handle::{
-        Answer, Applied, Attempt, Batch, BodyLock, Ctx, Done, Effect, EffectKey, Fail, Guard, Guards, LookOnce,
-        NamedKind, Once, OnceSlot, Outcome, Prepare, RawJob, RolloutCount, Staged, TakeLock, TakeOnce, Transition, Tx,
+        Answer, Applied, AtomicContext, Attempt, Batch, BodyLock, Ctx, Done, Effect, EffectKey, Fail, Guard, Guards,
+        Handler, LookOnce, NamedKind, Once, OnceSlot, Outcome, Prepare, RawJob, RolloutCount, Staged, StagedContext,
+        TakeLock, TakeOnce, Transition, Tx, atomic, staged,
     },
     job::{Job, Limits},
     key::{Enqueued, Existing, Hold},
@@ -101,6 +101,6 @@ pub use crate::{
 };
 #[cfg(feature = "postgres")]
 pub use crate::{
-    adopt::{Adopted, RowAttempt, RowCtx, RowDone, RowEffect, RowOutcome, RowStaged, RowTx, RowWorker},
+    adopt::{Adopted, RowAttempt, RowCtx, RowDone, RowEffect, RowHandler, RowOutcome, RowStaged, RowTx, RowWorker},
     table::{ColumnFound, Columns, Inspection, Part, TableName},
 };

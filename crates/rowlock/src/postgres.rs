@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sqlx::Postgres;
 
-pub use crate::{Applied, Fail};
+pub use crate::{Applied, Fail, atomic, staged};
 use crate::{
     error::{Error, Result},
     root::Backend,
@@ -24,6 +24,8 @@ pub type Tx = crate::Tx<Postgres>;
 pub type Ctx<A = ()> = crate::Ctx<A, Postgres>;
 /// A staged handler's context.
 pub type Staged<A = ()> = crate::Staged<A, Postgres>;
+/// A handler with its settings.
+pub type Handler<A = (), T = ()> = crate::Handler<A, Postgres, T>;
 /// A test rig on this database.
 pub type TestRig<A = ()> = crate::rig::TestRig<A, Postgres>;
 /// What a handler returns.

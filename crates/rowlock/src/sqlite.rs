@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use sqlx::{Sqlite, sqlite::SqliteConnectOptions};
 
-pub use crate::{Applied, Fail};
+pub use crate::{Applied, Fail, atomic, staged};
 use crate::{
     error::{Error, Result},
     root::Backend,
@@ -24,6 +24,8 @@ pub type Tx = crate::Tx<Sqlite>;
 pub type Ctx<A = ()> = crate::Ctx<A, Sqlite>;
 /// A staged handler's context.
 pub type Staged<A = ()> = crate::Staged<A, Sqlite>;
+/// A handler with its settings.
+pub type Handler<A = (), T = ()> = crate::Handler<A, Sqlite, T>;
 /// A test rig on this database.
 pub type TestRig<A = ()> = crate::rig::TestRig<A, Sqlite>;
 /// What a handler returns.

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use proof::child::end_with_parent;
-use rowlock::{Adopted, Backoff, Columns, Fail, RowCtx, RowOutcome, RowTx, postgres::Rowlock};
+use rowlock::{Adopted, Backoff, Columns, Fail, RowCtx, RowOutcome, RowTx, atomic, postgres::Rowlock};
 use sqlx::{FromRow, Row, postgres::PgRow};
 
 struct Snooze {
@@ -50,9 +50,13 @@ async fn main() {
         max: Duration::from_secs(1),
     };
     println!("ready");
-    let worker = snoozes.worker().slots(8).lease(Duration::from_secs(2)).backoff(backoff);
+    let worker = snoozes.worker().slots(8).lease(Duration::from_secs(2));
     let worker = worker
         .poll(Duration::from_millis(100))
         .name(format!("snoozer {}", std::process::id()));
-    worker.atomic(remind).run_until(std::future::pending()).await.unwrap();
+    worker
+        .handle(atomic(remind).backoff(backoff))
+        .run_until(std::future::pending())
+        .await
+        .unwrap();
 }

@@ -1,10 +1,10 @@
 //! Retired rows are cases, and a reopened case puts its row back.
 
-use rowlock::{Ended, Fail, Retention, RowCtx, RowOutcome, RowTx, VerifyLimits};
+use rowlock::{Ended, Fail, Retention, RowCtx, RowOutcome, RowTx, VerifyLimits, atomic};
 
 use super::{
     bed::{age, claim, fill, opened, stand},
-    worker::{Snooze, remind, runs_until, worked_off},
+    worker::{Snooze, remind, runs_until, soon, worked_off},
 };
 use crate::steps::{catalog::script, session::Bed};
 
@@ -15,9 +15,11 @@ async fn no_luck(_cx: RowCtx, row: Snooze, _tx: RowTx) -> RowOutcome {
 async fn a_retired_row_is_a_case_and_comes_back_when_that_is_reopened(mut bed: Bed) {
     fill(&mut bed.eye, 2).await;
     let adopted = opened(&bed.rowlock).await;
-    runs_until(adopted.worker().atomic(no_luck), "both to be retired", |c| {
-        c.settled(Ended::Retired) == 2
-    })
+    runs_until(
+        adopted.worker().handle(soon(atomic(no_luck))),
+        "both to be retired",
+        |c| c.settled(Ended::Retired) == 2,
+    )
     .await;
     let observe = bed.rowlock.observe();
     let mut cases = observe.cases(10).await.unwrap();
@@ -33,7 +35,7 @@ async fn a_retired_row_is_a_case_and_comes_back_when_that_is_reopened(mut bed: B
     assert!(observe.verify(&VerifyLimits::default()).await.unwrap().holds());
 
     bed.rowlock.operate().reopen(cases[0].id, "me").await.unwrap();
-    worked_off(adopted.worker().atomic(remind), 1).await;
+    worked_off(adopted.worker().handle(soon(atomic(remind))), 1).await;
     assert_eq!(bed.count("select id from sent").await, 1);
     assert!(stand(&mut bed.eye, 1).await.inactive);
     assert_eq!(
@@ -47,18 +49,20 @@ async fn a_retired_row_is_a_case_and_comes_back_when_that_is_reopened(mut bed: B
 async fn a_case_does_not_bring_back_what_was_put_back_by_hand(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
     let adopted = opened(&bed.rowlock).await;
-    runs_until(adopted.worker().atomic(no_luck), "it to be retired", |c| {
-        c.settled(Ended::Retired) == 1
-    })
+    runs_until(
+        adopted.worker().handle(soon(atomic(no_luck))),
+        "it to be retired",
+        |c| c.settled(Ended::Retired) == 1,
+    )
     .await;
     script(&mut bed.eye, "update email_snoozes set inactive = false, attempts = 0")
         .await
         .unwrap();
-    worked_off(adopted.worker().atomic(remind), 1).await;
+    worked_off(adopted.worker().handle(soon(atomic(remind))), 1).await;
     let case = bed.rowlock.observe().cases(10).await.unwrap()[0].id;
     bed.rowlock.operate().reopen(case, "me").await.unwrap();
 
-    let worker = adopted.worker().atomic(remind);
+    let worker = adopted.worker().handle(soon(atomic(remind)));
     let (counters, observe) = (worker.counters(), bed.rowlock.observe());
     let over = proof::bed::until("the case to be over", std::time::Duration::from_secs(60), || async {
         let job = observe.job(case).await.unwrap().unwrap();
@@ -82,7 +86,10 @@ async fn what_recovery_retires_is_a_case_in_the_same_commit(mut bed: Bed) {
         .await
         .worker()
         .lease(std::time::Duration::from_secs(2));
-    runs_until(worker.atomic(remind), "all to be recovered", |c| c.expired() == 3).await;
+    runs_until(worker.handle(soon(atomic(remind))), "all to be recovered", |c| {
+        c.expired() == 3
+    })
+    .await;
     assert_eq!(
         bed.count("select count(*) from email_snoozes where inactive and attempts = 1")
             .await,
@@ -104,7 +111,11 @@ async fn a_retention_that_the_worker_for_cases_would_refuse_is_refused_at_start(
         keys: Some(90 * day),
         ..Retention::default()
     };
-    let worker = opened(&bed.rowlock).await.worker().keep(keep).atomic(remind);
+    let worker = opened(&bed.rowlock)
+        .await
+        .worker()
+        .keep(keep)
+        .handle(soon(atomic(remind)));
     let refused = worker.run_until(std::future::pending()).await.unwrap_err().to_string();
     assert!(
         refused.starts_with("retention: keys are kept for 90 d, but a job of kind rowlock.adopted-row can take "),

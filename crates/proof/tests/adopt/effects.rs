@@ -5,11 +5,11 @@ use std::{
     time::Duration,
 };
 
-use rowlock::{Adopted, Ended, Fail, NotDone, Retention, RowOutcome, RowStaged};
+use rowlock::{Adopted, Ended, Fail, NotDone, Retention, RowOutcome, RowStaged, staged};
 
 use super::{
     bed::{columns, fill, opened, stand},
-    worker::{Snooze, runs_until, worked_off},
+    worker::{Snooze, runs_until, soon, worked_off},
 };
 use crate::steps::{catalog::script, session::Bed};
 
@@ -62,7 +62,11 @@ async fn a_call_is_made_again_under_the_same_key(mut bed: Bed) {
         2 => Err(NotDone::because("refused").into()),
         _ => Ok("receipt".into()),
     });
-    let worker = opened(&bed.rowlock).await.worker().state(world.clone()).staged(mail);
+    let worker = opened(&bed.rowlock)
+        .await
+        .worker()
+        .state(world.clone())
+        .handle(soon(staged(mail)));
     let counters = worked_off(worker, 1).await;
     let calls = world.calls();
     assert_eq!(calls.len(), 3);
@@ -81,7 +85,7 @@ async fn a_call_that_did_not_happen_leaves_no_doubt(mut bed: Bed) {
     });
     // In doubt it would be parked.
     let adopted = opened(&bed.rowlock).await;
-    let worker = adopted.worker().state(world.clone()).staged(mail_once);
+    let worker = adopted.worker().state(world.clone()).handle(soon(staged(mail_once)));
     let counters = worked_off(worker, 1).await;
     assert_eq!((world.calls().len(), counters.effects_uncertain()), (2, 0));
 }
@@ -102,7 +106,7 @@ async fn a_reply_that_is_stored_is_not_asked_for_again(mut bed: Bed) {
         .await
         .worker()
         .state(world.clone())
-        .staged(fails_after);
+        .handle(soon(staged(fails_after)));
     let counters = worked_off(worker, 1).await;
     assert_eq!((world.calls().len(), counters.effects_replayed()), (1, 2));
 }
@@ -114,7 +118,7 @@ async fn a_parked_doubt_is_a_case_and_reopening_it_says_that_it_did_not_happen(m
         _ => Ok("receipt".into()),
     });
     let adopted = opened(&bed.rowlock).await;
-    let worker = adopted.worker().state(world.clone()).staged(mail_once);
+    let worker = adopted.worker().state(world.clone()).handle(soon(staged(mail_once)));
     runs_until(worker, "the doubt to be parked", |c| c.settled(Ended::Retired) == 1).await;
     assert_eq!(world.calls().len(), 1, "it is not called again while nobody knows");
     let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
@@ -124,7 +128,7 @@ async fn a_parked_doubt_is_a_case_and_reopening_it_says_that_it_did_not_happen(m
     );
     let case = bed.rowlock.observe().cases(10).await.unwrap()[0].id;
     bed.rowlock.operate().reopen(case, "me").await.unwrap();
-    worked_off(adopted.worker().state(world.clone()).staged(mail_once), 1).await;
+    worked_off(adopted.worker().state(world.clone()).handle(soon(staged(mail_once))), 1).await;
     let calls = world.calls();
     assert_eq!(calls.len(), 2);
     assert_eq!(calls[0], calls[1]);
@@ -143,7 +147,7 @@ async fn a_parked_doubt_outlives_every_retention(mut bed: Bed) {
         }
     };
     let adopted = opened(&bed.rowlock).await;
-    let worker = adopted.worker().state(world.clone()).staged(handler);
+    let worker = adopted.worker().state(world.clone()).handle(soon(staged(handler)));
     runs_until(worker, "both to be retired", |c| c.settled(Ended::Retired) == 2).await;
     let years = "update rowlock.case_file set retired_at = retired_at - interval '4 years';
         update rowlock.ledger set made_at = made_at - interval '4 years'";
@@ -161,7 +165,7 @@ async fn a_parked_doubt_outlives_every_retention(mut bed: Bed) {
     assert_eq!((cases.len(), bed.count(intents).await), (1, 1));
 
     operate.reopen(cases[0].id, "me").await.unwrap();
-    worked_off(adopted.worker().state(world.clone()).staged(mail_once), 1).await;
+    worked_off(adopted.worker().state(world.clone()).handle(soon(staged(mail_once))), 1).await;
     let calls = world.calls();
     assert_eq!((calls.len(), calls[0] == calls[1]), (2, true));
     // With its reply it is kept as long as keys are, from then on.
@@ -179,14 +183,14 @@ async fn an_answer_that_comes_late_is_kept_from_then_on(mut bed: Bed) {
         _ => Ok("receipt".into()),
     });
     let adopted = opened(&bed.rowlock).await;
-    let worker = adopted.worker().state(world.clone()).staged(mail);
+    let worker = adopted.worker().state(world.clone()).handle(soon(staged(mail)));
     runs_until(worker, "the first call", |c| c.settled(Ended::Deferred) == 1).await;
     let later = "update email_snoozes set remind_at = now();
         update rowlock.ledger set made_at = made_at - interval '4 years' where key like 'row effect %'";
     script(&mut bed.eye, later).await.unwrap();
     let operate = bed.rowlock.operate();
     operate.prune(&Retention::default(), "me", |_| {}).await.unwrap();
-    let counters = worked_off(adopted.worker().state(world.clone()).staged(mail), 1).await;
+    let counters = worked_off(adopted.worker().state(world.clone()).handle(soon(staged(mail))), 1).await;
     assert_eq!(counters.effects_uncertain(), 1, "the intent is still known");
     operate.prune(&Retention::default(), "me", |_| {}).await.unwrap();
     let replies = "select count(*) from rowlock.ledger where key like 'row effect %' and answer is not null";
@@ -199,7 +203,11 @@ async fn a_table_that_is_renamed_with_its_entry_keeps_its_keys(mut bed: Bed) {
         1 => Err(Fail::defer(Duration::from_secs(600))),
         _ => Ok("receipt".into()),
     });
-    let worker = opened(&bed.rowlock).await.worker().state(world.clone()).staged(mail);
+    let worker = opened(&bed.rowlock)
+        .await
+        .worker()
+        .state(world.clone())
+        .handle(soon(staged(mail)));
     runs_until(worker, "the first call", |c| c.settled(Ended::Deferred) == 1).await;
     let rename = "begin;
         alter table email_snoozes rename to snoozes;
@@ -208,7 +216,7 @@ async fn a_table_that_is_renamed_with_its_entry_keeps_its_keys(mut bed: Bed) {
         update snoozes set remind_at = now()";
     script(&mut bed.eye, rename).await.unwrap();
     let renamed = Adopted::open(&bed.rowlock, "snoozes", columns()).await.unwrap();
-    let counters = worked_off(renamed.worker().state(world.clone()).staged(mail), 1).await;
+    let counters = worked_off(renamed.worker().state(world.clone()).handle(soon(staged(mail))), 1).await;
     let calls = world.calls();
     assert_eq!((calls.len(), counters.effects_uncertain()), (2, 1));
     assert_eq!(calls[0], calls[1]);
@@ -222,7 +230,7 @@ async fn an_effect_needs_a_name_of_its_own(mut bed: Bed) {
         }
         cx.done().ok()
     };
-    let worker = opened(&bed.rowlock).await.worker().staged(twice);
+    let worker = opened(&bed.rowlock).await.worker().handle(soon(staged(twice)));
     runs_until(worker, "it to be retired", |c| c.settled(Ended::Retired) == 1).await;
     let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
     assert_eq!(

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use proof::bed::until;
-use rowlock::{Ended, RowStaged};
+use rowlock::{Ended, RowStaged, staged};
 use tokio::sync::{Mutex, Notify};
 
 use super::{
@@ -57,7 +57,7 @@ async fn a_worker_keeps_its_claim_when_a_strangers_lock_ends(mut bed: Bed) {
     };
     let adopted = opened(&bed.rowlock).await;
     let worker = adopted.worker().state(go.clone()).lease(Duration::from_secs(6));
-    let worker = worker.poll(Duration::from_millis(20)).staged(waits);
+    let worker = worker.poll(Duration::from_millis(20)).handle(staged(waits));
     let counters = worker.counters();
     let mut stranger = bed.session().await;
     let eye = Mutex::new(&mut bed.eye);

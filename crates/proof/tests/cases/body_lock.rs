@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Ended, State};
+use rowlock::{Ended, State, atomic, staged};
 use tokio::sync::{Barrier, Notify};
 use tokio_util::sync::CancellationToken;
 
@@ -69,7 +69,7 @@ async fn never_more_than_the_slots(bed: &Bed, slots: i32, jobs: i64) {
         }
     };
     // A lease that is renewed in time also while fifty handlers ask for the lock on a busy machine.
-    let worker = wide(bed).lease(Duration::from_secs(60)).staged(handler);
+    let worker = wide(bed).lease(Duration::from_secs(60)).handle(staged(handler));
     bed.work(worker, &ids).await;
     assert_eq!(inside.most(), i64::from(slots), "in the body at once");
     let done = bed
@@ -106,7 +106,7 @@ async fn keys_do_not_meet(bed: &Bed) {
             cx.done().ok()
         }
     };
-    bed.work(bed.worker().staged(handler), &ids).await;
+    bed.work(bed.worker().handle(staged(handler)), &ids).await;
 }
 
 async fn a_job_that_finds_no_slot_is_deferred_and_keeps_its_attempts(bed: &Bed) {
@@ -126,7 +126,7 @@ async fn a_job_that_finds_no_slot_is_deferred_and_keeps_its_attempts(bed: &Bed) 
         let _lock = cx.lock("k").await?;
         cx.done().ok()
     };
-    let running = Running::start(bed.worker().staged(handler).staged(other));
+    let running = Running::start(bed.worker().handle(staged(handler)).handle(staged(other)));
     taken.notified().await;
     let id = bed.rowlock.enqueue_now(Note::new("x")).attempts(1).await.unwrap().id();
     until("it to come back twice", async || bed.ends(id).await.len() >= 2).await;
@@ -163,7 +163,7 @@ async fn no_connection_is_held_while_a_lock_is(bed: &Bed) {
         }
     };
     // One connection for all: were it held with the lock, the atomic job beside them could not run.
-    let running = Running::start(bed.worker().connections(1).staged(handler).atomic(note));
+    let running = Running::start(bed.worker().connections(1).handle(staged(handler)).handle(atomic(note)));
     meet.wait().await;
     assert_eq!(bed.count("select count(*) from rowlock.body_lock").await, 4);
     let meanwhile = bed.note("meanwhile").await;
@@ -220,12 +220,15 @@ async fn a_lost_workers_lock_is_free_within_a_second_of_its_lease(bed: &Bed) {
         }
     };
     let beaten = Instant::now();
-    vanish(bed.hasty_worker().staged(hang), async move { taken.notified().await }).await;
+    vanish(bed.hasty_worker().handle(staged(hang)), async move {
+        taken.notified().await
+    })
+    .await;
     let gone = Instant::now();
     let seen = Seen::default();
     let next = bed.note("next").await;
     // The lost job comes back too, alone and later; it is not what is measured.
-    let running = Running::start(bed.hasty_worker().staged(locks(seen.clone())));
+    let running = Running::start(bed.hasty_worker().handle(staged(locks(seen.clone()))));
     until("the next to enter", async || seen.all().contains(&"next".to_owned())).await;
     let (since_gone, since_start) = (gone.elapsed(), beaten.elapsed());
     // SQLite declares a silent worker dead at the second look, a third of the lease later.
@@ -288,7 +291,7 @@ async fn a_release_after_the_lease_was_lost_says_so_and_frees_nobodys_slot(bed: 
             cx.done().ok()
         }
     };
-    let running = Running::start(bed.worker().staged(loser).staged(owner));
+    let running = Running::start(bed.worker().handle(staged(loser)).handle(staged(owner)));
     in_first.notified().await;
     lose_lease(bed, first).await;
     let second = bed.note("owner").await;
@@ -339,7 +342,7 @@ async fn a_lock_ends_with_its_attempt_and_a_wrong_use_is_a_case(bed: &Bed) {
         }
         cx.done().ok()
     };
-    bed.work(bed.worker().staged(handler), &ids).await;
+    bed.work(bed.worker().handle(staged(handler)), &ids).await;
     let reason = async |n: usize| bed.rowlock.observe().case(ids[n]).await.unwrap().unwrap().reason;
     assert_eq!(
         reason(1).await,
@@ -368,7 +371,7 @@ async fn a_lock_ends_with_its_attempt_and_a_wrong_use_is_a_case(bed: &Bed) {
         ];
         cx.done().result(&slots).ok()
     };
-    bed.work(bed.worker().staged(handler), &[next]).await;
+    bed.work(bed.worker().handle(staged(handler)), &[next]).await;
     assert_eq!(bed.job(next).await.result, Some(serde_json::json!([1, 1, 1])));
 }
 

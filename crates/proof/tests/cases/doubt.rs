@@ -3,7 +3,7 @@
 use std::{future::pending, time::Duration};
 
 use anyhow::Context;
-use rowlock::{EffectState, Ended, Error, Fail, NotDone, OnUnknown, Resolution, State, Verdict};
+use rowlock::{EffectState, Ended, Error, Fail, NotDone, OnUnknown, Resolution, State, Verdict, staged};
 use tokio_util::sync::CancellationToken;
 
 use super::db::{Outcome, Staged};
@@ -206,7 +206,7 @@ async fn a_doubt_is_not_resolved_while_its_call_is_in_flight(bed: &Bed) {
             }
         }
     };
-    let running = Running::start(bed.worker().staged(handler));
+    let running = Running::start(bed.worker().handle(staged(handler)));
     called.cancelled().await;
     let effect = only(bed, id).await;
     assert_eq!(effect.state, EffectState::InFlight);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rowlock::{EffectFilter, EffectState, EffectView, Ended, Fail, Resolution};
+use rowlock::{EffectFilter, EffectState, EffectView, Ended, Fail, Resolution, staged};
 use serde::{Deserialize, Serialize};
 
 use super::db::{Outcome, Staged};
@@ -41,7 +41,8 @@ where
     F: Fn(Staged, Note) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Outcome> + Send + 'static,
 {
-    bed.work(bed.worker().staged(handler).backoff(AT_ONCE), ids).await
+    bed.work(bed.worker().handle(staged(handler).backoff(AT_ONCE)), ids)
+        .await
 }
 
 pub(crate) async fn reopen(bed: &Bed, id: i64) {
@@ -172,7 +173,7 @@ async fn another_request_under_the_same_name_becomes_a_case_and_is_not_called(be
         .await
         .unwrap();
     reopen(bed, ids[1]).await;
-    bed.work_attempts(bed.worker().staged(handler), ids[1], 3).await;
+    bed.work_attempts(bed.worker().handle(staged(handler)), ids[1], 3).await;
     assert_eq!(seen.all().len(), 3);
 }
 
@@ -298,7 +299,7 @@ async fn a_lease_lost_at_the_intent_or_at_the_reply_ends_the_attempt_unrecorded(
             }
         }
     };
-    let running = Running::start(bed.worker().staged(handler));
+    let running = Running::start(bed.worker().handle(staged(handler)));
     until("both to be lost", async || running.counters.lease_lost() == 2).await;
     running.stop().await;
     assert_eq!(seen.all(), ["reply"]);

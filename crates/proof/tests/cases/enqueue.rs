@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{Timestamp, ToSpan};
-use rowlock::{Ended, Enqueue, Error, Fail, Job, JobFilter, State};
+use rowlock::{Ended, Enqueue, Error, Fail, Job, JobFilter, State, atomic};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 
@@ -49,7 +49,7 @@ async fn on_a_bare_connection_it_is_a_commit_of_its_own(bed: &Bed) {
     let id = bed.rowlock.enqueue(&mut conn, Note::new("alone")).await.unwrap().id();
     conn.close().await.unwrap();
 
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[id]).await;
     assert_eq!(bed.ledger().await, 1);
 }
 
@@ -294,7 +294,7 @@ async fn the_most_distant_times_are_no_sql_error(bed: &Bed) {
     let (past, future, expired) = (past.unwrap(), future.unwrap(), expired.unwrap());
     tx.commit().await.unwrap();
 
-    bed.work(bed.worker().atomic(note), &[past, expired]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[past, expired]).await;
     assert_eq!(bed.ends(past).await, [Ended::Done]);
     assert_eq!(bed.ends(expired).await, [Ended::Cancelled]);
     assert_eq!(bed.job(future).await.state, State::Ready);
@@ -318,8 +318,11 @@ async fn a_compensating_job_is_enqueued_by_the_commit_that_retires(bed: &Bed) {
             _ => tx.done().ok(),
         }
     };
-    bed.work(bed.worker().atomic(ends).backoff(AT_ONCE), &[given_up, exhausted, fine])
-        .await;
+    bed.work(
+        bed.worker().handle(atomic(ends).backoff(AT_ONCE)),
+        &[given_up, exhausted, fine],
+    )
+    .await;
 
     for (id, links) in [(given_up, 2), (exhausted, 2), (fine, 1)] {
         let chain = bed.rowlock.observe().chain(id).await.unwrap();

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rowlock::{Ended, Guard, Job};
+use rowlock::{Ended, Guard, Job, staged};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio::sync::{Barrier, watch};
@@ -103,7 +103,7 @@ async fn racing_evaluations_over_a_small_pool_never_open_two_incidents(bed: &Bed
         opened: AtomicI64::new(0),
     });
     let worker = Worker::new(&bed.rowlock).queue("default", HANDLERS).connections(POOL);
-    let running = Running::start(worker.state(race.clone()).staged(evaluate));
+    let running = Running::start(worker.state(race.clone()).handle(staged(evaluate)));
 
     // A hundred at once in their evaluation, over five connections: that alone could not be if one were held there.
     proof::bed::until("every handler to evaluate", LIMIT, async || {

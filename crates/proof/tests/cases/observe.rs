@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rowlock::{Ended, Fail, JobFilter, State};
+use rowlock::{Ended, Fail, JobFilter, State, atomic, staged};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Staged, Tx};
@@ -34,7 +34,7 @@ async fn status_counts_each_place_per_queue_and_kind(bed: &Bed) {
             cx.done().ok()
         }
     };
-    let running = Running::start(bed.hasty_worker().name("worker one").staged(handler));
+    let running = Running::start(bed.hasty_worker().name("worker one").handle(staged(handler)));
     entered.notified().await;
     until("the case", async || bed.job(case).await.state == State::Case).await;
 
@@ -80,7 +80,7 @@ async fn jobs_are_listed_newest_first_narrowed_and_page_by_page(bed: &Bed) {
         .tag("blue")
         .await
         .unwrap();
-    bed.work(bed.worker().atomic(note), &notes).await;
+    bed.work(bed.worker().handle(atomic(note)), &notes).await;
 
     let list = async |filter: JobFilter| -> Vec<i64> {
         let jobs = bed.rowlock.observe().jobs(&filter).await.unwrap();
@@ -142,7 +142,7 @@ async fn a_job_shows_its_state_and_what_belongs_to_it(bed: &Bed) {
             _ => fail(Fail::retry_after(HOUR, "not yet")),
         }
     };
-    bed.work_attempts(bed.worker().atomic(handler), ids[2], 1).await;
+    bed.work_attempts(bed.worker().handle(atomic(handler)), ids[2], 1).await;
     until("the others", async || {
         bed.attempts(ids[0]).await.len() + bed.attempts(ids[1]).await.len() == 2
     })
@@ -176,7 +176,8 @@ async fn attempts_come_oldest_first_with_their_times_and_worker(bed: &Bed) {
             n => fail(format!("attempt {n}")),
         }
     };
-    bed.work(bed.worker().atomic(handler).backoff(AT_ONCE), &[id]).await;
+    bed.work(bed.worker().handle(atomic(handler).backoff(AT_ONCE)), &[id])
+        .await;
     let attempts = bed.attempts(id).await;
     let numbers: Vec<_> = attempts.iter().map(|a| (a.epoch, a.attempt, a.outcome)).collect();
     assert_eq!(
@@ -197,7 +198,7 @@ async fn cases_are_listed_newest_first(bed: &Bed) {
     let mut ids = Vec::new();
     for text in ["first", "second", "third"] {
         ids.push(bed.note(text).await);
-        bed.work(bed.worker().atomic(retire), &ids).await;
+        bed.work(bed.worker().handle(atomic(retire)), &ids).await;
     }
     let cases = bed.rowlock.observe().cases(2).await.unwrap();
     assert_eq!(

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rowlock::{Enqueued, Error, Existing, Fail, Hold, Retention, State};
+use rowlock::{Enqueued, Error, Existing, Fail, Hold, Retention, State, atomic};
 use sqlx::AssertSqlSafe;
 
 use super::db::{Ctx, TestRig, Tx};
@@ -28,7 +28,7 @@ impl Rigged {
         let done = |_: Ctx, job: Note, tx: Tx| async move { tx.done().result(&job.text).ok() };
         let retired = |_: Ctx, _: Other, _: Tx| async move { fail(Fail::retire("no")) };
         Rigged {
-            rig: rig.atomic(done).atomic(retired),
+            rig: rig.handle(atomic(done)).handle(atomic(retired)),
             tables,
         }
     }
@@ -396,7 +396,7 @@ async fn ledger_entries_completions_and_locks_of_the_dead_go_by_policy(bed: &Bed
 
 async fn a_worker_that_would_forget_keys_too_early_refuses_to_start_with_the_numbers(bed: &Bed) {
     let refusal = async |keep: Retention| {
-        let worker = bed.worker().atomic(note).backoff(AT_ONCE).keep(keep);
+        let worker = bed.worker().handle(atomic(note).backoff(AT_ONCE)).keep(keep);
         match worker.run_until(std::future::pending()).await {
             Err(Error::Config(problem)) => problem,
             other => panic!("it started: {other:?}"),
@@ -438,7 +438,7 @@ async fn a_worker_that_would_forget_keys_too_early_refuses_to_start_with_the_num
 
     let id = bed.note("x").await;
     let enough = keys(90 * DAY + hour / 2 + Duration::from_secs(1));
-    bed.work(bed.worker().atomic(note).backoff(AT_ONCE).keep(enough), &[id])
+    bed.work(bed.worker().handle(atomic(note).backoff(AT_ONCE)).keep(enough), &[id])
         .await;
     assert_eq!(bed.ledger().await, 1);
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Fail, Retention, State};
+use rowlock::{Fail, Retention, State, atomic};
 
 use super::db::{Ctx, Tx};
 use super::{Bed, Note, Other, fail, retention::Rigged};
@@ -32,7 +32,7 @@ async fn rigged(bed: &Bed) -> Rigged {
             _ => tx.done().result(&answer).ok(),
         }
     };
-    rigged.rig = rigged.rig.atomic(note).atomic(other);
+    rigged.rig = rigged.rig.handle(atomic(note)).handle(atomic(other));
     rigged
 }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use rowlock::{AuditFilter, AuditView, Ended, Error, Fail, State, Target};
+use rowlock::{AuditFilter, AuditView, Ended, Error, Fail, State, Target, atomic, staged};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Staged, Tx, Worker};
@@ -28,7 +28,7 @@ async fn a_scheduled_job_runs_now_and_a_due_one_later(bed: &Bed) {
     let until = Timestamp::now() + HOUR;
     operate.run_now(soon, "tess").await.unwrap();
     operate.delay(due, until, "tess").await.unwrap();
-    bed.work(bed.worker().atomic(note), &[soon]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[soon]).await;
     let job = bed.job(due).await;
     assert_eq!((job.state, job.attempt), (State::Ready, 0));
     let off = job.due_at.unwrap().duration_since(until).as_micros().abs();
@@ -37,7 +37,7 @@ async fn a_scheduled_job_runs_now_and_a_due_one_later(bed: &Bed) {
     assert_eq!((says[0].0.as_str(), says[0].1.as_str()), ("tess", "run now"));
     assert_eq!(noted(bed, due).await[0].1, "delay");
     operate.delay(due, Timestamp::UNIX_EPOCH, "tess").await.unwrap();
-    bed.work(bed.worker().atomic(note), &[due]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[due]).await;
     assert_eq!(bed.ledger().await, 2, "a time in the past means now");
 }
 
@@ -107,7 +107,7 @@ async fn a_job_that_waits_for_its_turn_may_be_delayed_too(bed: &Bed) {
         .delay(second, Timestamp::now() + HOUR, "tess")
         .await
         .unwrap();
-    bed.work(bed.worker().atomic(note), &[first]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[first]).await;
     let job = bed.job(second).await;
     assert_eq!(job.state, State::Ready, "its turn it is");
     assert!(job.due_at.unwrap() > Timestamp::now() + HOUR / 2);
@@ -134,7 +134,7 @@ async fn one_that_has_not_started_is_cancelled_at_once(bed: &Bed) {
         assert!(matches!(again, Error::Conflict(_)), "{again:?}");
     }
     let other = bed.note("other").await;
-    bed.work(bed.worker().atomic(note), &[other]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[other]).await;
     assert_eq!(bed.ledger().await, 1, "neither ran");
     assert!(bed.rowlock.observe().verify(&Default::default()).await.unwrap().holds());
 }
@@ -162,7 +162,7 @@ async fn one_that_runs_is_stopped(bed: &Bed) {
     };
     let id = bed.note("x").await;
     let worker = Worker::new(&bed.rowlock).queue("default", 1).lease(LEASE).prefetch(0);
-    let running = Running::start(worker.staged(handler));
+    let running = Running::start(worker.handle(staged(handler)));
     begun.notified().await;
     bed.rowlock.operate().cancel(id, None, "tess").await.unwrap();
     tokio::time::timeout(2 * LEASE, stopped.notified()).await.unwrap();
@@ -183,7 +183,7 @@ async fn a_staged_job_that_was_cancelled_cannot_settle(bed: &Bed) {
         }
     };
     let id = bed.note("x").await;
-    let running = Running::start(bed.worker().staged(handler));
+    let running = Running::start(bed.worker().handle(staged(handler)));
     begun.notified().await;
     bed.rowlock.operate().cancel(id, Some("late"), "tess").await.unwrap();
     go_on.notify_one();
@@ -201,16 +201,16 @@ async fn a_cancelled_head_passes_the_turn_on(bed: &Bed) {
     assert_eq!(bed.job(ids[0]).await.state, State::Ready, "it was not its turn");
     operate.cancel(ids[0], None, "tess").await.unwrap();
     assert_eq!(bed.job(ids[2]).await.state, State::Ready);
-    bed.work(bed.worker().atomic(note), &[ids[2]]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[ids[2]]).await;
     assert_eq!(bed.ledger().await, 1);
 }
 
 async fn what_is_over_or_not_there_is_refused_with_a_sentence(bed: &Bed) {
     let done = bed.note("done").await;
-    bed.work(bed.worker().atomic(note), &[done]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[done]).await;
     let case = bed.note("case").await;
     let retires = |_: Ctx, _: Note, _: Tx| async move { fail(Fail::retire("no")) };
-    bed.work(bed.worker().atomic(retires), &[case]).await;
+    bed.work(bed.worker().handle(atomic(retires)), &[case]).await;
     let operate = bed.rowlock.operate();
     for (id, state) in [(done, "finished"), (case, "case")] {
         let said = operate.cancel(id, None, "tess").await.unwrap_err();

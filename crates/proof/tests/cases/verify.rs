@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock::{CheckState, Fail, Invariant, Once, State, Verification, VerifyLimits};
+use rowlock::{CheckState, Fail, Invariant, Once, State, Verification, VerifyLimits, atomic, staged};
 use sqlx::Connection;
 
 use super::db::{Ctx, Outcome, Staged, Tx};
@@ -54,7 +54,10 @@ pub(super) async fn history(bed: &Bed) -> Jobs {
         waits: put("waits").waits_for("name").await.unwrap().id(),
         paid: bed.rowlock.enqueue_now(Other { n: 1 }).await.unwrap().id(),
     };
-    let worker = bed.worker().atomic(handler).backoff(AT_ONCE).staged(pay);
+    let worker = bed
+        .worker()
+        .handle(atomic(handler).backoff(AT_ONCE))
+        .handle(staged(pay));
     let running = Running::start(worker);
     for id in [jobs.done, jobs.case, jobs.reopened, jobs.paid] {
         let stands = async || matches!(bed.job(id).await.state, State::Finished | State::Case);

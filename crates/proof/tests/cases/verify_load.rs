@@ -7,7 +7,7 @@ use std::{
 
 use rowlock::{
     CheckState, EffectFilter, Fail, Hold, Invariant, Job, NotDone, OnUnknown, Resolution, Retention, State,
-    VerifyLimits,
+    VerifyLimits, atomic, staged,
 };
 use serde::{Deserialize, Serialize};
 
@@ -97,10 +97,8 @@ async fn operate(bed: &Bed) {
 async fn a_healthy_database_never_alarms_while_everything_goes_on(bed: &Bed) {
     let worker = || {
         bed.hasty_worker()
-            .atomic(storm)
-            .backoff(AT_ONCE)
-            .staged(call)
-            .backoff(AT_ONCE)
+            .handle(atomic(storm).backoff(AT_ONCE))
+            .handle(staged(call).backoff(AT_ONCE))
     };
     let running = [Running::start(worker()), Running::start(worker())];
     let (start, over) = (Instant::now(), AtomicBool::new(false));
@@ -236,7 +234,7 @@ async fn what_retention_removed_is_not_missed(bed: &Bed) {
         cx.done().ok()
     };
     let rigged = Rigged {
-        rig: rig.atomic(ends).staged(doubt),
+        rig: rig.handle(atomic(ends)).handle(staged(doubt)),
         tables,
     };
     let observe = rigged.rig.rowlock().observe();

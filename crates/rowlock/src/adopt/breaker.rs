@@ -24,7 +24,7 @@ pub(super) async fn heard(shared: &Shared, row: &RowInHand, blamed: Option<&str>
             tracing::warn!(
                 dependency = name,
                 table = %shared.table.queue,
-                "a handler reported a dependency that this worker has no breaker for; add .breaker(…)"
+                "a handler reported a dependency that this worker has no breaker for; add .breaker(…) to the handler"
             );
             return;
         };

@@ -67,7 +67,7 @@ type Call<'a, T> = Box<dyn FnOnce(EffectKey) -> Calling<'a, T> + Send + 'a>;
 ///
 /// ```
 /// use std::time::Duration;
-/// use rowlock::{Job, NotDone, Verdict, sqlite::{Outcome, Staged, TestRig}};
+/// use rowlock::{Job, NotDone, Verdict, staged, sqlite::{Outcome, Staged, TestRig}};
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(Serialize, Deserialize, Job)]
@@ -91,7 +91,7 @@ type Call<'a, T> = Box<dyn FnOnce(EffectKey) -> Calling<'a, T> + Send + 'a>;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # tokio::runtime::Runtime::new()?.block_on(async {
-/// let rig = TestRig::sqlite().await?.staged(pay_out);
+/// let rig = TestRig::sqlite().await?.handle(staged(pay_out));
 /// rig.enqueue(PayOut { cents: 800 }).await?;
 /// for _ in 0..2 {
 ///     rig.run_once().await?.expect(rowlock::Ended::Retried);

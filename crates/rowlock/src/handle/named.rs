@@ -12,7 +12,7 @@ use super::{
 use crate::{backoff::Backoff, root::Backend, store::Isolation};
 
 /// A kind by its name, with what a type would say in its [`Job`](crate::Job) impl. See
-/// [`Worker::staged_named`](crate::Worker::staged_named).
+/// [`NamedKind::staged`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NamedKind {

@@ -40,7 +40,7 @@ async fn second(cx: Staged<Arc<std::sync::Mutex<Vec<String>>>>, _job: Second) ->
 
 #[tokio::test]
 async fn a_chain_runs_link_by_link() {
-    let rig = TestRig::sqlite().await.unwrap().atomic(first);
+    let rig = TestRig::sqlite().await.unwrap().handle(atomic(first));
     rig.enqueue(First { fail: false }).await.unwrap();
 
     rig.run_once().await.unwrap().expect_done().expect_next::<Second>();
@@ -54,7 +54,7 @@ async fn a_chain_runs_link_by_link() {
 async fn a_keyed_job_is_enqueued_once_and_a_refused_next_link_makes_a_case() {
     let keyed = || JobOptions::new().key("first");
     let handler = |cx: Staged, job: First| async move { cx.done().then_with(job, JobOptions::new().key("taken")).ok() };
-    let rig = TestRig::sqlite().await.unwrap().staged(handler);
+    let rig = TestRig::sqlite().await.unwrap().handle(staged(handler));
     rig.enqueue_with(Second, JobOptions::new().key("taken")).await.unwrap();
     let id = rig.enqueue_with(First { fail: false }, keyed()).await.unwrap();
     assert_eq!(rig.enqueue_with(First { fail: false }, keyed()).await.unwrap(), id);
@@ -70,7 +70,7 @@ async fn a_keyed_job_is_enqueued_once_and_a_refused_next_link_makes_a_case() {
 
 #[tokio::test]
 async fn upkeep_goes_by_the_rigs_clock() {
-    let rig = TestRig::sqlite().await.unwrap().atomic(first);
+    let rig = TestRig::sqlite().await.unwrap().handle(atomic(first));
     let id = rig.enqueue(First { fail: false }).await.unwrap();
     rig.run_once().await.unwrap().expect_done();
     rig.upkeep(&Retention::default()).await.unwrap();
@@ -83,7 +83,7 @@ async fn upkeep_goes_by_the_rigs_clock() {
 
 #[tokio::test]
 async fn the_clock_moves_a_retry_into_reach() {
-    let rig = TestRig::sqlite().await.unwrap().atomic(first);
+    let rig = TestRig::sqlite().await.unwrap().handle(atomic(first));
     let id = rig.enqueue(First { fail: true }).await.unwrap();
 
     rig.run_once().await.unwrap().expect(Ended::Retried);
@@ -99,7 +99,11 @@ async fn the_clock_moves_a_retry_into_reach() {
 #[tokio::test]
 async fn a_crash_before_the_commit_gets_the_stored_reply_without_a_call() {
     let calls = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let rig = TestRig::sqlite().await.unwrap().state(calls.clone()).staged(second);
+    let rig = TestRig::sqlite()
+        .await
+        .unwrap()
+        .state(calls.clone())
+        .handle(staged(second));
     let id = rig.enqueue(Second).await.unwrap();
 
     assert_eq!(rig.lose_before_commit().await.unwrap(), id);
@@ -117,7 +121,7 @@ async fn a_crash_before_the_commit_gets_the_stored_reply_without_a_call() {
 
 #[tokio::test]
 async fn a_lost_worker_costs_an_attempt() {
-    let rig = TestRig::sqlite().await.unwrap().atomic(first);
+    let rig = TestRig::sqlite().await.unwrap().handle(atomic(first));
     let id = rig.enqueue(First { fail: false }).await.unwrap();
 
     rig.lose_before_running().await.unwrap();
@@ -183,7 +187,7 @@ async fn waits(_cx: Ctx, _job: Second, mut tx: Tx) -> Outcome {
 
 #[tokio::test]
 async fn a_wait_ends_by_a_completion_or_by_the_rigs_clock() {
-    let rig = TestRig::sqlite().await.unwrap().atomic(waits);
+    let rig = TestRig::sqlite().await.unwrap().handle(atomic(waits));
     let minute = Duration::from_secs(60);
     let wait = |name| JobOptions::new().waits_for(name).wait_limit(minute);
     let comes = rig.enqueue_with(Second, wait("comes")).await.unwrap();
@@ -219,7 +223,11 @@ async fn hooked(cx: Ctx<Arc<std::sync::Mutex<Vec<i32>>>>, job: First, mut tx: Tx
 #[tokio::test]
 async fn hooks_run_in_the_rig_after_a_commit_and_not_before_one() {
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let rig = TestRig::sqlite().await.unwrap().state(seen.clone()).atomic(hooked);
+    let rig = TestRig::sqlite()
+        .await
+        .unwrap()
+        .state(seen.clone())
+        .handle(atomic(hooked));
     rig.enqueue(First { fail: true }).await.unwrap();
     rig.run_once().await.unwrap().expect(Ended::Retried);
     rig.lose_before_commit().await.unwrap();

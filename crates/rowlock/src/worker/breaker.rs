@@ -147,7 +147,7 @@ impl Breakers {
                 None => tracing::warn!(
                     dependency = name,
                     kind = job.kind,
-                    "a handler reported a dependency that this worker has no breaker for; add .breaker(…) after the \
+                    "a handler reported a dependency that this worker has no breaker for; add .breaker(…) to the \
                      handler"
                 ),
             }

@@ -10,7 +10,7 @@ use proof::chaos::{
     },
     orders::{Role, RowerOrders},
 };
-use rowlock::{Attempt, Backoff, Batch, Breaker, Fail, Guard};
+use rowlock::{Attempt, Backoff, Batch, Breaker, Fail, Guard, atomic, staged};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -52,31 +52,18 @@ pub(crate) async fn work(orders: &RowerOrders, stop: CancellationToken) -> Resul
         .connections(connections)
         .name(name)
         .on_event(move |event| heard(&log, event))
-        .atomic(transfer)
-        .backoff(quickly)
-        .atomic_with(tally, Batch::up_to(BATCH))
-        .backoff(quickly)
-        .atomic(link)
-        .backoff(quickly)
-        .staged(charge)
-        .backoff(quickly)
-        .staged(dial)
-        .backoff(quickly)
-        .breaker(LINE, breaker)
-        .staged(errand)
-        .backoff(quickly)
-        .atomic(posting)
-        .backoff(quickly)
-        .staged(guarded)
-        .backoff(quickly)
-        .atomic(keyed)
-        .backoff(quickly)
-        .staged(poison)
-        .backoff(quickly)
-        .atomic(doomed)
-        .backoff(quickly)
-        .atomic(trip)
-        .backoff(quickly);
+        .handle(atomic(transfer).backoff(quickly))
+        .handle(atomic(tally).batch(Batch::up_to(BATCH)).backoff(quickly))
+        .handle(atomic(link).backoff(quickly))
+        .handle(staged(charge).backoff(quickly))
+        .handle(staged(dial).backoff(quickly).breaker(LINE, breaker))
+        .handle(staged(errand).backoff(quickly))
+        .handle(atomic(posting).backoff(quickly))
+        .handle(staged(guarded).backoff(quickly))
+        .handle(atomic(keyed).backoff(quickly))
+        .handle(staged(poison).backoff(quickly))
+        .handle(atomic(doomed).backoff(quickly))
+        .handle(atomic(trip).backoff(quickly));
     if limited {
         worker = worker.queue(MEMORY, 1);
     }

@@ -43,30 +43,25 @@ fn worker(orders: &Orders) -> Result<Worker<Tools>> {
         .lease(Duration::from_millis(orders.lease_ms))
         .grace(Duration::from_secs(5))
         .on_event(move |event| print(event, quiet))
-        .atomic(atomic)
-        .atomic(failing)
-        .atomic(follow)
-        .atomic(hooked)
-        .atomic(plain)
-        .backoff(quickly)
-        .atomic(numbered)
-        .backoff(quickly)
-        .atomic(behind)
-        .backoff(quickly)
-        .atomic(moody)
-        .backoff(quickly)
-        .staged(gated)
-        .staged(staged)
-        .staged(batched)
-        .staged(pay)
-        .backoff(quickly)
-        .staged(parked)
-        .staged(quick)
-        .staged(slow)
-        .staged(abort)
-        .staged(hold);
+        .handle(rowlock::atomic(atomic))
+        .handle(rowlock::atomic(failing))
+        .handle(rowlock::atomic(follow))
+        .handle(rowlock::atomic(hooked))
+        .handle(rowlock::atomic(plain).backoff(quickly))
+        .handle(rowlock::atomic(numbered).backoff(quickly))
+        .handle(rowlock::atomic(behind).backoff(quickly))
+        .handle(rowlock::atomic(moody).backoff(quickly))
+        .handle(rowlock::staged(gated))
+        .handle(rowlock::staged(staged))
+        .handle(rowlock::staged(batched))
+        .handle(rowlock::staged(pay).backoff(quickly))
+        .handle(rowlock::staged(parked))
+        .handle(rowlock::staged(quick))
+        .handle(rowlock::staged(slow))
+        .handle(rowlock::staged(abort))
+        .handle(rowlock::staged(hold));
     if let Some(jobs) = orders.batch {
-        worker = worker.atomic_with(together, Batch::up_to(jobs));
+        worker = worker.handle(rowlock::atomic(together).batch(Batch::up_to(jobs)));
     }
     if let Some(prefetch) = orders.prefetch {
         worker = worker.prefetch(prefetch);

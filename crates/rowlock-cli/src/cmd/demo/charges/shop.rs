@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use rowlock::{EffectKey, Fail, Job, NotDone, OnUnknown, Outcome, Rowlock, Staged, Worker};
+use rowlock::{EffectKey, Fail, Job, NotDone, OnUnknown, Outcome, Rowlock, Staged, Worker, staged};
 use serde::{Deserialize, Serialize};
 
 use super::super::{
@@ -74,5 +74,5 @@ async fn ask(provider: SocketAddr, job: &ChargeOrder, key: EffectKey) -> Result<
 
 /// A worker of the shop.
 pub(crate) fn worker<DB: Tables>(rowlock: &Rowlock<DB>, shop: Shop) -> Worker<Shop, DB> {
-    bare_worker(rowlock, shop).staged(charge::<DB>).backoff(backoff())
+    bare_worker(rowlock, shop).handle(staged(charge::<DB>).backoff(backoff()))
 }

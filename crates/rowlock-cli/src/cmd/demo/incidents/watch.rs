@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use rowlock::{Error, Fail, Job, Outcome, Rowlock, Staged, Worker};
+use rowlock::{Error, Fail, Job, Outcome, Rowlock, Staged, Worker, staged};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -122,8 +122,7 @@ pub(crate) async fn work<DB: Tables>(
         .connections(role.share(role.pool, number))
         .lease(LEASE)
         .grace(LEASE / 2)
-        .staged(evaluate::<DB>)
-        .backoff(backoff());
+        .handle(staged(evaluate::<DB>).backoff(backoff()));
     let counters = worker.counters();
     worker.run_until(told).await?;
     Ok(watch.note(&format!("changed {}", counters.changed()))?)

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use rowlock::{Ctx, EffectKey, Fail, Job, Outcome, Rowlock, Staged, Tx, Worker};
+use rowlock::{Ctx, EffectKey, Fail, Job, Outcome, Rowlock, Staged, Tx, Worker, atomic, staged};
 use serde::{Deserialize, Serialize};
 
 use super::super::{
@@ -108,10 +108,7 @@ async fn ask(provider: SocketAddr, what: &str, order: i64, key: EffectKey) -> st
 /// A worker of the shop.
 pub(crate) fn worker<DB: Tables>(rowlock: &Rowlock<DB>, shop: Shop) -> Worker<Shop, DB> {
     bare_worker(rowlock, shop)
-        .atomic(reserve::<DB>)
-        .backoff(backoff())
-        .staged(charge::<DB>)
-        .backoff(backoff())
-        .staged(send_receipt::<DB>)
-        .backoff(backoff())
+        .handle(atomic(reserve::<DB>).backoff(backoff()))
+        .handle(staged(charge::<DB>).backoff(backoff()))
+        .handle(staged(send_receipt::<DB>).backoff(backoff()))
 }

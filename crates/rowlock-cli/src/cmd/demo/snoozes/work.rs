@@ -3,7 +3,7 @@
 use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Result;
-use rowlock::{Adopted, Columns, Fail, NotDone, RowOutcome, RowStaged, postgres::Rowlock};
+use rowlock::{Adopted, Columns, Fail, NotDone, RowOutcome, RowStaged, postgres::Rowlock, staged};
 use sqlx::{FromRow, Row, postgres::PgRow};
 
 use super::super::{
@@ -53,8 +53,7 @@ pub(crate) async fn work(url: &str, schema: &str, number: u32, role: Role) -> Re
         .lease(LEASE)
         .grace(LEASE)
         .poll(Duration::from_millis(200))
-        .backoff(backoff())
-        .staged(remind);
+        .handle(staged(remind).backoff(backoff()));
     worker.run_until(stdin_ended()).await?;
     Ok(())
 }
