@@ -94,10 +94,9 @@ macro_rules! room {
                     let act = act.clone();
                     async move { handle(cx, job, act).await }
                 };
-                let backoff = Backoff {
-                    base: Duration::from_millis(50),
-                    max: Duration::from_millis(100),
-                };
+                let backoff = Backoff::new()
+                    .base(Duration::from_millis(50))
+                    .max(Duration::from_millis(100));
                 Worker::new(rowlock)
                     .queue(QUEUE, places)
                     .grace(Duration::from_secs(5))
@@ -111,7 +110,7 @@ macro_rules! room {
                     Act::Done => {}
                 }
                 let id = cx.id();
-                let mut tx = cx.settle().await?;
+                let mut tx = cx.begin().await?;
                 let insert = sqlx::query("insert into ledger (job, note) values ($1, $2)");
                 insert.bind(id).bind(&job.text).execute(&mut *tx).await?;
                 tx.done().ok()

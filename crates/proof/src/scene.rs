@@ -194,10 +194,7 @@ impl Scene {
     /// # Errors
     /// The database refused it.
     pub async fn enqueue_later<J: Job>(&self, job: &J, delay: Duration) -> Result<i64> {
-        let named = NamedJob {
-            delay,
-            ..NamedJob::new(J::KIND, serde_json::to_string(job)?)
-        };
+        let named = NamedJob::new(J::KIND, serde_json::to_string(job)?).after(delay);
         Ok(self.admin.enqueue(named).await?.id())
     }
 

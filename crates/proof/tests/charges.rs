@@ -70,10 +70,7 @@ async fn at_an_end(scene: &Scene) {
 
 /// Every job by its order.
 async fn jobs(scene: &Scene) -> Result<HashMap<i64, JobView>> {
-    let all = JobFilter {
-        max: 2 * CHARGES,
-        ..JobFilter::default()
-    };
+    let all = JobFilter::new().limit(2 * CHARGES as u32);
     let mut jobs = HashMap::new();
     for job in scene.observe().jobs(&all).await? {
         let order = job.payload["order"].as_i64().context("a charge has an order")?;
@@ -85,11 +82,7 @@ async fn jobs(scene: &Scene) -> Result<HashMap<i64, JobView>> {
 
 /// The effects in doubt, by their job.
 async fn doubts(scene: &Scene) -> Result<HashMap<i64, EffectView>> {
-    let doubtful = EffectFilter {
-        doubtful: true,
-        max: 2 * CHARGES,
-        ..EffectFilter::default()
-    };
+    let doubtful = EffectFilter::new().doubtful().limit(2 * CHARGES as u32);
     let effects = scene.observe().effects(&doubtful).await?;
     Ok(effects.into_iter().map(|effect| (effect.id, effect)).collect())
 }

@@ -106,11 +106,7 @@ impl Drain {
                 Ok(found.iter().any(|s| s.uid == pointer.uid && !s.untriggered()))
             }
             Body::Foreign(job) => {
-                let filter = JobFilter {
-                    key: job.key.clone(),
-                    max: 1,
-                    ..JobFilter::default()
-                };
+                let filter = JobFilter::new().key(&job.key).limit(1);
                 let found = observe.jobs(&filter).await?;
                 Ok(found
                     .iter()

@@ -60,10 +60,9 @@ async fn main() -> anyhow::Result<()> {
     let id = rowlock.enqueue_now(SetPrice { item: 7, cents: 120 }).await?.id();
 
     let (cache, (stop, stopped)) = (Cache::default(), oneshot::channel::<()>());
-    let soon = Backoff {
-        base: Duration::from_millis(20),
-        max: Duration::from_secs(1),
-    };
+    let soon = Backoff::new()
+        .base(Duration::from_millis(20))
+        .max(Duration::from_secs(1));
     let worker = Worker::new(&rowlock).state(cache.clone()).queue("default", 4);
     let worker = worker.handle(atomic(set_price).backoff(soon));
     let counters = worker.counters();

@@ -48,7 +48,7 @@ async fn sync_account(cx: Staged<Crm>, job: SyncAccount) -> Outcome {
     // `acme` lets two in at once, everybody else one. Who finds no slot in time comes back later; no attempt is used up.
     let slots = if job.customer == "acme" { 2 } else { 1 };
     let key = format!("customer:{}", job.customer);
-    let lock = cx.lock(key).slots(slots).wait(Duration::from_secs(5)).await?;
+    let lock = cx.lock(key).slots(slots).timeout(Duration::from_secs(5)).await?;
     let crm = cx.state().clone();
     cx.effect("sync", |_key| async move {
         crm.sync(&job.customer).await;

@@ -52,14 +52,11 @@ async fn main() -> anyhow::Result<()> {
         .queue("default", 1)
         .handle(
             staged(charge)
-                .backoff(Backoff {
-                    base: Duration::from_secs(1),
-                    max: Duration::from_secs(1),
-                })
+                .backoff(Backoff::new().base(Duration::from_secs(1)).max(Duration::from_secs(1)))
                 .breaker("till", Breaker::after(2).cooldown(Duration::from_secs(1))),
         )
         .on_event(move |event| match event {
-            Event::BreakerChanged { name, state } => {
+            Event::BreakerChanged { name, state, .. } => {
                 println!("{name} is {state}");
                 if *state == BreakerState::Open {
                     // Somebody mends it meanwhile.

@@ -72,10 +72,7 @@ async fn main() -> anyhow::Result<()> {
     let id = rowlock.enqueue_now(job).await?.id();
 
     work(&rowlock, &bank).await?;
-    let doubtful = rowlock::EffectFilter {
-        doubtful: true,
-        ..Default::default()
-    };
+    let doubtful = rowlock::EffectFilter::new().doubtful();
     for effect in rowlock.observe().effects(&doubtful).await? {
         let (state, policy) = (effect.state.as_str(), &effect.policy);
         println!("effect {} {:?}: {state}, policy {policy}", effect.no, effect.name);

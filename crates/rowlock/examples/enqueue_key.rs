@@ -100,11 +100,11 @@ async fn main() -> anyhow::Result<()> {
     );
 
     // A worker that would forget keys while a case may still be reopened does not start.
-    let short = Retention {
-        keys: Some(Duration::from_secs(30 * 24 * 3600)),
-        ..Retention::default()
-    };
-    let refused = worker(&rowlock).keep(short).run_until(std::future::ready(())).await;
+    let short = Retention::new().keys(Duration::from_secs(30 * 24 * 3600));
+    let refused = worker(&rowlock)
+        .retention(short)
+        .run_until(std::future::ready(()))
+        .await;
     println!("{}", refused.err().map_or("started".to_owned(), |e| e.to_string()));
     Ok(())
 }

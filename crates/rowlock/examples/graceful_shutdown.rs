@@ -55,10 +55,7 @@ async fn main() -> anyhow::Result<()> {
     worker.run_until(begun.notified()).await?;
 
     for state in [State::Finished, State::Ready] {
-        let only = JobFilter {
-            state: Some(state),
-            ..JobFilter::default()
-        };
+        let only = JobFilter::new().state(state);
         for job in rowlock.observe().jobs(&only).await? {
             let outcome = job.last_outcome.map_or("-", Ended::as_str);
             println!("{}: {outcome}, attempts used: {}", state.as_str(), job.attempt);

@@ -45,7 +45,7 @@ async fn evaluate(mut cx: Staged<Arc<Barrier>>, job: Evaluate) -> Outcome {
     if !seen.is_empty() {
         return cx.done().ok();
     }
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     tx.unchanged(&guard, &seen).await?; // lock, look again, compare: or done quietly, and counted
     let insert = sqlx::query("insert into incident (entity, state) values ($1, 'open')");
     insert.bind(job.entity).execute(&mut *tx).await?;

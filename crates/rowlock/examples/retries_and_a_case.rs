@@ -42,10 +42,9 @@ async fn ship(cx: Ctx<Arc<Printer>>, job: ShipParcel, mut tx: Tx) -> Outcome {
 async fn work_until(rowlock: &Rowlock, printer: &Arc<Printer>, wanted: Ended) -> rowlock::Result<()> {
     let seen = Arc::new(Notify::new());
     let notify = seen.clone();
-    let soon = Backoff {
-        base: Duration::from_millis(10),
-        max: Duration::from_secs(1),
-    };
+    let soon = Backoff::new()
+        .base(Duration::from_millis(10))
+        .max(Duration::from_secs(1));
     let worker = Worker::new(rowlock)
         .state(printer.clone())
         .queue("default", 4)

@@ -67,7 +67,7 @@ async fn charge(mut cx: Staged<Provider>, job: ChargePayment) -> Outcome {
         .effect("charge", |key| async move { provider.charge(cents, key).await })
         .await?;
 
-    let mut tx = cx.settle().await?; // the reply, the outcome and any next link: one commit
+    let mut tx = cx.begin().await?; // the reply, the outcome and any next link: one commit
     let update = sqlx::query("update orders set payment = $1 where id = $2");
     update.bind(payment).bind(job.order_id).execute(&mut *tx).await?;
     tx.done().ok()
@@ -87,10 +87,9 @@ async fn main() -> anyhow::Result<()> {
 
     let (provider, done) = (Provider::default(), Arc::new(Notify::new()));
     let notify = done.clone();
-    let soon = Backoff {
-        base: Duration::from_millis(20),
-        max: Duration::from_secs(1),
-    };
+    let soon = Backoff::new()
+        .base(Duration::from_millis(20))
+        .max(Duration::from_secs(1));
     let worker = Worker::new(&rowlock)
         .state(provider.clone())
         .queue("default", 4)

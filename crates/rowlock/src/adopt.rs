@@ -76,6 +76,14 @@ pub struct Adopted {
     table: Arc<AdoptedTable>,
 }
 
+impl std::fmt::Debug for Adopted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Adopted")
+            .field("queue", &self.table.queue)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Adopted {
     /// Looks whether the table is ready, and takes it into use. The name is exact, with its schema where that is not in the
     /// search path: `app.email_snoozes`.
@@ -154,7 +162,7 @@ impl Default for Settings {
             poll: Duration::from_secs(1),
             time_limit: Duration::from_secs(600),
             backoff: Backoff::DEFAULT,
-            retention: Retention::default(),
+            retention: Retention::new(),
             counters: Arc::default(),
             listeners: Vec::new(),
             breakers: Vec::new(),
@@ -169,6 +177,8 @@ pub struct RowWorker<A = ()> {
     settings: Settings,
     handlers: Vec<Handler>,
 }
+
+crate::debug::debug_fields!([A] RowWorker<A>, "RowWorker", adopted);
 
 impl RowWorker<()> {
     /// What the handler can reach through its context. Set it before the handler, which is typed by it.
@@ -225,9 +235,9 @@ impl<A: Send + Sync + 'static> RowWorker<A> {
         self
     }
 
-    /// How long history, cases and keys are kept in the whole database, as [`Worker::keep`](crate::Worker::keep) says it: a row
+    /// How long history, cases and keys are kept in the whole database, as [`Worker::retention`](crate::Worker::retention) says it: a row
     /// worker does the upkeep like any other, so give it what the others have.
-    pub fn keep(mut self, retention: Retention) -> Self {
+    pub fn retention(mut self, retention: Retention) -> Self {
         self.settings.retention = retention;
         self
     }

@@ -203,7 +203,7 @@ impl<DB: Backend> Idempotency<DB> {
         let begun = self.pool.begin_with(begin).await;
         let mut tx = begun.map_err(|source| Error::Database { doing: "begin", source }.answered())?;
         let take = self.rowlock.once(&mut tx, &asked.key).fingerprint(asked.print);
-        let once = take.hold(self.hold).wait(self.wait).await?;
+        let once = take.hold(self.hold).timeout(self.wait).await?;
         Ok((tx, once))
     }
 

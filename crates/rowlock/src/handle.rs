@@ -171,6 +171,8 @@ pub struct Ctx<A, DB: Backend> {
     pub(crate) attempt: Attempt,
 }
 
+crate::debug::debug_fields!([A, DB: Backend] Ctx<A, DB>, "Ctx", attempt);
+
 impl<A, DB: Backend> Ctx<A, DB> {
     /// What the worker was given with `state`.
     pub fn state(&self) -> &A {
@@ -226,6 +228,8 @@ pub struct Tx<DB: Backend> {
     pub(crate) rowlock: Rowlock<DB>,
     pub(crate) hooks: Vec<Hook>,
 }
+
+crate::debug::debug_fields!([DB: Backend] Tx<DB>, "Tx", attempt);
 
 impl<DB: Backend> Tx<DB> {
     pub(crate) fn new(held: DB::Held, slot: Slot<DB>, attempt: Attempt, rowlock: Rowlock<DB>) -> Self {
@@ -343,6 +347,8 @@ pub struct Done<DB: Backend> {
     pub(crate) hooks: Vec<Hook>,
     pub(crate) error: Option<Error>,
 }
+
+crate::debug::debug_fields!([DB: Backend] Done<DB>, "Done", token, error);
 
 impl<DB: Backend> Done<DB> {
     /// Enqueues the next link of this chain in the same commit. Call it again for several next jobs.

@@ -82,7 +82,7 @@ pub(crate) fn untriggered() -> Timestamp {
 }
 
 /// What may be chosen for one job when it is enqueued; `None` takes the kind's default.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Options {
     pub(crate) queue: Option<String>,
     pub(crate) priority: Option<i16>,
@@ -100,6 +100,11 @@ pub(crate) struct Options {
     /// JSON that stands for the payload when two requests are compared.
     pub(crate) fingerprint: Option<String>,
 }
+
+crate::debug::debug_fields!(
+    [] Options, "Options",
+    queue, priority, due, expires_at, attempts_max, tags, waits_for, wait_limit, group, key, hold
+);
 
 /// What a job waits for before it may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -152,21 +157,48 @@ impl Options {
 /// What is accepted at enqueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The largest payload, in bytes of JSON.
-    pub payload_bytes_max: usize,
-    /// How deep a payload may nest.
-    pub depth_max: usize,
-    /// How many tags a job may have.
-    pub tags_max: usize,
+    pub(crate) payload_bytes_max: usize,
+    pub(crate) depth_max: usize,
+    pub(crate) tags_max: usize,
 }
 
-impl Default for Limits {
-    fn default() -> Self {
+impl Limits {
+    /// A payload of 1 MiB that nests 100 deep, and 32 tags.
+    pub const fn new() -> Limits {
         Limits {
             payload_bytes_max: 1 << 20,
             depth_max: 100,
             tags_max: 32,
         }
+    }
+
+    /// The largest payload, in bytes of JSON.
+    pub const fn payload_bytes(mut self, max: usize) -> Limits {
+        self.payload_bytes_max = max;
+        self
+    }
+
+    /// How deep a payload may nest.
+    pub const fn depth(mut self, max: usize) -> Limits {
+        self.depth_max = max;
+        self
+    }
+
+    /// How many tags a job may have.
+    pub const fn tags(mut self, max: usize) -> Limits {
+        self.tags_max = max;
+        self
+    }
+
+    /// The largest payload that is accepted, in bytes of JSON.
+    pub const fn payload_bytes_max(&self) -> usize {
+        self.payload_bytes_max
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Limits::new()
     }
 }
 

@@ -124,7 +124,7 @@ impl Enqueued {
 }
 
 /// The job that holds a key already, as it stood when it was looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Existing {
     /// The job.
@@ -136,6 +136,11 @@ pub struct Existing {
     /// What its handler returned, if it is done.
     pub result: Option<serde_json::Value>,
 }
+
+crate::debug::debug_fields!(
+    [] Existing, "Existing",
+    id, state, outcome
+);
 
 impl Existing {
     /// Whether only the key is left of it: the operation was over, and what it returned is not known any more.

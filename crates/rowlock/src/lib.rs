@@ -13,6 +13,8 @@
 //!
 //! Start with the README's example, then [`Worker`], [`Rowlock::enqueue`] and the handler shapes [`atomic`] and [`staged`].
 
+#![warn(missing_debug_implementations)]
+
 extern crate self as rowlock;
 
 mod admin;
@@ -23,6 +25,7 @@ mod breaker;
 mod case;
 mod claim;
 mod complete;
+mod debug;
 mod effect;
 mod enqueue;
 mod error;
@@ -42,6 +45,10 @@ pub mod rig;
 mod root;
 mod settle;
 mod state;
+#[allow(
+    missing_debug_implementations,
+    reason = "private; some of it is public for the traits of `Backend` alone"
+)]
 mod store;
 #[cfg(feature = "postgres")]
 mod table;
@@ -50,15 +57,19 @@ mod trigger;
 mod worker;
 
 #[cfg(feature = "axum")]
+#[allow(missing_debug_implementations)]
 pub mod axum;
 #[cfg(feature = "__counts")]
 #[doc(hidden)]
+#[allow(missing_debug_implementations)]
 pub mod counts;
 #[cfg(feature = "otel")]
+#[allow(missing_debug_implementations)]
 pub mod otel;
 #[cfg(feature = "postgres")]
 pub mod postgres;
 #[cfg(feature = "redis")]
+#[allow(missing_debug_implementations)]
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;

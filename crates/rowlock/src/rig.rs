@@ -66,6 +66,8 @@ pub struct TestRig<A, DB: Backend> {
     start: Timestamp,
 }
 
+crate::debug::debug_fields!([A, DB: Backend] TestRig<A, DB>, "TestRig", start);
+
 #[cfg(feature = "sqlite")]
 impl TestRig<(), sqlx::Sqlite> {
     /// A rig on a new SQLite file in the temporary folder, removed by [`TestRig::close`].
@@ -370,6 +372,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
 
 /// What one run did. The `expect_` methods panic with what happened instead: they are a test's assertions.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Ran {
     /// The job that ran.
     pub id: i64,

@@ -51,6 +51,8 @@ pub struct Rowlock<DB: Backend> {
     gates: Arc<Gates>,
 }
 
+crate::debug::debug_fields!([DB: Backend] Rowlock<DB>, "Rowlock", limits);
+
 impl<DB: Backend> Clone for Rowlock<DB> {
     fn clone(&self) -> Self {
         Rowlock {
@@ -88,7 +90,7 @@ impl<DB: Backend> Rowlock<DB> {
     pub(crate) fn with_clock(url: &str, schema: &str, clock: Clock) -> Result<Rowlock<DB>> {
         Ok(Rowlock {
             store: DB::open(url, schema, clock)?,
-            limits: Limits::default(),
+            limits: Limits::new(),
             gates: Arc::default(),
         })
     }
@@ -104,7 +106,7 @@ impl<DB: Backend> Rowlock<DB> {
     }
 
     /// Other limits on what is accepted at enqueue.
-    pub fn limits_set(mut self, limits: Limits) -> Rowlock<DB> {
+    pub fn with_limits(mut self, limits: Limits) -> Rowlock<DB> {
         self.limits = limits;
         self
     }

@@ -65,6 +65,8 @@ pub struct Worker<A, DB: Backend> {
     breakers: Vec<(String, Breaker)>,
 }
 
+crate::debug::debug_fields!([A, DB: Backend] Worker<A, DB>, "Worker", name, queues, lease, grace, retention, prefetch, connections, breakers);
+
 impl<DB: Backend> Worker<(), DB> {
     /// A worker on this database, without state.
     pub fn new(rowlock: &Rowlock<DB>) -> Worker<(), DB> {
@@ -76,7 +78,7 @@ impl<DB: Backend> Worker<(), DB> {
             name: format!("pid {}", std::process::id()),
             lease: Duration::from_secs(15),
             grace: Duration::from_secs(30),
-            retention: Retention::default(),
+            retention: Retention::new(),
             prefetch: None,
             connections: None,
             listen: true,
@@ -146,15 +148,9 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         self
     }
 
-    /// How long the history of finished jobs is kept (14 days unless set; at least an hour): [`Retention::history`].
-    pub fn retention(mut self, history: Duration) -> Self {
-        self.retention.history = history;
-        self
-    }
-
     /// How long history, cases and keys are kept. A worker whose keys would go before their operations are over refuses
     /// to start; see [`Retention`].
-    pub fn keep(mut self, retention: Retention) -> Self {
+    pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = retention;
         self
     }

@@ -45,10 +45,9 @@ async fn main() {
     std::thread::spawn(end_with_parent);
     let rowlock = Rowlock::open(url).unwrap();
     let snoozes = Adopted::open(&rowlock, table, Columns::due("remind_at")).await.unwrap();
-    let backoff = Backoff {
-        base: Duration::from_millis(50),
-        max: Duration::from_secs(1),
-    };
+    let backoff = Backoff::new()
+        .base(Duration::from_millis(50))
+        .max(Duration::from_secs(1));
     println!("ready");
     let worker = snoozes.worker().slots(8).lease(Duration::from_secs(2));
     let worker = worker

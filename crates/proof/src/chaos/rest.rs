@@ -103,11 +103,7 @@ async fn one_dies(ground: &Ground, fleet: &mut Fleet) -> Result<()> {
 
 /// What users can ask, asked of every row: `rowlock verify`.
 async fn audit(url: &str, rest: &mut Rest) -> Result<()> {
-    let limits = VerifyLimits {
-        rows: 10_000_000,
-        time: Duration::from_secs(600),
-        ..VerifyLimits::default()
-    };
+    let limits = VerifyLimits::new().rows(10_000_000).time(Duration::from_secs(600));
     let seen = Admin::open(url, "rowlock")?.observe().verify(&limits).await?;
     for check in seen.checks.iter().filter(|check| check.state != CheckState::Holds) {
         let first = check

@@ -32,7 +32,7 @@ async fn a_retired_row_is_a_case_and_comes_back_when_that_is_reopened(mut bed: B
         ("email_snoozes", "rowlock.adopted-row")
     );
     assert_eq!(cases[0].reason, "user-1@example.org is no address");
-    assert!(observe.verify(&VerifyLimits::default()).await.unwrap().holds());
+    assert!(observe.verify(&VerifyLimits::new()).await.unwrap().holds());
 
     bed.rowlock.operate().reopen(cases[0].id, "me").await.unwrap();
     worked_off(adopted.worker().handle(soon(atomic(remind))), 1).await;
@@ -43,7 +43,7 @@ async fn a_retired_row_is_a_case_and_comes_back_when_that_is_reopened(mut bed: B
         Some("user-2@example.org is no address")
     );
     assert_eq!(observe.cases(10).await.unwrap().len(), 1);
-    assert!(observe.verify(&VerifyLimits::default()).await.unwrap().holds());
+    assert!(observe.verify(&VerifyLimits::new()).await.unwrap().holds());
 }
 
 async fn a_case_does_not_bring_back_what_was_put_back_by_hand(mut bed: Bed) {
@@ -107,14 +107,11 @@ async fn what_recovery_retires_is_a_case_in_the_same_commit(mut bed: Bed) {
 async fn a_retention_that_the_worker_for_cases_would_refuse_is_refused_at_start(mut bed: Bed) {
     fill(&mut bed.eye, 0).await;
     let day = std::time::Duration::from_secs(24 * 3600);
-    let keep = Retention {
-        keys: Some(90 * day),
-        ..Retention::default()
-    };
+    let keep = Retention::new().keys(90 * day);
     let worker = opened(&bed.rowlock)
         .await
         .worker()
-        .keep(keep)
+        .retention(keep)
         .handle(soon(atomic(remind)));
     let refused = worker.run_until(std::future::pending()).await.unwrap_err().to_string();
     assert!(

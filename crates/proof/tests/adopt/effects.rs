@@ -153,7 +153,7 @@ async fn a_parked_doubt_outlives_every_retention(mut bed: Bed) {
         update rowlock.ledger set made_at = made_at - interval '4 years'";
     script(&mut bed.eye, years).await.unwrap();
     let operate = bed.rowlock.operate();
-    let removed = operate.prune(&Retention::default(), "me", |_| {}).await.unwrap();
+    let removed = operate.prune(&Retention::new(), "me", |_| {}).await.unwrap();
     assert_eq!(removed.cases, 1, "the one without a doubt");
     let cases = bed.rowlock.observe().cases(10).await.unwrap();
     assert!(
@@ -169,10 +169,10 @@ async fn a_parked_doubt_outlives_every_retention(mut bed: Bed) {
     let calls = world.calls();
     assert_eq!((calls.len(), calls[0] == calls[1]), (2, true));
     // With its reply it is kept as long as keys are, from then on.
-    operate.prune(&Retention::default(), "me", |_| {}).await.unwrap();
+    operate.prune(&Retention::new(), "me", |_| {}).await.unwrap();
     assert_eq!(bed.count(intents).await, 1);
     script(&mut bed.eye, years).await.unwrap();
-    operate.prune(&Retention::default(), "me", |_| {}).await.unwrap();
+    operate.prune(&Retention::new(), "me", |_| {}).await.unwrap();
     assert_eq!(bed.count(intents).await, 0);
 }
 
@@ -189,10 +189,10 @@ async fn an_answer_that_comes_late_is_kept_from_then_on(mut bed: Bed) {
         update rowlock.ledger set made_at = made_at - interval '4 years' where key like 'row effect %'";
     script(&mut bed.eye, later).await.unwrap();
     let operate = bed.rowlock.operate();
-    operate.prune(&Retention::default(), "me", |_| {}).await.unwrap();
+    operate.prune(&Retention::new(), "me", |_| {}).await.unwrap();
     let counters = worked_off(adopted.worker().state(world.clone()).handle(soon(staged(mail))), 1).await;
     assert_eq!(counters.effects_uncertain(), 1, "the intent is still known");
-    operate.prune(&Retention::default(), "me", |_| {}).await.unwrap();
+    operate.prune(&Retention::new(), "me", |_| {}).await.unwrap();
     let replies = "select count(*) from rowlock.ledger where key like 'row effect %' and answer is not null";
     assert_eq!(bed.count(replies).await, 1);
 }

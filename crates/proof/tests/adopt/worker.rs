@@ -51,10 +51,11 @@ pub(crate) async fn runs_until<A: Send + Sync + 'static>(
 
 /// The handler, tried again soon after it failed.
 pub(crate) fn soon<A>(handler: RowHandler<A>) -> RowHandler<A> {
-    handler.backoff(Backoff {
-        base: Duration::from_millis(20),
-        max: Duration::from_millis(100),
-    })
+    handler.backoff(
+        Backoff::new()
+            .base(Duration::from_millis(20))
+            .max(Duration::from_millis(100)),
+    )
 }
 
 /// Runs the worker until so many rows are done.
@@ -72,14 +73,11 @@ pub(crate) async fn remind(_cx: RowCtx, row: Snooze, mut tx: RowTx) -> RowOutcom
 
 async fn a_retention_that_makes_no_sense_is_refused(mut bed: Bed) {
     fill(&mut bed.eye, 0).await;
-    let keep = Retention {
-        history: Duration::from_secs(60),
-        ..Retention::default()
-    };
+    let keep = Retention::new().history(Duration::from_secs(60));
     let worker = opened(&bed.rowlock)
         .await
         .worker()
-        .keep(keep)
+        .retention(keep)
         .handle(soon(atomic(remind)));
     let refused = worker.run_until(std::future::pending()).await.unwrap_err();
     assert_eq!(
@@ -188,7 +186,7 @@ async fn staged(cx: RowStaged, row: Snooze) -> RowOutcome {
     if row.id % 2 == 0 {
         return cx.done().ok();
     }
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     let insert = sqlx::query("insert into sent values ($1, $2)");
     insert.bind(row.id).bind(row.user_email).execute(&mut *tx).await?;
     tx.done().ok()

@@ -55,7 +55,7 @@ async fn never_more_than_the_slots(bed: &Bed, slots: i32, jobs: i64) {
             let lock = cx
                 .lock("customer:42")
                 .slots(slots)
-                .wait(Duration::from_secs(60))
+                .timeout(Duration::from_secs(60))
                 .await?;
             inside.enter();
             // The first ones stay until every slot is taken, however long that takes.
@@ -157,7 +157,7 @@ async fn no_connection_is_held_while_a_lock_is(bed: &Bed) {
             left.cancelled().await;
             assert!(lock.release().await?);
             let id = cx.id();
-            let mut tx = cx.settle().await?;
+            let mut tx = cx.begin().await?;
             write(&mut tx, id, "back").await?;
             tx.done().ok()
         }
@@ -199,7 +199,7 @@ fn locks(seen: Seen) -> impl Fn(Staged, Note) -> std::pin::Pin<Box<dyn Future<Ou
     move |cx: Staged, job: Note| {
         let seen = seen.clone();
         Box::pin(async move {
-            let _lock = cx.lock("k").wait(Duration::from_secs(20)).await?;
+            let _lock = cx.lock("k").timeout(Duration::from_secs(20)).await?;
             seen.push(job.text);
             cx.done().ok()
         })
@@ -311,7 +311,7 @@ async fn a_release_after_the_lease_was_lost_says_so_and_frees_nobodys_slot(bed: 
 }
 
 async fn a_lock_ends_with_its_attempt_and_a_wrong_use_is_a_case(bed: &Bed) {
-    let ids = ["fine", "twice", "slots", "key", "after settle", "taken after settle"];
+    let ids = ["fine", "twice", "slots", "key", "after begin", "taken after begin"];
     let ids = bed.rowlock.enqueue_all_now(ids.map(Note::new)).await.unwrap();
     let handler = |cx: Staged, job: Note| async move {
         match job.text.as_str() {
@@ -321,15 +321,15 @@ async fn a_lock_ends_with_its_attempt_and_a_wrong_use_is_a_case(bed: &Bed) {
             }
             "slots" => drop(cx.lock("b").slots(0).await?),
             "key" => drop(cx.lock("").await?),
-            "after settle" => {
+            "after begin" => {
                 let lock = cx.lock("c").await?;
-                let tx = cx.settle().await?;
+                let tx = cx.begin().await?;
                 let said = lock.release().await.unwrap_err().to_string();
                 return tx.done().result(&said).ok();
             }
-            "taken after settle" => {
-                let late = cx.lock("e").wait(Duration::from_secs(600));
-                let tx = cx.settle().await?;
+            "taken after begin" => {
+                let late = cx.lock("e").timeout(Duration::from_secs(600));
+                let tx = cx.begin().await?;
                 drop(late.await?);
                 return tx.done().ok();
             }
@@ -356,9 +356,9 @@ async fn a_lock_ends_with_its_attempt_and_a_wrong_use_is_a_case(bed: &Bed) {
     );
     assert_eq!(
         reason(5).await,
-        "lock \"e\" was taken after settle; take it before settle, because it ends with the commit"
+        "lock \"e\" was taken after begin; take it before begin, because it ends with the commit"
     );
-    let said = "lock \"c\" was released after settle; release it before settle, or let it end with the commit";
+    let said = "lock \"c\" was released after begin; release it before begin, or let it end with the commit";
     assert_eq!(bed.job(ids[4]).await.result, Some(said.into()));
     assert_eq!(bed.ends(ids[0]).await, [Ended::Done]);
     // What they left is taken over at once: their leases are gone.

@@ -142,10 +142,9 @@ async fn reopening_stops_by_itself_when_the_error_is_back(bed: &Bed) {
         // It would not be a case for long: the first failure counts.
         fail(Fail::retry(format!("order {} not found after 9 s", cx.id())))
     };
-    let slowly = rowlock::Backoff {
-        base: Duration::from_secs(600),
-        max: Duration::from_secs(600),
-    };
+    let slowly = rowlock::Backoff::new()
+        .base(Duration::from_secs(600))
+        .max(Duration::from_secs(600));
     let running = Running::start(bed.worker().handle(atomic(retries).backoff(slowly)));
     let ended = bed
         .rowlock

@@ -180,10 +180,7 @@ async fn many_jobs_and_next_links_may_wait(bed: &Bed) {
         (status.lanes.len(), status.lanes[0].waiting, status.lanes[0].due),
         (1, 1500, 0)
     );
-    let filter = JobFilter {
-        state: Some(State::Waiting),
-        ..JobFilter::default()
-    };
+    let filter = JobFilter::new().state(State::Waiting);
     assert_eq!(bed.rowlock.observe().jobs(&filter).await.unwrap().len(), 100);
 
     // One next link that waits between two that do not: each has its own place.

@@ -30,7 +30,10 @@ async fn first_call_ends(cx: Staged, job: Note, calls: Seen, on_unknown: OnUnkno
             other => Err(anyhow::anyhow!("no such end: {other}")),
         }
     });
-    let reply = called.limit(Duration::from_millis(300)).on_unknown(on_unknown).await?;
+    let reply = called
+        .timeout(Duration::from_millis(300))
+        .on_unknown(on_unknown)
+        .await?;
     cx.done().result(&reply).ok()
 }
 

@@ -9,10 +9,7 @@ use super::db::{Outcome, Staged};
 use super::{AT_ONCE, Bed, Note, Running, Seen, fail, until, write};
 
 pub(crate) async fn effects(bed: &Bed, id: i64) -> Vec<EffectView> {
-    let filter = EffectFilter {
-        job: Some(id),
-        ..EffectFilter::default()
-    };
+    let filter = EffectFilter::new().job(id);
     bed.rowlock.observe().effects(&filter).await.unwrap()
 }
 
@@ -23,10 +20,7 @@ pub(crate) async fn only(bed: &Bed, id: i64) -> EffectView {
 }
 
 pub(crate) async fn doubts(bed: &Bed) -> Vec<i64> {
-    let filter = EffectFilter {
-        doubtful: true,
-        ..EffectFilter::default()
-    };
+    let filter = EffectFilter::new().doubtful();
     let found = bed.rowlock.observe().effects(&filter).await.unwrap();
     found.iter().map(|effect| effect.no).collect()
 }
@@ -117,7 +111,7 @@ async fn effects_in_a_loop_and_beside_each_other_are_each_called_once(bed: &Bed)
                 if attempt == 2 {
                     return fail("once more");
                 }
-                let mut tx = cx.settle().await?;
+                let mut tx = cx.begin().await?;
                 write(&mut tx, id, &total.to_string()).await?;
                 tx.done().result(&total).ok()
             }

@@ -128,11 +128,7 @@ async fn many_in_one_call_get_ids_in_input_order(bed: &Bed) {
 
     assert_eq!(ids.len(), 2500);
     assert!(ids.is_sorted_by(|a, b| a < b));
-    let filter = JobFilter {
-        max: 3000,
-        tag: Some("bulk".into()),
-        ..JobFilter::default()
-    };
+    let filter = JobFilter::new().limit(3000).tag("bulk");
     let mut jobs = bed.rowlock.observe().jobs(&filter).await.unwrap();
     jobs.reverse();
     let stored: Vec<(i64, i64)> = jobs.iter().map(|j| (j.id, j.payload["n"].as_i64().unwrap())).collect();
@@ -195,7 +191,7 @@ impl Job for Unnamed {
 
 fn refused<T: std::fmt::Debug>(result: rowlock::Result<T>) -> String {
     match result {
-        Err(Error::Invalid { field, problem }) => {
+        Err(Error::Invalid { field, problem, .. }) => {
             assert!(!problem.is_empty());
             field
         }
@@ -262,11 +258,8 @@ async fn a_bad_job_in_a_batch_is_refused_by_its_index(bed: &Bed) {
 }
 
 async fn other_limits_may_be_set(bed: &Bed) {
-    let limits = rowlock::Limits {
-        payload_bytes_max: 20,
-        ..rowlock::Limits::default()
-    };
-    let strict = bed.rowlock.clone().limits_set(limits);
+    let limits = rowlock::Limits::new().payload_bytes(20);
+    let strict = bed.rowlock.clone().with_limits(limits);
     assert_eq!(
         refused(strict.enqueue_now(Note::new("longer than that")).await),
         "payload"

@@ -255,10 +255,7 @@ async fn a_key_that_is_held_puts_no_second_job_into_the_group(bed: &Bed) {
 async fn people_see_the_group_and_who_waits_in_it(bed: &Bed) {
     let ids = puts(bed, "account:42", &["1", "2"]).await;
     let other = bed.note("of no group").await;
-    let filter = JobFilter {
-        group: Some("account:42".into()),
-        ..JobFilter::default()
-    };
+    let filter = JobFilter::new().group("account:42");
     let listed = bed.rowlock.observe().jobs(&filter).await.unwrap();
     assert_eq!(listed.iter().map(|j| j.id).collect::<Vec<_>>(), [ids[1], ids[0]]);
     assert!(listed.iter().all(|j| j.group.as_deref() == Some("account:42")));

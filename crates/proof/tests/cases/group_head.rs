@@ -237,7 +237,7 @@ async fn a_stopped_group_goes_on_when_the_case_is_removed(bed: &Bed) {
     rigged.rig.run_once().await.unwrap();
     assert_eq!(rigged.state(first).await, Some(State::Case));
     assert_eq!(rigged.state(second).await, Some(State::Waiting));
-    assert_eq!(rigged.pass(100 * DAY, Retention::default()).await, 1);
+    assert_eq!(rigged.pass(100 * DAY, Retention::new()).await, 1);
     rigged.rig.run_once().await.unwrap().expect_done();
     assert_eq!(rigged.state(second).await, Some(State::Finished));
 }
@@ -252,7 +252,7 @@ async fn upkeep_mends_a_group_whose_head_is_over(bed: &Bed) {
     rigged
         .run(&format!("delete from rowlock.ready where id = {first}"))
         .await;
-    rigged.pass(Duration::ZERO, Retention::default()).await;
+    rigged.pass(Duration::ZERO, Retention::new()).await;
     for _ in 0..2 {
         rigged.rig.run_once().await.unwrap().expect_done();
     }

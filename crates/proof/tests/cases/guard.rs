@@ -67,7 +67,7 @@ async fn evaluate(mut cx: Staged<Arc<Barrier>>, job: Evaluate) -> Outcome {
         return cx.done().ok();
     }
     cx.state().wait().await;
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     tx.unchanged(&guard, &seen).await?;
     open(&mut tx, job.entity).await?;
     tx.done().ok()

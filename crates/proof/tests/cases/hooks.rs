@@ -71,7 +71,7 @@ async fn hooks_of_staged_handlers_run_too(bed: &Bed) {
                 return cx.done().after_commit(told(&seen, "batched")).ok();
             }
             let id = cx.id();
-            let mut tx = cx.settle().await?;
+            let mut tx = cx.begin().await?;
             write(&mut tx, id, "x").await?;
             tx.after_commit(told(&seen, "settled"));
             tx.done().ok()
@@ -156,7 +156,7 @@ async fn a_hook_that_fails_or_panics_is_counted_and_changes_nothing(bed: &Bed) {
     let failed = Seen::default();
     let errors = failed.clone();
     let worker = bed.worker().handle(atomic(handler)).on_event(move |event| {
-        if let Event::HookFailed { id, kind, error } = event {
+        if let Event::HookFailed { id, kind, error, .. } = event {
             errors.push(format!("{id} {kind}: {error}"));
         }
     });

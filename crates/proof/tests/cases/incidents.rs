@@ -63,7 +63,7 @@ async fn evaluate(mut cx: Staged<Arc<Race>>, job: Evaluate) -> Outcome {
     if !seen.is_empty() {
         return cx.done().ok();
     }
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     tx.unchanged(&guard, &seen).await?;
     open(&mut tx, job.entity).await?;
     race.opened.fetch_add(1, Ordering::SeqCst);

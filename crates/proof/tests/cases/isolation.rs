@@ -24,7 +24,7 @@ async fn jobs_that_are_strangers_are_done_once_at_every_level_without_a_retry(be
         };
         let staged = |cx: Staged, job: Other| async move {
             let id = cx.id();
-            let mut tx = cx.settle().await?;
+            let mut tx = cx.begin().await?;
             write(&mut tx, id, &job.n.to_string()).await?;
             tx.done().then(Note::new("next")).ok()
         };

@@ -335,10 +335,7 @@ async fn a_job_is_found_by_its_key(bed: &Bed) {
     }
     let _ = bed.note("none").await;
     let find = async |key: Option<&str>| {
-        let filter = JobFilter {
-            key: key.map(str::to_owned),
-            ..JobFilter::default()
-        };
+        let filter = key.into_iter().fold(JobFilter::new(), JobFilter::key);
         let jobs = bed.rowlock.observe().jobs(&filter).await.unwrap();
         jobs.iter().map(|j| j.payload["n"].as_i64()).collect::<Vec<_>>()
     };
@@ -349,19 +346,13 @@ async fn a_job_is_found_by_its_key(bed: &Bed) {
 
 async fn a_named_job_has_a_key_too(bed: &Bed) {
     let admin = Admin::open(&bed.database.queue_url, "rowlock").unwrap();
-    let named = |payload: &str| NamedJob {
-        key: Some("k".into()),
-        ..NamedJob::new("note", payload)
-    };
+    let named = |payload: &str| NamedJob::new("note", payload).key("k");
     let id = bed.rowlock.enqueue_now(Note::new("x")).key("k").await.unwrap().id();
     // The same request, whoever makes it and however it is spelled.
     let put = admin.enqueue(named(" {\"text\" : \"\\u0078\"} ")).await.unwrap();
     assert_eq!(existing(put).id, id);
     conflict(admin.enqueue(named("{}")).await);
-    let lone = NamedJob {
-        hold: Hold::ForEver,
-        ..NamedJob::new("note", "{}")
-    };
+    let lone = NamedJob::new("note", "{}").hold(Hold::ForEver);
     assert!(matches!(admin.enqueue(lone).await, Err(Error::Invalid { field, .. }) if field == "hold"));
     until("nothing else to be there", async || jobs(bed).await == [1, 1]).await;
 }

@@ -34,10 +34,7 @@ async fn a_kind_known_by_name_gets_its_payload_byte_for_byte(bed: &Bed) {
 async fn versions_up_to_the_named_one_are_served_and_newer_ones_stay_untouched(bed: &Bed) {
     let mut ids = Vec::new();
     for version in 1..=3 {
-        let job = NamedJob {
-            version,
-            ..NamedJob::new("grow", "{}")
-        };
+        let job = NamedJob::new("grow", "{}").version(version);
         ids.push(enqueue(bed, job).await);
     }
     let handler = |cx: Staged, job: RawJob| async move { cx.done().result(&job.version).ok() };
@@ -82,10 +79,7 @@ async fn named_and_typed_kinds_share_a_worker_and_no_kind_has_two_handlers(bed: 
 }
 
 async fn a_handler_without_a_type_is_cut_at_its_own_time_limit(bed: &Bed) {
-    let job = NamedJob {
-        attempts_max: 1,
-        ..NamedJob::new("slow", "{}")
-    };
+    let job = NamedJob::new("slow", "{}").attempts(1);
     let id = enqueue(bed, job).await;
     let kind = NamedKind::new("slow").time_limit(Duration::from_millis(300));
     let handler = |_: Staged, _: RawJob| std::future::pending();

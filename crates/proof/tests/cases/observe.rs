@@ -87,15 +87,9 @@ async fn jobs_are_listed_newest_first_narrowed_and_page_by_page(bed: &Bed) {
         jobs.iter().map(|j| j.id).collect()
     };
     let newest = |ids: &[i64]| ids.iter().rev().copied().collect::<Vec<_>>();
-    let all = JobFilter::default();
-    let by_queue = |queue: &str| JobFilter {
-        queue: Some(queue.into()),
-        ..JobFilter::default()
-    };
-    let by_tag = |tag: &str| JobFilter {
-        tag: Some(tag.into()),
-        ..JobFilter::default()
-    };
+    let all = JobFilter::new();
+    let by_queue = |queue: &str| JobFilter::new().queue(queue);
+    let by_tag = |tag: &str| JobFilter::new().tag(tag);
     assert_eq!(
         list(all.clone()).await,
         newest(&[notes.clone(), others.clone()].concat())
@@ -103,24 +97,17 @@ async fn jobs_are_listed_newest_first_narrowed_and_page_by_page(bed: &Bed) {
     assert_eq!(list(by_queue("mail")).await, newest(&others));
     assert!(list(by_queue("nowhere")).await.is_empty());
     assert_eq!(list(by_tag("red")).await, newest(&notes));
-    let kind = Some("other".to_owned());
-    assert_eq!(list(JobFilter { kind, ..all.clone() }).await, newest(&others));
+    assert_eq!(list(all.clone().kind("other")).await, newest(&others));
     for (state, ids) in [
         (State::Ready, &others[..]),
         (State::Finished, &notes[..]),
         (State::Case, &[]),
     ] {
-        let state = Some(state);
-        assert_eq!(list(JobFilter { state, ..all.clone() }).await, newest(ids));
+        assert_eq!(list(all.clone().state(state)).await, newest(ids));
     }
     let (mut pages, mut below) = (Vec::new(), None);
     loop {
-        let page = list(JobFilter {
-            below,
-            max: 3,
-            ..all.clone()
-        })
-        .await;
+        let page = list(all.clone().below(below).limit(3)).await;
         let Some(last) = page.last() else { break };
         below = Some(*last);
         pages.push(page);

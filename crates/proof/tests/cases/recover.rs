@@ -285,10 +285,9 @@ async fn a_hung_handler_is_cut_at_its_time_limit_and_keeps_no_lock(bed: &Bed) {
         }
         tx.done().ok()
     };
-    let long = rowlock::Backoff {
-        base: Duration::from_secs(100),
-        max: Duration::from_secs(100),
-    };
+    let long = rowlock::Backoff::new()
+        .base(Duration::from_secs(100))
+        .max(Duration::from_secs(100));
     let running = Running::start(
         bed.hasty_worker()
             .handle(atomic(hang).backoff(long))

@@ -65,7 +65,7 @@ async fn effects_and_once_keep_what_they_did(bed: &Bed) {
                 Ok::<_, String>(7)
             });
             let paid: i64 = call.await?;
-            let mut tx = cx.settle().await?;
+            let mut tx = cx.begin().await?;
             let first = matches!(rowlock.once(&mut tx, "mail").await?, rowlock::Once::First(_));
             tx.done().result(&(paid, first)).ok()
         }

@@ -62,10 +62,7 @@ async fn a_retry_stores_its_backoff_in_the_row(bed: &Bed) {
     let fourth = fourth.await.unwrap().id();
     bed.run(&format!("update rowlock.ready set attempt = 3 where id = {fourth}"))
         .await;
-    let backoff = Backoff {
-        base: Duration::from_secs(100),
-        max: HOUR,
-    };
+    let backoff = Backoff::new().base(Duration::from_secs(100)).max(HOUR);
     let failing = |_: Ctx, job: Note, _tx: Tx| async move { fail(format!("{} failed", job.text)) };
     let running = Running::start(bed.worker().handle(rowlock::atomic(failing).backoff(backoff)));
     until("both to fail", async || running.counters.settled(Ended::Retried) == 2).await;
@@ -183,7 +180,7 @@ async fn only_done_keeps_what_the_handler_wrote(bed: &Bed) {
             _ => tx.done().ok(),
         }
     };
-    let hourly = Backoff { base: HOUR, max: HOUR };
+    let hourly = Backoff::new().base(HOUR).max(HOUR);
     let running = Running::start(bed.worker().handle(rowlock::atomic(handler).backoff(hourly)));
     for id in &ids {
         until("one end of each", async || bed.attempts(*id).await.len() == 1).await;

@@ -27,7 +27,7 @@ async fn a_write_in_prepare_is_an_error_that_points_to_settle(bed: &Bed) {
     bed.work(bed.worker().handle(staged(handler)), &[id]).await;
     let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
     assert!(
-        case.reason.contains("prepare is read-only; write after `settle`"),
+        case.reason.contains("prepare is read-only; write after `begin`"),
         "{}",
         case.reason
     );
@@ -132,10 +132,10 @@ async fn charge(cx: Staged, job: Note) -> Outcome {
     let receipt: String = cx
         .effect("charge", |key| async move { Ok::<_, Fail>(format!("paid {key}")) })
         .await?;
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     write(&mut tx, id, &receipt).await?;
     match job.text.as_str() {
-        "fail" => fail(Fail::retire("after settle")),
+        "fail" => fail(Fail::retire("after begin")),
         _ => tx.done().result(&receipt).then(Other { n: 1 }).ok(),
     }
 }
@@ -159,7 +159,7 @@ async fn settle_commits_the_reply_the_outcome_and_the_next_link_together(bed: &B
     assert_eq!(
         bed.ledger().await,
         1,
-        "what the failed one wrote after settle is rolled back"
+        "what the failed one wrote after begin is rolled back"
     );
 }
 
@@ -206,7 +206,7 @@ async fn no_connection_is_held_while_handlers_are_outside(bed: &Bed) {
             })
             .await?;
             let id = cx.id();
-            let mut tx = cx.settle().await?;
+            let mut tx = cx.begin().await?;
             write(&mut tx, id, "back").await?;
             tx.done().ok()
         }
@@ -249,7 +249,7 @@ async fn charge_then_record(cx: Staged, job: Note) -> Outcome {
     if how == "before" && attempt == 1 {
         return fail("after the call");
     }
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     match how {
         "changed" => drop(tx.unchanged_version("order:1", 9).await?),
         "chosen" => {

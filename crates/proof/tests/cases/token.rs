@@ -40,7 +40,7 @@ async fn ends(cx: Staged<String>, job: Note) -> Outcome {
         _ => {}
     }
     let (id, text) = (cx.id(), job.text.clone());
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     write(&mut tx, id, &text).await?;
     match text.as_str() {
         "done" => tx.done().then(Note::new("next")).ok(),

@@ -215,11 +215,9 @@ async fn what_nobody_has_taken_is_found_page_by_page(bed: &Bed) {
     for _ in 0..3 {
         hinted.push(untriggered(bed, "hinted").await.0);
     }
-    let other = NamedJob {
-        queue: "other".into(),
-        on_trigger: true,
-        ..NamedJob::new("note", "{\"text\":\"elsewhere\"}")
-    };
+    let other = NamedJob::new("note", "{\"text\":\"elsewhere\"}")
+        .queue("other")
+        .on_trigger();
     let admin = rowlock::Admin::open(&bed.database.queue_url, "rowlock").unwrap();
     let _ = admin.enqueue(other).await.unwrap();
     let observe = bed.rowlock.observe();

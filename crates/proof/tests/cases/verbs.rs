@@ -59,41 +59,17 @@ async fn what_people_did_is_read_newest_first(bed: &Bed) {
         "tess pause None 1".to_owned(),
     );
     assert_eq!(
-        read(AuditFilter::default()).await,
+        read(AuditFilter::new()).await,
         [pause.clone(), cancel.clone(), delay.clone()]
     );
-    let job = Some(second);
-    assert_eq!(
-        read(AuditFilter {
-            job,
-            ..Default::default()
-        })
-        .await,
-        [cancel]
-    );
-    let actor = Some("tess".to_owned());
-    let by_tess = AuditFilter {
-        actor,
-        ..Default::default()
-    };
+    assert_eq!(read(AuditFilter::new().job(second)).await, [cancel]);
+    let by_tess = AuditFilter::new().actor("tess");
     assert_eq!(read(by_tess.clone()).await, [pause, delay.clone()]);
-    let all = observe
-        .audit(&AuditFilter {
-            max: 1,
-            ..by_tess.clone()
-        })
-        .await
-        .unwrap();
+    let all = observe.audit(&by_tess.clone().limit(1)).await.unwrap();
     assert_eq!(all.len(), 1);
     let below = Some(all[0].no);
-    assert_eq!(read(AuditFilter { below, ..by_tess }).await, [delay]);
-    let delayed = &observe
-        .audit(&AuditFilter {
-            job: Some(first),
-            ..Default::default()
-        })
-        .await
-        .unwrap()[0];
+    assert_eq!(read(by_tess.below(below)).await, [delay]);
+    let delayed = &observe.audit(&AuditFilter::new().job(first)).await.unwrap()[0];
     let [before, after] =
         [&delayed.before, &delayed.after].map(|at| at.as_deref().unwrap().parse::<Timestamp>().unwrap());
     assert!(before <= delayed.at && after == until, "{delayed:?}");

@@ -88,7 +88,7 @@ pub(super) async fn history(bed: &Bed) -> Jobs {
 }
 
 pub(super) async fn verify(bed: &Bed) -> Verification {
-    let limits = VerifyLimits::default();
+    let limits = VerifyLimits::new();
     bed.rowlock.observe().verify(&limits).await.unwrap()
 }
 

@@ -82,11 +82,7 @@ async fn operate(bed: &Bed) {
         for case in look.cases(20).await.unwrap() {
             let _ = operate.reopen(case.id, "tess").await;
         }
-        let doubtful = EffectFilter {
-            doubtful: true,
-            max: 5,
-            ..EffectFilter::default()
-        };
+        let doubtful = EffectFilter::new().doubtful().limit(5);
         for effect in look.effects(&doubtful).await.unwrap() {
             let _ = operate.resolve_effect(effect.no, Resolution::NotHappened, "tess").await;
         }
@@ -168,10 +164,7 @@ async fn backlog(bed: &Bed, jobs: i64) {
 
 async fn a_check_that_runs_out_of_time_says_so_and_the_others_go_on(bed: &Bed) {
     backlog(bed, 50_000).await;
-    let hasty = VerifyLimits {
-        time: Duration::from_millis(5),
-        ..VerifyLimits::default()
-    };
+    let hasty = VerifyLimits::new().time(Duration::from_millis(5));
     let seen = bed.rowlock.observe().verify(&hasty).await.unwrap();
     let places = seen.checks.iter().find(|c| c.invariant == Invariant::Places).unwrap();
     assert_eq!(
@@ -190,10 +183,7 @@ async fn no_more_rows_are_looked_at_than_allowed_and_the_newest_first(bed: &Bed)
     let oldest = bed.count("select min(id) from rowlock.ready").await;
     bed.run(&format!("delete from rowlock.job where id = {oldest}")).await;
     let of = async |rows: i64| {
-        let limits = VerifyLimits {
-            rows,
-            ..VerifyLimits::default()
-        };
+        let limits = VerifyLimits::new().rows(rows);
         let mut seen = bed.rowlock.observe().verify(&limits).await.unwrap();
         let at = seen
             .checks
@@ -239,7 +229,7 @@ async fn what_retention_removed_is_not_missed(bed: &Bed) {
     };
     let observe = rigged.rig.rowlock().observe();
     let holds = async |when: &str| {
-        let seen = observe.verify(&VerifyLimits::default()).await.unwrap();
+        let seen = observe.verify(&VerifyLimits::new()).await.unwrap();
         assert!(seen.holds(), "{when}: {seen:?}");
     };
     for text in ["done", "case", "later"] {
@@ -251,10 +241,7 @@ async fn what_retention_removed_is_not_missed(bed: &Bed) {
         rigged.rig.run_once().await.unwrap();
     }
     holds("before").await;
-    let keep = Retention {
-        keys: None,
-        ..Retention::default()
-    };
+    let keep = Retention::new().keys_for_ever();
     for (days, removed) in [(15, 0), (60, 0), (30, 1)] {
         assert_eq!(rigged.pass(days * DAY, keep).await, removed);
         holds(&format!("{days} days on")).await;

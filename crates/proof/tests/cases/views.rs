@@ -188,13 +188,9 @@ async fn jobs_of_a_state_are_listed_from_where_they_stand(bed: &Bed) {
     bed.work(bed.worker().handle(atomic(note)), &[done, again]).await;
     operate.rerun(again, None, "tess").await.unwrap();
     let list = async |state: State, tag: Option<&str>, kind: Option<&str>, below: Option<i64>| -> Vec<i64> {
-        let filter = JobFilter {
-            state: Some(state),
-            tag: tag.map(str::to_owned),
-            kind: kind.map(str::to_owned),
-            below,
-            ..JobFilter::default()
-        };
+        let filter = JobFilter::new().state(state).below(below);
+        let filter = tag.into_iter().fold(filter, JobFilter::tag);
+        let filter = kind.into_iter().fold(filter, JobFilter::kind);
         let jobs = bed.rowlock.observe().jobs(&filter).await.unwrap();
         assert!(jobs.iter().all(|job| job.state == state), "{jobs:?}");
         jobs.iter().map(|job| job.id).collect()

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Ended, Error, Event, Isolation, State};
+use rowlock::{Ended, Error, Event, Retention, State};
 use sqlx::Connection;
 use tokio::sync::{Barrier, Notify};
 
@@ -325,7 +325,7 @@ async fn two_workers_share_the_work(bed: &Bed) {
 async fn settings_that_cannot_work_are_refused_with_a_sentence(bed: &Bed) {
     let refusal = async |worker: Worker| match worker.run_until(async {}).await {
         Err(Error::Config(sentence)) => sentence,
-        Err(Error::Invalid { field, problem }) => format!("{field}: {problem}"),
+        Err(Error::Invalid { field, problem, .. }) => format!("{field}: {problem}"),
         other => panic!("not refused: {other:?}"),
     };
     let new = || Worker::new(&bed.rowlock);
@@ -355,7 +355,11 @@ async fn settings_that_cannot_work_are_refused_with_a_sentence(bed: &Bed) {
             .await
             .starts_with("queue: \"two words\" is not")
     );
-    assert!(refusal(with("q", 1).retention(second)).await.starts_with("retention: "));
+    assert!(
+        refusal(with("q", 1).retention(Retention::new().history(second)))
+            .await
+            .starts_with("retention: ")
+    );
     assert_eq!(
         bed.count("select count(*) from rowlock.worker").await,
         0,

@@ -238,10 +238,9 @@ pub(crate) async fn write(tx: &mut Tx, job: i64) -> Result<(), sqlx::Error> {
 }
 
 /// Next to no wait between attempts.
-pub(crate) const AT_ONCE: Backoff = Backoff {
-    base: Duration::from_millis(1),
-    max: Duration::from_millis(2),
-};
+pub(crate) const AT_ONCE: Backoff = Backoff::new()
+    .base(Duration::from_millis(1))
+    .max(Duration::from_millis(2));
 
 /// A worker running in this process.
 pub(crate) struct Running {

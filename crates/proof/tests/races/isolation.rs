@@ -168,10 +168,9 @@ impl Running {
     }
 }
 
-const NEVER: Backoff = Backoff {
-    base: Duration::from_secs(3600),
-    max: Duration::from_secs(7200),
-};
+const NEVER: Backoff = Backoff::new()
+    .base(Duration::from_secs(3600))
+    .max(Duration::from_secs(7200));
 
 /// How a job's attempts ended, and that it has left exactly one effect.
 async fn told(bed: &mut Bed, id: i64) -> (Vec<Ended>, String) {

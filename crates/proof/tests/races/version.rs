@@ -199,7 +199,7 @@ async fn look_then_version(mut cx: Staged<Arc<Meet>>, _: Evaluate) -> Outcome {
     meet.go_on.notified().await;
     let version = read.version("k").await?;
     read.commit().await?;
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     let changed = matches!(tx.unchanged_version("k", version).await, Err(Error::Changed { .. }));
     tx.done().result(&(things, version, changed)).ok()
 }

@@ -94,11 +94,7 @@ async fn reopen(admin: &Admin, job: i64, actor: &str) -> Result<Result<(), Strin
             case.reason
         )));
     }
-    let doubts = EffectFilter {
-        job: Some(job),
-        doubtful: true,
-        max: 100,
-    };
+    let doubts = EffectFilter::new().job(job).doubtful().limit(100);
     let doubts = observe.effects(&doubts).await?;
     if let Some(other) = doubts.iter().find(|effect| effect.policy == "park") {
         return Ok(Err(format!(

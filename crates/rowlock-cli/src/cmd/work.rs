@@ -16,7 +16,7 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 use anyhow::Result;
 use clap::ValueEnum;
 use rowlock::{
-    Admin, Backend, Error, Event, Fail, NamedKind, OnUnknown, Outcome, RawJob, Rowlock, Staged, Worker, staged,
+    Admin, Backend, Error, Event, Fail, NamedKind, OnUnknown, Outcome, RawJob, Retention, Rowlock, Staged, Worker,
 };
 use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
@@ -184,7 +184,7 @@ async fn work<DB: Backend>(
         .name(format!("rowlock work, pid {}", std::process::id()))
         .lease(args.lease)
         .grace(args.grace)
-        .retention(args.history);
+        .retention(Retention::new().history(args.history));
     for Slots { queue, slots } in &args.queues {
         worker = worker.queue(queue, *slots);
     }

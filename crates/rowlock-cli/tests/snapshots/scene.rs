@@ -92,10 +92,13 @@ pub(crate) async fn build<DB: Backend>(url: &str) {
         .name("worker 7")
         .queue("orders", 1)
         .handle(atomic(charge::<DB>).breaker("bank", Breaker::after(5)))
-        .handle(atomic(receipt::<DB>).backoff(Backoff {
-            base: Duration::from_millis(1),
-            max: Duration::from_millis(1),
-        }))
+        .handle(
+            atomic(receipt::<DB>).backoff(
+                Backoff::new()
+                    .base(Duration::from_millis(1))
+                    .max(Duration::from_millis(1)),
+            ),
+        )
         .handle(staged(refund::<DB>));
     let play = async {
         let put = rowlock.enqueue_now(Charge { order: 1 }).key("charge:1").tag("vip");

@@ -33,6 +33,8 @@ pub struct RowEffect<'a, T> {
     park: bool,
 }
 
+crate::debug::debug_fields!([T] RowEffect<'_, T>, "RowEffect", name, park);
+
 impl<'a, T: Send + 'a> RowEffect<'a, T> {
     pub(super) fn new<F, Fut, E>(attempt: &'a RowAttempt, name: &str, f: F) -> RowEffect<'a, T>
     where

@@ -33,6 +33,15 @@ pub struct RowAttempt {
     pub(super) shared: Arc<Shared>,
 }
 
+impl std::fmt::Debug for RowAttempt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RowAttempt")
+            .field("id", &self.id())
+            .field("attempt", &self.attempt())
+            .finish_non_exhaustive()
+    }
+}
+
 impl RowAttempt {
     /// The primary key, as text.
     pub fn id(&self) -> &str {
@@ -81,6 +90,8 @@ pub struct RowCtx<A = ()> {
     attempt: RowAttempt,
 }
 
+crate::debug::debug_fields!([A] RowCtx<A>, "RowCtx", attempt);
+
 impl<A> RowCtx<A> {
     /// What the worker was given with `state`.
     pub fn state(&self) -> &A {
@@ -108,13 +119,15 @@ pub struct RowStaged<A = ()> {
     slot: Slot,
 }
 
+crate::debug::debug_fields!([A] RowStaged<A>, "RowStaged", attempt);
+
 impl<A> RowStaged<A> {
     /// What the worker was given with `state`.
     pub fn state(&self) -> &A {
         &self.state
     }
 
-    /// For enqueuing inside the transaction that `settle` gives.
+    /// For enqueuing inside the transaction that `begin` gives.
     pub fn rowlock(&self) -> &Rowlock<Postgres> {
         &self.attempt.shared.rowlock
     }
@@ -146,7 +159,7 @@ impl<A> RowStaged<A> {
     ///
     /// # Errors
     /// The database could not be reached. Cancel-safe: a connection dropped half-way is closed.
-    pub async fn settle(self) -> std::result::Result<RowTx, Fail> {
+    pub async fn begin(self) -> std::result::Result<RowTx, Fail> {
         let RowAttempt { row, shared } = &self.attempt;
         let (store, timing, marker) = (shared.store.clone(), shared.timing, row.marker);
         // On a task of its own, so that a caller dropped half-way cannot leave a transaction half-opened.
@@ -208,6 +221,8 @@ pub struct RowTx {
     held: Option<HeldTx>,
     slot: Slot,
 }
+
+crate::debug::debug_fields!([] RowTx, "RowTx");
 
 impl RowTx {
     pub(super) fn new(held: HeldTx, slot: Slot) -> RowTx {
@@ -281,6 +296,8 @@ pub struct RowDone {
     pub(super) end: RowEnd,
     pub(super) held: Option<HeldTx>,
 }
+
+crate::debug::debug_fields!([] RowDone, "RowDone", end);
 
 impl RowDone {
     /// Ends the handler: `tx.done().ok()`.

@@ -43,7 +43,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
             .queue(&*shared.table.queue, 1)
             .name(format!("{} (cases)", shared.settings.name))
             .connections(1)
-            .keep(shared.settings.retention)
+            .retention(shared.settings.retention)
             .poll_only()
             .handle(atomic(put_back));
         let Err(error) = worker.run_until(shared.gone.cancelled()).await else {

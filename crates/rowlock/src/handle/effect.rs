@@ -83,7 +83,7 @@ type Call<'a, T> = Box<dyn FnOnce(EffectKey) -> Calling<'a, T> + Send + 'a>;
 ///             }
 ///         })
 ///         .request(&job.cents)
-///         .limit(Duration::from_secs(10))
+///         .timeout(Duration::from_secs(10))
 ///         .ask(|_key| async { Ok::<_, std::io::Error>(Verdict::Happened("transfer 1".to_owned())) })
 ///         .await?;
 ///     cx.done().result(&transfer).ok()
@@ -112,6 +112,8 @@ pub struct Effect<'a, T> {
     fingerprint: Result<Option<Fingerprint>>,
     limit: Option<Duration>,
 }
+
+crate::debug::debug_fields!([T] Effect<'_, T>, "Effect", name, policy, limit);
 
 fn boxed<'a, T, F, Fut, E>(f: F) -> Call<'a, T>
 where
@@ -180,8 +182,8 @@ impl<'a, T> Effect<'a, T> {
 
     /// How long the call may take; past it the call is dropped and its effect is in doubt. Without it the handler's own
     /// time limit ends the call, and the attempt with it.
-    pub fn limit(mut self, limit: Duration) -> Self {
-        self.limit = Some(limit);
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.limit = Some(timeout);
         self
     }
 }

@@ -52,7 +52,7 @@ impl NamedKind {
 }
 
 /// A job as it is stored, for a handler without a type for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RawJob {
     /// Its kind.
@@ -62,6 +62,8 @@ pub struct RawJob {
     /// JSON, byte for byte as it was enqueued.
     pub payload: String,
 }
+
+crate::debug::debug_fields!([] RawJob, "RawJob", kind, version);
 
 impl<DB: Backend> Handler<DB> {
     pub(crate) fn staged_named<A, F, Fut>(state: Arc<A>, kind: NamedKind, f: F) -> Handler<DB>

@@ -3,7 +3,7 @@ use serde::{Deserialize, Serialize};
 use super::*;
 use crate::{
     EffectFilter, Job,
-    handle::Fail,
+    handle::{Fail, atomic, staged},
     recover::Recovery,
     sqlite::{Ctx, Outcome, Staged, Tx},
     state::State,
@@ -73,10 +73,10 @@ async fn upkeep_goes_by_the_rigs_clock() {
     let rig = TestRig::sqlite().await.unwrap().handle(atomic(first));
     let id = rig.enqueue(First { fail: false }).await.unwrap();
     rig.run_once().await.unwrap().expect_done();
-    rig.upkeep(&Retention::default()).await.unwrap();
+    rig.upkeep(&Retention::new()).await.unwrap();
     assert!(rig.rowlock().observe().job(id).await.unwrap().is_some());
     rig.advance(Duration::from_secs(15 * 24 * 3600));
-    rig.upkeep(&Retention::default()).await.unwrap();
+    rig.upkeep(&Retention::new()).await.unwrap();
     assert!(rig.rowlock().observe().job(id).await.unwrap().is_none());
     rig.close().await.unwrap();
 }
@@ -111,7 +111,7 @@ async fn a_crash_before_the_commit_gets_the_stored_reply_without_a_call() {
 
     let calls = calls.lock().unwrap().clone();
     assert_eq!(calls.len(), 1, "{calls:?}");
-    let effects = rig.rowlock().observe().effects(&EffectFilter::default()).await.unwrap();
+    let effects = rig.rowlock().observe().effects(&EffectFilter::new()).await.unwrap();
     assert_eq!((effects.len(), effects[0].key.as_str()), (1, calls[0].as_str()));
     let attempts = rig.rowlock().observe().attempts(id).await.unwrap();
     let ended: Vec<_> = attempts.iter().map(|a| a.outcome).collect();
@@ -235,5 +235,36 @@ async fn hooks_run_in_the_rig_after_a_commit_and_not_before_one() {
     rig.enqueue(First { fail: false }).await.unwrap();
     rig.run_once().await.unwrap().expect_done();
     assert_eq!(*seen.lock().unwrap(), [1]);
+    rig.close().await.unwrap();
+}
+
+#[cfg(feature = "postgres")]
+#[derive(Serialize, Deserialize, Job)]
+struct Note(String);
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn no_debug_text_shows_a_password_or_a_payload() {
+    let rowlock = crate::postgres::Rowlock::open("postgres://app:secret@127.0.0.1/shop").unwrap();
+    let worker = crate::Worker::new(&rowlock).state("secret").queue("mail", 1);
+    let admin = crate::Admin::open("postgres://app:secret@127.0.0.1/shop", "rowlock").unwrap();
+    let named = crate::NamedJob::new("mail", "\"secret\"").key("k");
+    let options = JobOptions::new().queue("mail").if_retired(Note("secret".into()));
+    let raw = crate::RawJob {
+        kind: "mail".into(),
+        version: 1,
+        payload: "\"secret\"".into(),
+    };
+    let rig = TestRig::sqlite().await.unwrap();
+    rig.enqueue(Note("secret".into())).await.unwrap();
+    let job = rig.rowlock().observe().job(1).await.unwrap();
+    let enqueue = rig.rowlock().enqueue_now(Note("secret".into()));
+    let shown: [&dyn std::fmt::Debug; 9] = [&rowlock, &worker, &admin, &named, &options, &raw, &rig, &job, &enqueue];
+    for shown in shown {
+        let text = format!("{shown:?}");
+        assert!(!text.contains("secret"), "{text}");
+        assert!(text.len() > 5, "{text}");
+    }
+    drop(enqueue);
     rig.close().await.unwrap();
 }

@@ -345,10 +345,7 @@ pub(crate) async fn cut_off<DB: Backend>(env: &Env<DB>, holder: i64, slot: Slot<
 /// Work that need not be done any more ends quietly, unless something of it has been done outside: that would be known to
 /// nobody.
 async fn not_quietly<DB: Backend>(env: &Env<DB>, fail: Fail, job: &InHand) -> Fail {
-    let filter = EffectFilter {
-        job: Some(job.token.id),
-        ..EffectFilter::default()
-    };
+    let filter = EffectFilter::new().job(job.token.id);
     let limit = env.timing.lease;
     let made = match within(limit, env.rowlock.store().effects(&filter)).await {
         Ok(effects) => effects,

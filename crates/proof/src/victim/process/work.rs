@@ -33,10 +33,9 @@ pub(crate) async fn run(
 
 fn worker(orders: &Orders) -> Result<Worker<Tools>> {
     let quiet = orders.quiet;
-    let quickly = Backoff {
-        base: Duration::from_millis(20),
-        max: Duration::from_millis(200),
-    };
+    let quickly = Backoff::new()
+        .base(Duration::from_millis(20))
+        .max(Duration::from_millis(200));
     let mut worker = Worker::new(&Rowlock::open(&orders.url)?)
         .state(Tools::new(orders)?)
         .queue(&orders.queue, orders.concurrency)
@@ -147,7 +146,7 @@ async fn gated(cx: Staged<Tools>, job: Gated) -> Outcome {
     while !job.gate.exists() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let (id, mut tx) = (cx.id(), cx.settle().await?);
+    let (id, mut tx) = (cx.id(), cx.begin().await?);
     ledger(&mut tx, id, &job.no.to_string()).await?;
     tx.done().ok()
 }
@@ -159,7 +158,7 @@ async fn staged(mut cx: Staged<Tools>, _job: StagedJob) -> Outcome {
         .await?;
     read.commit().await?;
     let receipt = charge(&cx).await?;
-    let (id, mut tx) = (cx.id(), cx.settle().await?);
+    let (id, mut tx) = (cx.id(), cx.begin().await?);
     ledger(&mut tx, id, &receipt).await?;
     tx.done().then(Follow {}).ok()
 }
@@ -171,7 +170,7 @@ async fn batched(cx: Staged<Tools>, _job: Batched) -> Outcome {
 
 async fn parked(cx: Staged<Tools>, _job: Parked) -> Outcome {
     let receipt = charge(&cx).park().await?;
-    let (id, mut tx) = (cx.id(), cx.settle().await?);
+    let (id, mut tx) = (cx.id(), cx.begin().await?);
     ledger(&mut tx, id, &receipt).await?;
     tx.done().then(Follow {}).ok()
 }
@@ -194,7 +193,7 @@ async fn pay(cx: Staged<Tools>, job: Charge) -> Outcome {
         )
         .request(&job);
     let receipt: i64 = if job.park { call.park().await? } else { call.await? };
-    let (id, mut tx) = (cx.id(), cx.settle().await?);
+    let (id, mut tx) = (cx.id(), cx.begin().await?);
     ledger(&mut tx, id, &receipt.to_string()).await?;
     tx.done().ok()
 }
@@ -209,7 +208,7 @@ async fn slow(cx: Staged<Tools>, job: Slow) -> Outcome {
         tokio::time::sleep(Duration::from_millis(job.ms)).await;
     }
     let receipt = charge(&cx).await?;
-    let (id, mut tx) = (cx.id(), cx.settle().await?);
+    let (id, mut tx) = (cx.id(), cx.begin().await?);
     ledger(&mut tx, id, &receipt).await?;
     tx.done().ok()
 }

@@ -88,12 +88,11 @@ impl<DB: Tables> Ground<DB> {
 
     /// Every job there is.
     pub(crate) async fn jobs(&self) -> Result<Vec<JobView>> {
-        let (mut jobs, mut filter) = (Vec::new(), JobFilter::default());
-        filter.max = 1000;
+        let (mut jobs, mut filter) = (Vec::new(), JobFilter::new().limit(1000));
         loop {
             let page = self.observe.jobs(&filter).await?;
             let Some(last) = page.last() else { return Ok(jobs) };
-            filter.below = Some(last.id);
+            filter = filter.below(last.id);
             jobs.extend(page);
         }
     }

@@ -58,7 +58,7 @@ async fn charge<DB: Tables>(cx: Staged<Shop, DB>, job: ChargeOrder) -> Outcome<D
         "insert into {}payment (order_id, receipt) values ($1, $2)",
         cx.state().prefix
     );
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     DB::change(&mut tx, note, vec![job.order, receipt]).await?;
     tx.done().ok()
 }

@@ -61,7 +61,7 @@ async fn evaluate<DB: Tables>(mut cx: Staged<Arc<Watch>, DB>, job: Evaluate) -> 
     tokio::time::sleep(Duration::from_millis(job.ms)).await;
     watch.note(&format!("evaluated {begun_us} {}", now_us()))?;
 
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     if !watch.careless
         && let Err(error) = tx.unchanged_version(&guard, version).await
     {

@@ -80,7 +80,7 @@ async fn charge<DB: Tables>(cx: Staged<Shop, DB>, job: ChargePayment) -> Outcome
     let note = cx
         .state()
         .sql("insert into demo_payment (order_id, receipt) values ($1, $2)");
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     DB::change(&mut tx, note, vec![job.order, receipt]).await?;
     tx.done().then(SendReceipt { order: job.order }).ok()
 }
@@ -91,7 +91,7 @@ async fn send_receipt<DB: Tables>(cx: Staged<Shop, DB>, job: SendReceipt) -> Out
     let note = cx
         .state()
         .sql("insert into demo_receipt (order_id, mail) values ($1, $2)");
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     DB::change(&mut tx, note, vec![job.order, mail]).await?;
     tx.done().ok()
 }
