@@ -8,7 +8,7 @@ use aws_sdk_sqs::{
     config::{BehaviorVersion, Credentials, Region},
     types::{MessageAttributeValue, QueueAttributeName},
 };
-use rowlock::{Admin, JobFilter, NamedJob, State};
+use rowlock::{Admin, NamedJob, State, observe::JobFilter};
 use rowlock_sqs::{Bridge, Config, Counts, Relay, Role};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;

@@ -9,7 +9,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use rowlock::{Admin, AttemptView, Ended, Job, NamedJob, Observe, Operate, State};
+use rowlock::{
+    Admin, Ended, Job, NamedJob, State,
+    observe::{AttemptView, Observe},
+    operate::Operate,
+};
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::{

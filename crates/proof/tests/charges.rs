@@ -12,7 +12,11 @@ use proof::{
     till::{Log, Rules, Till},
     victim::{Charge, Orders, PATIENCE, Victim},
 };
-use rowlock::{EffectFilter, EffectState, EffectView, Ended, JobFilter, JobView, Resolution, State};
+use rowlock::{
+    Ended, State,
+    effect::{EffectFilter, EffectState, EffectView, Resolution},
+    observe::{JobFilter, JobView},
+};
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
 const TILL: &str = env!("CARGO_BIN_EXE_till");

@@ -10,9 +10,9 @@ use proof::{
     victim::{Atomic, Batched, Failing, Hooked, Orders, PATIENCE, Parked, Staged, Together, Victim},
 };
 use rowlock::{
-    Admin, EffectFilter,
+    Admin,
     Ended::{self, Done, Lost, Retired, Retried},
-    Resolution,
+    effect::{EffectFilter, Resolution},
 };
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_victim");

@@ -8,8 +8,10 @@ use std::{sync::Arc, time::Duration};
 
 use proof::bed::{postgres_servers, until};
 use rowlock::{
-    Counters, EffectFilter, Ended, Error, Fail, Hold, Job, JobFilter, Once, Resolution, State, Target, VerifyLimits,
-    atomic,
+    Counters, Ended, Error, Fail, Hold, Job, Once, State, atomic,
+    effect::{EffectFilter, Resolution},
+    observe::{JobFilter, VerifyLimits},
+    operate::Target,
     postgres::{Ctx, Outcome, Rowlock, Staged, Tx, Worker},
     staged,
 };

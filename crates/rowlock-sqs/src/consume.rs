@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Admin, Enqueued, Standing, Triggered};
+use rowlock::{Admin, Enqueued, Triggered, observe::Standing};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Admin, JobFilter};
+use rowlock::{Admin, observe::JobFilter};
 use tokio_util::sync::CancellationToken;
 
 use crate::{

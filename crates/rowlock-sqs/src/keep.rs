@@ -6,7 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use rowlock::{Admin, Enqueued, Error, JobFilter, NamedJob, Result, State, Untaken};
+use rowlock::{
+    Admin, Enqueued, Error, NamedJob, Result, State,
+    observe::{JobFilter, Untaken},
+};
 use serde::Serialize;
 
 use crate::{body::KEY_HOLD, outside::Incoming};

@@ -7,7 +7,7 @@ use proof_sqs::{
     bed::{Bed, payload, until},
     crew::{after, at_once},
 };
-use rowlock::{JobFilter, NamedJob, State, Target};
+use rowlock::{NamedJob, State, observe::JobFilter, operate::Target};
 use rowlock_sqs::{Bridge, CASE_KIND, Error, Role};
 
 async fn finished(bed: &Bed, id: i64) {

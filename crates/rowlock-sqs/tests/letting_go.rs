@@ -7,7 +7,7 @@ use proof_sqs::{
     bed::{Bed, payload, until},
     crew::{after, at_once},
 };
-use rowlock::{NamedJob, State, Target};
+use rowlock::{NamedJob, State, operate::Target};
 use rowlock_sqs::Role;
 
 /// Deployed again and again it would come to the dead-letter queue, and the row has all it needs.

@@ -4,7 +4,12 @@
 
 use std::time::Duration;
 
-use rowlock::{Adopted, Columns, Ended, Fail, RowCtx, RowOutcome, RowTx, atomic, postgres::Rowlock};
+use rowlock::{
+    Ended, Fail,
+    adopt::{self, Adopted, Columns},
+    atomic,
+    postgres::Rowlock,
+};
 use sqlx::{FromRow, Row, postgres::PgRow};
 
 struct Reminder {
@@ -22,7 +27,7 @@ impl FromRow<'_, PgRow> for Reminder {
     }
 }
 
-async fn remind(_cx: RowCtx, row: Reminder, mut tx: RowTx) -> RowOutcome {
+async fn remind(_cx: adopt::Ctx, row: Reminder, mut tx: adopt::Tx) -> adopt::Outcome {
     if !row.user_email.contains('@') {
         // Trying again does not help: retired, with a case.
         return Err(Fail::retire(format!("{:?} is no address", row.user_email)));

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use rowlock::{
-    Awaited, Completed, Job, atomic,
+    Completed, Job, atomic,
+    observe::Awaited,
     sqlite::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};

@@ -8,7 +8,8 @@ use std::{
 };
 
 use rowlock::{
-    Awaited, Fail, Job,
+    Fail, Job,
+    observe::Awaited,
     sqlite::{Outcome, Rowlock, Staged, Worker},
     staged,
 };

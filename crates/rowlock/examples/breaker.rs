@@ -9,7 +9,8 @@ use std::{
 };
 
 use rowlock::{
-    Backoff, Breaker, BreakerState, Event, Fail, Job,
+    Backoff, Breaker, Event, Fail, Job,
+    breaker::BreakerState,
     sqlite::{Outcome, Rowlock, Staged, Worker},
     staged,
 };

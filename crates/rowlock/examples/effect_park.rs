@@ -7,7 +7,8 @@ use std::sync::{
 };
 
 use rowlock::{
-    Event, Job, Resolution,
+    Event, Job,
+    effect::Resolution,
     sqlite::{Outcome, Rowlock, Staged, Worker},
     staged,
 };
@@ -72,7 +73,7 @@ async fn main() -> anyhow::Result<()> {
     let id = rowlock.enqueue_now(job).await?.id();
 
     work(&rowlock, &bank).await?;
-    let doubtful = rowlock::EffectFilter::new().doubtful();
+    let doubtful = rowlock::effect::EffectFilter::new().doubtful();
     for effect in rowlock.observe().effects(&doubtful).await? {
         let (state, policy) = (effect.state.as_str(), &effect.policy);
         println!("effect {} {:?}: {state}, policy {policy}", effect.no, effect.name);

@@ -7,7 +7,8 @@ use std::sync::{
 };
 
 use rowlock::{
-    Ended, Event, Job, JobFilter, State,
+    Ended, Event, Job, State,
+    observe::JobFilter,
     sqlite::{Outcome, Rowlock, Staged, Worker},
     staged,
 };

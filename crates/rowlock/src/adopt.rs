@@ -22,11 +22,14 @@ use std::{future::Future, sync::Arc, time::Duration};
 use sqlx::Postgres;
 
 pub use self::{
-    effect::RowEffect,
-    handle::{RowAttempt, RowCtx, RowDone, RowOutcome, RowStaged, RowTx},
-    value::RowHandler,
+    effect::RowEffect as Effect,
+    handle::{
+        RowAttempt as Attempt, RowCtx as Ctx, RowDone as Done, RowOutcome as Outcome, RowStaged as Staged, RowTx as Tx,
+    },
+    value::RowHandler as Handler,
 };
-use self::{handle::Handler, run::Running};
+use self::{handle::Handler as Bound, run::Running};
+pub use crate::table::{ColumnFound, Columns, Inspection, Part, TableName};
 use crate::{
     backoff::Backoff,
     breaker::Breaker,
@@ -36,14 +39,13 @@ use crate::{
     retention::Retention,
     root::Rowlock,
     store::{Timing, postgres::adopt::AdoptedTable},
-    table::{Columns, Inspection, TableName},
     worker::declared,
 };
 
 /// A table of your own that is ready to be worked off.
 ///
 /// ```no_run
-/// use rowlock::{Adopted, Columns, RowCtx, RowOutcome, RowTx, atomic, postgres::Rowlock};
+/// use rowlock::{adopt::{Adopted, Columns, self}, atomic, postgres::Rowlock};
 /// use sqlx::{FromRow, Row, postgres::PgRow};
 ///
 /// struct Snooze {
@@ -58,7 +60,7 @@ use crate::{
 ///     }
 /// }
 ///
-/// async fn remind(_cx: RowCtx, row: Snooze, mut tx: RowTx) -> RowOutcome {
+/// async fn remind(_cx: adopt::Ctx, row: Snooze, mut tx: adopt::Tx) -> adopt::Outcome {
 ///     let insert = sqlx::query("insert into outbox (snooze, mail_to) values ($1, $2)");
 ///     insert.bind(row.id).bind(row.user_email).execute(&mut *tx).await?;
 ///     tx.done().ok() // the mail and the row's end are one commit
@@ -127,8 +129,8 @@ impl Adopted {
     }
 
     /// A worker on this table, without state.
-    pub fn worker(&self) -> RowWorker<()> {
-        RowWorker {
+    pub fn worker(&self) -> Worker<()> {
+        Worker {
             adopted: self.clone(),
             state: Arc::new(()),
             settings: Settings::default(),
@@ -171,19 +173,19 @@ impl Default for Settings {
 }
 
 /// A worker on an adopted table in the making. `run_until` runs it.
-pub struct RowWorker<A = ()> {
+pub struct Worker<A = ()> {
     adopted: Adopted,
     state: Arc<A>,
     settings: Settings,
-    handlers: Vec<Handler>,
+    handlers: Vec<Bound>,
 }
 
-crate::debug::debug_fields!([A] RowWorker<A>, "RowWorker", adopted);
+crate::debug::debug_fields!([A] Worker<A>, "Worker", adopted);
 
-impl RowWorker<()> {
+impl Worker<()> {
     /// What the handler can reach through its context. Set it before the handler, which is typed by it.
-    pub fn state<A: Send + Sync + 'static>(self, state: A) -> RowWorker<A> {
-        RowWorker {
+    pub fn state<A: Send + Sync + 'static>(self, state: A) -> Worker<A> {
+        Worker {
             adopted: self.adopted,
             state: Arc::new(state),
             settings: self.settings,
@@ -192,9 +194,9 @@ impl RowWorker<()> {
     }
 }
 
-impl<A: Send + Sync + 'static> RowWorker<A> {
+impl<A: Send + Sync + 'static> Worker<A> {
     /// Handles each row with this: `worker.handle(atomic(remind).backoff(…))`. A table has one handler.
-    pub fn handle(mut self, handler: RowHandler<A>) -> Self {
+    pub fn handle(mut self, handler: Handler<A>) -> Self {
         let settings = &mut self.settings;
         settings.backoff = handler.backoff;
         settings.time_limit = handler.time_limit;

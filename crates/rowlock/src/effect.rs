@@ -140,7 +140,7 @@ fn state_word<S: serde::Serializer>(state: &EffectState, s: S) -> std::result::R
 /// Which effects to list; every setting narrows. All of them unless set, at most 100.
 ///
 /// ```
-/// let doubtful = rowlock::EffectFilter::new().doubtful().limit(10);
+/// let doubtful = rowlock::effect::EffectFilter::new().doubtful().limit(10);
 /// ```
 #[derive(Clone, Debug)]
 pub struct EffectFilter {
@@ -185,6 +185,7 @@ impl Default for EffectFilter {
 }
 
 /// What follows a doubt, as it is stored.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     Retry,
@@ -212,6 +213,7 @@ impl From<OnUnknown> for Policy {
 }
 
 /// What is stored before an outside call.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Intent {
     pub token: Token,
@@ -226,6 +228,7 @@ pub struct Intent {
 }
 
 /// The answer to an intent.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub enum Begun {
     /// It is stored: call.
@@ -242,6 +245,7 @@ pub enum Begun {
 }
 
 /// An effect as an earlier attempt, or a person, left it.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Known {
     pub no: i64,
@@ -257,6 +261,7 @@ pub struct Known {
 }
 
 /// How an outside call ended.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct CallEnd {
     pub token: Token,
@@ -269,6 +274,7 @@ pub struct CallEnd {
 }
 
 /// The answer to the end of a call.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub enum Noted {
     /// It is recorded.

@@ -9,7 +9,8 @@ use std::{
     time::Duration,
 };
 
-use crate::{breaker::BreakerState, lease::WorkerId, state::Ended};
+pub use crate::lease::WorkerId;
+use crate::{breaker::BreakerState, state::Ended};
 
 /// Why a job was done without its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

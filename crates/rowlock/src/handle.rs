@@ -55,9 +55,10 @@ use crate::{
     enqueue::JobOptions,
     error::{AlreadyHandled, Error},
     job::{Draft, Job, Limits},
-    lease::{Claimed, Token},
+    lease::Claimed,
     root::{Backend, InTransaction, Rowlock},
 };
+pub use crate::{lease::Token, store::transition::RowId};
 
 /// What a handler returns.
 pub type Outcome<DB> = std::result::Result<Done<DB>, Fail>;

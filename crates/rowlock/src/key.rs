@@ -79,6 +79,7 @@ pub(crate) fn hold_is_over(hold: &str, passed: bool, state: Option<State>) -> bo
 }
 
 /// What a draft is called, what it asks for, and how long that name is held.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Keyed {
     pub key: String,
@@ -150,6 +151,7 @@ impl Existing {
 }
 
 /// SHA-256 over a request in a form that does not depend on spaces or the order of fields.
+#[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint(pub(crate) [u8; 32]);
 

@@ -1,17 +1,26 @@
 //! Background jobs whose effects happen exactly once.
 //!
-//! A job is a row beside your data; "done" is part of your commit. The map of this crate, in the order a job travels:
+//! A job is a row beside your data; "done" is part of your commit. Start with the README's example, then [`Worker`],
+//! [`Rowlock::enqueue`] and the two kinds of handler, [`atomic`] and [`staged`].
 //!
-//! - nouns, plain data: `job`, `key`, `lease`, `case`, `effect`, `event`, `state` (which alone decides), `backoff`,
-//!   `breaker`, `pause`, `retention`, `table`, `error`
-//! - `store`: the storage contract, and one room per database behind it
-//! - verbs: `enqueue` → `complete` → `claim` → `handle` → `settle` → `recover` → `observe` → `trigger` → `operate`
+//! | you want to | look at |
+//! |---|---|
+//! | use one database with short type names | [`postgres`], [`sqlite`] |
+//! | put jobs in, with options and keys | [`Rowlock::enqueue`], [`enqueue`], [`key`] |
+//! | write handlers | [`atomic`], [`staged`], [`handle`], [`effect`] |
+//! | run them | [`Worker`], [`Handler`], [`Backoff`], [`breaker`], [`Retention`] |
+//! | test them | [`rig`] |
+//! | see what happens | [`event`], [`observe`] |
+//! | act as an operator | [`operate`], [`Admin`] |
+//! | work off a table of your own | `adopt`, on PostgreSQL |
+//!
+//! The modules of this crate, in the order a job travels:
+//!
+//! - nouns, plain data: `job`, [`key`], `lease`, `case`, [`effect`], [`event`], `state` (which alone decides), `backoff`,
+//!   [`breaker`], `pause`, `retention`, `table`, [`error`]
+//! - `store`: the storage contract, and one backend per database behind it
+//! - verbs: [`enqueue`] → `complete` → `claim` → [`handle`] → `settle` → `recover` → [`observe`] → `trigger` → [`operate`]
 //! - `worker`: the loop that composes them; `adopt`: the same over a table of the user's own
-//! - doors: [`postgres`] and [`sqlite`] give every type its short name; [`Admin`] serves either database by URL;
-//!   with their features, `axum` answers repeated requests and `redis` is a first look that spares work; [`rig`] is for
-//!   the tests of your handlers
-//!
-//! Start with the README's example, then [`Worker`], [`Rowlock::enqueue`] and the handler shapes [`atomic`] and [`staged`].
 
 #![warn(missing_debug_implementations)]
 
@@ -19,25 +28,25 @@ extern crate self as rowlock;
 
 mod admin;
 #[cfg(feature = "postgres")]
-mod adopt;
+pub mod adopt;
 mod backoff;
-mod breaker;
+pub mod breaker;
 mod case;
 mod claim;
 mod complete;
 mod debug;
-mod effect;
-mod enqueue;
-mod error;
-mod event;
+pub mod effect;
+pub mod enqueue;
+pub mod error;
+pub mod event;
 mod fault;
 mod group;
-mod handle;
+pub mod handle;
 mod job;
-mod key;
+pub mod key;
 mod lease;
-mod observe;
-mod operate;
+pub mod observe;
+pub mod operate;
 mod pause;
 mod recover;
 mod retention;
@@ -80,38 +89,23 @@ pub use rowlock_macros::Job;
 pub use crate::{
     admin::{Admin, NamedJob},
     backoff::Backoff,
-    breaker::{Breaker, BreakerChange, BreakerState, BreakerView, Force},
-    case::{CaseErrorView, CaseView},
+    breaker::Breaker,
     complete::Completed,
-    effect::{EffectFilter, EffectState, EffectView, OnUnknown, Resolution, Verdict},
-    enqueue::{Enqueue, EnqueueAll, EnqueueKeyed, JobOptions},
-    error::{AlreadyHandled, Error, Meaning, NotDone, Result},
-    event::{Counters, Event, Skipped},
+    effect::{OnUnknown, Verdict},
+    enqueue::JobOptions,
+    error::{AlreadyHandled, Error, NotDone, Result},
+    event::{Counters, Event},
     group::Group,
     handle::{
-        Answer, Applied, AtomicContext, Attempt, Batch, BodyLock, Ctx, Done, Effect, EffectKey, Fail, Guard, Guards,
-        Handler, LookOnce, NamedKind, Once, OnceSlot, Outcome, Prepare, RawJob, RolloutCount, Staged, StagedContext,
-        TakeLock, TakeOnce, Transition, Tx, atomic, staged,
+        Applied, Attempt, Batch, Ctx, Done, EffectKey, Fail, Guard, Handler, NamedKind, Once, Outcome, RawJob, Staged,
+        Tx, atomic, staged,
     },
     job::{Job, Limits},
-    key::{Enqueued, Existing, Hold},
-    lease::{Token, WorkerId},
-    observe::{
-        AttemptView, AuditFilter, AuditView, Awaited, Breach, CheckState, CheckView, Finding, Health, Invariant,
-        JobFilter, JobView, LaneStatus, Observe, RolloutView, Standing, Status, Untaken, Verification, VerifyLimits,
-        Wait, WorkerStatus,
-    },
-    operate::{Operate, Pruned, Reopened},
-    pause::{PauseView, Target},
+    key::{Enqueued, Hold},
     retention::Retention,
     root::{Backend, InTransaction, Rowlock},
     state::{Ended, State},
-    store::{Isolation, transition::RowId},
+    store::Isolation,
     trigger::Triggered,
     worker::Worker,
-};
-#[cfg(feature = "postgres")]
-pub use crate::{
-    adopt::{Adopted, RowAttempt, RowCtx, RowDone, RowEffect, RowHandler, RowOutcome, RowStaged, RowTx, RowWorker},
-    table::{ColumnFound, Columns, Inspection, Part, TableName},
 };

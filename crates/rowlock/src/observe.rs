@@ -24,12 +24,14 @@ pub use self::{
 };
 use crate::{
     breaker::{BreakerChange, BreakerView},
-    case::{CaseErrorView, CaseView},
     effect::{EffectFilter, EffectView},
     error::Result,
-    pause::PauseView,
     state::{Ended, State},
     store::Store,
+};
+pub use crate::{
+    case::{CaseErrorView, CaseView},
+    pause::PauseView,
 };
 
 /// One job as the `jobs` view shows it.

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 pub use self::{cases::Reopened, prune::Pruned};
+pub use crate::pause::Target;
 use crate::{
     breaker::Force,
     effect::{EffectState, Resolution},
     error::{Error, Result},
     handle::clean,
     job::{Limits, check_name, check_payload, queue_no, storable},
-    pause::Target,
     state::State,
     store::{Store, verbs::Verdict},
 };

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use rowlock::{Admin, JobFilter, State};
+use rowlock::{Admin, State, observe::JobFilter};
 use sqlx::Connection;
 
 use super::store::{PATTERN, Rows, fill, more};

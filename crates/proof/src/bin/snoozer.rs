@@ -6,7 +6,12 @@
 use std::time::Duration;
 
 use proof::child::end_with_parent;
-use rowlock::{Adopted, Backoff, Columns, Fail, RowCtx, RowOutcome, RowTx, atomic, postgres::Rowlock};
+use rowlock::{
+    Backoff, Fail,
+    adopt::{self, Adopted, Columns},
+    atomic,
+    postgres::Rowlock,
+};
 use sqlx::{FromRow, Row, postgres::PgRow};
 
 struct Snooze {
@@ -26,7 +31,7 @@ impl FromRow<'_, PgRow> for Snooze {
 }
 
 /// A row without an address fails every time; one without a subject cannot even be read.
-async fn remind(_cx: RowCtx, row: Snooze, mut tx: RowTx) -> RowOutcome {
+async fn remind(_cx: adopt::Ctx, row: Snooze, mut tx: adopt::Tx) -> adopt::Outcome {
     let insert = sqlx::query("insert into sent (id, line) values ($1, $2)");
     let line = format!("{}: {}", row.user_email, row.subject);
     insert.bind(row.id).bind(line).execute(&mut *tx).await?;

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rowlock::{Admin, CheckState, VerifyLimits};
+use rowlock::{
+    Admin,
+    observe::{CheckState, VerifyLimits},
+};
 
 use super::{
     faults::{file, line},

@@ -1,6 +1,6 @@
 //! Retired rows are cases, and a reopened case puts its row back.
 
-use rowlock::{Ended, Fail, Retention, RowCtx, RowOutcome, RowTx, VerifyLimits, atomic};
+use rowlock::{Ended, Fail, Retention, adopt, atomic, observe::VerifyLimits};
 
 use super::{
     bed::{age, claim, fill, opened, stand},
@@ -8,7 +8,7 @@ use super::{
 };
 use crate::steps::{catalog::script, session::Bed};
 
-async fn no_luck(_cx: RowCtx, row: Snooze, _tx: RowTx) -> RowOutcome {
+async fn no_luck(_cx: adopt::Ctx, row: Snooze, _tx: adopt::Tx) -> adopt::Outcome {
     Err(Fail::retire(format!("{} is no address", row.user_email)))
 }
 

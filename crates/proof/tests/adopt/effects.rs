@@ -5,7 +5,11 @@ use std::{
     time::Duration,
 };
 
-use rowlock::{Adopted, Ended, Fail, NotDone, Retention, RowOutcome, RowStaged, staged};
+use rowlock::{
+    Ended, Fail, NotDone, Retention,
+    adopt::{self, Adopted},
+    staged,
+};
 
 use super::{
     bed::{columns, fill, opened, stand},
@@ -39,14 +43,14 @@ impl World {
     }
 }
 
-async fn mail(cx: RowStaged<World>, _row: Snooze) -> RowOutcome {
+async fn mail(cx: adopt::Staged<World>, _row: Snooze) -> adopt::Outcome {
     let world = cx.state().clone();
     let receipt: String = cx.effect("mail", |key| async move { world.call(key.into()) }).await?;
     assert_eq!(receipt, "receipt");
     cx.done().ok()
 }
 
-async fn mail_once(cx: RowStaged<World>, _row: Snooze) -> RowOutcome {
+async fn mail_once(cx: adopt::Staged<World>, _row: Snooze) -> adopt::Outcome {
     let world = cx.state().clone();
     let _: String = cx
         .effect("mail", |key| async move { world.call(key.into()) })
@@ -93,7 +97,7 @@ async fn a_call_that_did_not_happen_leaves_no_doubt(mut bed: Bed) {
 async fn a_reply_that_is_stored_is_not_asked_for_again(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
     let world = World::new(|_| Ok("receipt".into()));
-    let fails_after = |cx: RowStaged<World>, _row: Snooze| async move {
+    let fails_after = |cx: adopt::Staged<World>, _row: Snooze| async move {
         let world = cx.state().clone();
         let receipt: String = cx.effect("mail", |key| async move { world.call(key.into()) }).await?;
         assert_eq!(receipt, "receipt");
@@ -140,7 +144,7 @@ async fn a_parked_doubt_outlives_every_retention(mut bed: Bed) {
         1 => Err(Fail::retry("no answer")),
         _ => Ok("receipt".into()),
     });
-    let handler = |cx: RowStaged<World>, row: Snooze| async move {
+    let handler = |cx: adopt::Staged<World>, row: Snooze| async move {
         match row.id {
             1 => mail_once(cx, row).await,
             _ => Err(Fail::retire("nothing to ask about")),
@@ -224,7 +228,7 @@ async fn a_table_that_is_renamed_with_its_entry_keeps_its_keys(mut bed: Bed) {
 
 async fn an_effect_needs_a_name_of_its_own(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
-    let twice = |cx: RowStaged, _row: Snooze| async move {
+    let twice = |cx: adopt::Staged, _row: Snooze| async move {
         for _ in 0..2 {
             cx.effect("mail", |_| async { Ok::<_, Fail>(()) }).await?;
         }

@@ -1,6 +1,9 @@
 //! What is found of a table, what it needs, and that nothing of the user's is touched.
 
-use rowlock::{Adopted, Columns, Inspection, Part, RowCtx, RowOutcome, RowTx, atomic};
+use rowlock::{
+    adopt::{self, Adopted, Columns, Inspection, Part},
+    atomic,
+};
 use sqlx::AssertSqlSafe;
 
 use super::{
@@ -129,7 +132,7 @@ async fn a_bare_table_becomes_a_queue(mut bed: Bed) {
     );
 }
 
-async fn nothing(_cx: RowCtx, _row: (), tx: RowTx) -> RowOutcome {
+async fn nothing(_cx: adopt::Ctx, _row: (), tx: adopt::Tx) -> adopt::Outcome {
     tx.done().ok()
 }
 

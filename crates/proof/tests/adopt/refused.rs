@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Ended, Fail, RowCtx, RowOutcome, RowTx, atomic};
+use rowlock::{Ended, Fail, adopt, atomic};
 
 use super::{
     bed::{age, claim, fill, opened, stand},
@@ -77,7 +77,7 @@ async fn an_end_that_is_refused_is_not_written_again_and_again(mut bed: Bed) {
     script(&mut bed.eye, "update email_snoozes set attempts = 5 where id = 2")
         .await
         .unwrap();
-    let retires = |_cx: RowCtx, row: Snooze, tx: RowTx| async move {
+    let retires = |_cx: adopt::Ctx, row: Snooze, tx: adopt::Tx| async move {
         match row.id {
             1 => Err(Fail::retire("no luck")),
             _ => tx.done().ok(),
@@ -102,7 +102,7 @@ async fn an_end_that_is_refused_is_not_written_again_and_again(mut bed: Bed) {
     }
 }
 
-async fn outbox(_cx: RowCtx, row: Snooze, mut tx: RowTx) -> RowOutcome {
+async fn outbox(_cx: adopt::Ctx, row: Snooze, mut tx: adopt::Tx) -> adopt::Outcome {
     let insert = sqlx::query("insert into sent values ($1, $2)");
     insert.bind(row.id).bind(row.user_email).execute(&mut *tx).await?;
     tx.delete().ok()

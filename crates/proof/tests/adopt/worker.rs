@@ -10,8 +10,7 @@ use std::{
 
 use proof::bed::until;
 use rowlock::{
-    Backoff, Breaker, BreakerState, Counters, Ended, Event, Fail, Retention, RowCtx, RowHandler, RowOutcome, RowStaged,
-    RowTx, RowWorker, Target, atomic,
+    Backoff, Breaker, Counters, Ended, Event, Fail, Retention, adopt, atomic, breaker::BreakerState, operate::Target,
 };
 use sqlx::{FromRow, Row, postgres::PgRow};
 
@@ -38,7 +37,7 @@ impl FromRow<'_, PgRow> for Snooze {
 
 /// Runs the worker until its counters say so.
 pub(crate) async fn runs_until<A: Send + Sync + 'static>(
-    worker: RowWorker<A>,
+    worker: adopt::Worker<A>,
     what: &str,
     over: impl Fn(&Counters) -> bool,
 ) -> Arc<Counters> {
@@ -50,7 +49,7 @@ pub(crate) async fn runs_until<A: Send + Sync + 'static>(
 }
 
 /// The handler, tried again soon after it failed.
-pub(crate) fn soon<A>(handler: RowHandler<A>) -> RowHandler<A> {
+pub(crate) fn soon<A>(handler: adopt::Handler<A>) -> adopt::Handler<A> {
     handler.backoff(
         Backoff::new()
             .base(Duration::from_millis(20))
@@ -59,13 +58,13 @@ pub(crate) fn soon<A>(handler: RowHandler<A>) -> RowHandler<A> {
 }
 
 /// Runs the worker until so many rows are done.
-pub(crate) async fn worked_off<A: Send + Sync + 'static>(worker: RowWorker<A>, rows: u64) -> Arc<Counters> {
+pub(crate) async fn worked_off<A: Send + Sync + 'static>(worker: adopt::Worker<A>, rows: u64) -> Arc<Counters> {
     let counters = runs_until(worker, "every row to be done", |c| c.settled(Ended::Done) >= rows).await;
     assert_eq!(counters.settled(Ended::Done), rows);
     counters
 }
 
-pub(crate) async fn remind(_cx: RowCtx, row: Snooze, mut tx: RowTx) -> RowOutcome {
+pub(crate) async fn remind(_cx: adopt::Ctx, row: Snooze, mut tx: adopt::Tx) -> adopt::Outcome {
     let insert = sqlx::query("insert into sent values ($1, $2)");
     insert.bind(row.id).bind(row.user_email).execute(&mut *tx).await?;
     tx.done().ok()
@@ -105,7 +104,7 @@ async fn a_row_and_what_its_handler_wrote_are_one_commit(mut bed: Bed) {
 }
 
 /// What each row's handler returns, by its number.
-async fn moody(cx: RowCtx, row: Snooze, mut tx: RowTx) -> RowOutcome {
+async fn moody(cx: adopt::Ctx, row: Snooze, mut tx: adopt::Tx) -> adopt::Outcome {
     let insert = sqlx::query("insert into sent values ($1, $2)");
     insert.bind(row.id).bind(row.subject).execute(&mut *tx).await?;
     match row.id {
@@ -182,7 +181,7 @@ async fn every_outcome_leads_where_it_should(mut bed: Bed) {
     assert_eq!(bed.count("select count(*) from rowlock.case_file").await, 5);
 }
 
-async fn staged(cx: RowStaged, row: Snooze) -> RowOutcome {
+async fn staged(cx: adopt::Staged, row: Snooze) -> adopt::Outcome {
     if row.id % 2 == 0 {
         return cx.done().ok();
     }
@@ -209,7 +208,7 @@ async fn a_staged_handler_ends_with_or_without_writes_of_its_own(mut bed: Bed) {
 async fn a_claim_is_renewed_while_its_handler_runs(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
     let adopted = opened(&bed.rowlock).await;
-    let slow = |cx: RowStaged, _row: Snooze| async move {
+    let slow = |cx: adopt::Staged, _row: Snooze| async move {
         tokio::time::sleep(Duration::from_secs(15)).await;
         cx.done().ok()
     };
@@ -228,7 +227,7 @@ async fn a_claim_is_renewed_while_its_handler_runs(mut bed: Bed) {
 
 async fn a_handler_that_blocks_its_executor_keeps_its_claim(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
-    let blocks = |cx: RowStaged, _row: Snooze| async move {
+    let blocks = |cx: adopt::Staged, _row: Snooze| async move {
         std::thread::sleep(Duration::from_secs(10));
         cx.done().ok()
     };
@@ -254,7 +253,7 @@ async fn a_late_handler_is_stopped_and_nothing_of_it_counts(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
     let adopted = opened(&bed.rowlock).await;
     let begun = Arc::new(tokio::sync::Notify::new());
-    let slow = |cx: RowCtx<Arc<tokio::sync::Notify>>, row: Snooze, mut tx: RowTx| async move {
+    let slow = |cx: adopt::Ctx<Arc<tokio::sync::Notify>>, row: Snooze, mut tx: adopt::Tx| async move {
         sqlx::query("insert into sent values ($1, 'x')")
             .bind(row.id)
             .execute(&mut *tx)
@@ -290,7 +289,7 @@ async fn a_late_handler_is_stopped_and_nothing_of_it_counts(mut bed: Bed) {
 async fn a_stop_gives_back_what_was_not_begun(mut bed: Bed) {
     fill(&mut bed.eye, 4).await;
     let adopted = opened(&bed.rowlock).await;
-    let waits = |cx: RowCtx, _row: Snooze, tx: RowTx| async move {
+    let waits = |cx: adopt::Ctx, _row: Snooze, tx: adopt::Tx| async move {
         cx.stopping().await;
         tx.done().ok()
     };
@@ -306,7 +305,7 @@ async fn a_stop_gives_back_what_was_not_begun(mut bed: Bed) {
 
 async fn a_handler_that_takes_too_long_fails_its_attempt(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
-    let hangs = |_cx: RowCtx, _row: Snooze, mut tx: RowTx| async move {
+    let hangs = |_cx: adopt::Ctx, _row: Snooze, mut tx: adopt::Tx| async move {
         sqlx::raw_sql("select pg_sleep(60)").execute(&mut *tx).await?;
         tx.done().ok()
     };
@@ -321,7 +320,7 @@ async fn a_handler_that_takes_too_long_fails_its_attempt(mut bed: Bed) {
 
 async fn a_handler_that_committed_by_hand_and_hangs_is_not_tried_again(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
-    let hangs = |_cx: RowCtx, row: Snooze, mut tx: RowTx| async move {
+    let hangs = |_cx: adopt::Ctx, row: Snooze, mut tx: adopt::Tx| async move {
         let insert = sqlx::query("insert into sent values ($1, 'x')");
         insert.bind(row.id).execute(&mut *tx).await?;
         sqlx::raw_sql("commit").execute(&mut *tx).await?;
@@ -351,7 +350,7 @@ async fn a_dependency_that_is_down_stops_claims_until_a_probe_succeeds(mut bed: 
     fill(&mut bed.eye, 12).await;
     let adopted = opened(&bed.rowlock).await;
     let calls = Arc::new(AtomicUsize::new(0));
-    let call = |cx: RowStaged<Arc<AtomicUsize>>, _row: Snooze| async move {
+    let call = |cx: adopt::Staged<Arc<AtomicUsize>>, _row: Snooze| async move {
         match cx.state().fetch_add(1, Ordering::SeqCst) {
             // The third opens it; the first probe fails too.
             0..=3 => Err(Fail::dependency("mail", "connection refused")),
@@ -414,7 +413,7 @@ async fn events_count_what_the_table_shows(mut bed: Bed) {
         "update email_snoozes set claimed_at = now() - interval '1 hour', claim_token = gen_random_uuid() where id in (1, 2, 26)",
     )
     .await;
-    let fails = |_cx: RowCtx, row: Snooze, tx: RowTx| async move {
+    let fails = |_cx: adopt::Ctx, row: Snooze, tx: adopt::Tx| async move {
         match row.id {
             27.. => Err(Fail::retry("no luck")),
             _ => tx.done().ok(),

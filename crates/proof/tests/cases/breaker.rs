@@ -9,7 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Backoff, Breaker, BreakerState, BreakerView, Ended, Error, Event, Fail, Force, State, atomic, staged};
+use rowlock::{
+    Backoff, Breaker, Ended, Error, Event, Fail, State, atomic,
+    breaker::{BreakerState, BreakerView, Force},
+    staged,
+};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Staged, Tx, Worker};

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{CaseErrorView, Ended, Error, Fail, Group, State, atomic};
+use rowlock::{Ended, Error, Fail, Group, State, atomic, observe::CaseErrorView};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Tx, Worker};

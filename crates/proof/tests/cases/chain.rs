@@ -1,6 +1,6 @@
 //! Chains: jobs joined commit by commit.
 
-use rowlock::{Ended, Job, JobOptions, JobView, State};
+use rowlock::{Ended, Job, JobOptions, State, observe::JobView};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 

@@ -1,6 +1,6 @@
 //! When a compensation comes: with the retirement, at most once, and not before somebody has decided about a parked doubt.
 
-use rowlock::{Ended, Error, Fail, Resolution, State, atomic, staged};
+use rowlock::{Ended, Error, Fail, State, atomic, effect::Resolution, staged};
 use tokio_util::sync::CancellationToken;
 
 use super::db::{Ctx, Outcome, Staged, Tx};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Completed, Ended, Error, JobFilter, JobOptions, State};
+use rowlock::{Completed, Ended, Error, JobOptions, State, observe::JobFilter};
 use sqlx::Connection;
 
 use super::db::{Ctx, Staged, Tx};

@@ -1,6 +1,12 @@
 //! The doctor: what is in the way of jobs is named, with what mends it; and who is well is told so.
 
-use rowlock::{Breaker, Fail, Finding, Force, Health, Target, atomic, staged};
+use rowlock::{
+    Breaker, Fail, atomic,
+    breaker::Force,
+    observe::{Finding, Health},
+    operate::Target,
+    staged,
+};
 
 use super::db::{Ctx, Outcome, Staged, Tx};
 use super::{Bed, Note, Running, until};

@@ -3,7 +3,11 @@
 use std::{future::pending, time::Duration};
 
 use anyhow::Context;
-use rowlock::{EffectState, Ended, Error, Fail, NotDone, OnUnknown, Resolution, State, Verdict, staged};
+use rowlock::{
+    Ended, Error, Fail, NotDone, OnUnknown, State, Verdict,
+    effect::{EffectState, Resolution},
+    staged,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::db::{Outcome, Staged};

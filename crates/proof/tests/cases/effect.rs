@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use rowlock::{EffectFilter, EffectState, EffectView, Ended, Fail, Resolution, staged};
+use rowlock::{
+    Ended, Fail,
+    effect::{EffectFilter, EffectState, EffectView, Resolution},
+    staged,
+};
 use serde::{Deserialize, Serialize};
 
 use super::db::{Outcome, Staged};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{Timestamp, ToSpan};
-use rowlock::{Ended, Enqueue, Error, Fail, Job, JobFilter, State, atomic};
+use rowlock::{Ended, Error, Fail, Job, State, atomic, enqueue::Enqueue, observe::JobFilter};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rowlock::{Batch, Enqueued, Error, Group, JobFilter, JobOptions, State, atomic, staged};
+use rowlock::{Batch, Enqueued, Error, Group, JobOptions, State, atomic, observe::JobFilter, staged};
 use sqlx::Connection;
 use tokio::sync::Semaphore;
 

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rowlock::{Ended, Fail, Group, Retention, State, Target, atomic, staged};
+use rowlock::{Ended, Fail, Group, Retention, State, atomic, operate::Target, staged};
 use tokio::sync::{Notify, Semaphore};
 
 use super::db::{Ctx, Staged, Tx, Worker};

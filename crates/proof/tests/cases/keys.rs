@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use rowlock::{Admin, Ended, Enqueue, Enqueued, Error, Existing, Fail, Hold, JobFilter, NamedJob, State, atomic};
+use rowlock::{
+    Admin, Ended, Enqueued, Error, Fail, Hold, NamedJob, State, atomic, enqueue::Enqueue, key::Existing,
+    observe::JobFilter,
+};
 use serde_json::json;
 use sqlx::Connection;
 

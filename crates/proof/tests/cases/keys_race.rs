@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rowlock::{Ended, Enqueued, Error, Existing, Fail, State, atomic};
+use rowlock::{Ended, Enqueued, Error, Fail, State, atomic, key::Existing};
 use serde_json::json;
 use sqlx::Connection;
 use tokio::{sync::Barrier, task::JoinSet};

@@ -60,7 +60,10 @@ use std::{
 };
 
 use proof::bed::{Database, Server};
-use rowlock::{AttemptView, Backoff, Counters, Ended, Fail, Job, JobView, State};
+use rowlock::{
+    Backoff, Counters, Ended, Fail, Job, State,
+    observe::{AttemptView, JobView},
+};
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection};
 use tokio_util::sync::CancellationToken;

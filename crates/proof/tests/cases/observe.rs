@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rowlock::{Ended, Fail, JobFilter, State, atomic, staged};
+use rowlock::{Ended, Fail, State, atomic, observe::JobFilter, staged};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Staged, Tx};
@@ -39,7 +39,8 @@ async fn status_counts_each_place_per_queue_and_kind(bed: &Bed) {
     until("the case", async || bed.job(case).await.state == State::Case).await;
 
     let status = bed.rowlock.observe().status().await.unwrap();
-    let counts = |l: &rowlock::LaneStatus| (l.queue.clone(), l.kind.clone(), l.due, l.scheduled, l.leased, l.cases);
+    let counts =
+        |l: &rowlock::observe::LaneStatus| (l.queue.clone(), l.kind.clone(), l.due, l.scheduled, l.leased, l.cases);
     let lanes: Vec<_> = status.lanes.iter().map(counts).collect();
     let expected = [
         ("default".into(), "note".into(), 0, 1, 1, 1),

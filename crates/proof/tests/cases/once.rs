@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use rowlock::{Answer, Ended, Error, Fail, Hold, Once, State, atomic};
+use rowlock::{Ended, Error, Fail, Hold, Once, State, atomic, handle::Answer};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio::sync::Barrier;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock::{CheckState, Invariant, VerifyLimits};
+use rowlock::observe::{CheckState, Invariant, VerifyLimits};
 use sqlx::Connection;
 
 use super::cases::{Bed, until};

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Ended, Error, State, Target, atomic, staged};
+use rowlock::{Ended, Error, State, atomic, operate::Target, staged};
 use tokio::sync::{Notify, Semaphore};
 
 use super::db::{Ctx, Handler, Staged, Tx, Worker};

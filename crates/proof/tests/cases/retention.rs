@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rowlock::{Enqueued, Error, Existing, Fail, Hold, Retention, State, atomic};
+use rowlock::{Enqueued, Error, Fail, Hold, Retention, State, atomic, key::Existing};
 use sqlx::AssertSqlSafe;
 
 use super::db::{Ctx, TestRig, Tx};

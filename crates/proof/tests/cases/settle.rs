@@ -49,7 +49,7 @@ async fn a_refused_result_fails_the_attempt_and_writes_nothing(bed: &Bed) {
 }
 
 /// How far ahead of its last end the job is due.
-fn delay(job: &rowlock::JobView) -> Duration {
+fn delay(job: &rowlock::observe::JobView) -> Duration {
     let delay = job.due_at.unwrap().duration_since(job.last_ended_at.unwrap());
     Duration::try_from(delay).unwrap()
 }

@@ -1,7 +1,7 @@
 //! The where-status pattern on the user's own tables: of two at once one moves the row, and nothing that a caller says is
 //! ever read as SQL.
 
-use rowlock::{AlreadyHandled, Ended, Error, RowId, atomic};
+use rowlock::{AlreadyHandled, Ended, Error, atomic, handle::RowId};
 use sqlx::Connection;
 use uuid::Uuid;
 

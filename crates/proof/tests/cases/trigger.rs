@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Ended, Error, Fail, NamedJob, Standing, State, Triggered, Untaken, atomic};
+use rowlock::{
+    Ended, Error, Fail, NamedJob, State, Triggered, atomic,
+    observe::{Standing, Untaken},
+};
 use tokio::sync::Notify;
 use uuid::Uuid;
 

@@ -3,7 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use rowlock::{AuditFilter, AuditView, Ended, Error, Fail, State, Target, atomic, staged};
+use rowlock::{
+    Ended, Error, Fail, State, atomic,
+    observe::{AuditFilter, AuditView},
+    operate::Target,
+    staged,
+};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Staged, Tx, Worker};

@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use rowlock::{CheckState, Fail, Invariant, Once, State, Verification, VerifyLimits, atomic, staged};
+use rowlock::{
+    Fail, Once, State, atomic,
+    observe::{CheckState, Invariant, Verification, VerifyLimits},
+    staged,
+};
 use sqlx::Connection;
 
 use super::db::{Ctx, Outcome, Staged, Tx};

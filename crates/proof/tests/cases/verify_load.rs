@@ -6,8 +6,10 @@ use std::{
 };
 
 use rowlock::{
-    CheckState, EffectFilter, Fail, Hold, Invariant, Job, NotDone, OnUnknown, Resolution, Retention, State,
-    VerifyLimits, atomic, staged,
+    Fail, Hold, Job, NotDone, OnUnknown, Retention, State, atomic,
+    effect::{EffectFilter, Resolution},
+    observe::{CheckState, Invariant, VerifyLimits},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 

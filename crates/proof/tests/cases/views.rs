@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rowlock::{Fail, JobFilter, State, atomic, staged};
+use rowlock::{Fail, State, atomic, observe::JobFilter, staged};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Staged, Tx};

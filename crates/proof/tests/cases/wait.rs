@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rowlock::{Awaited, Error, Fail, JobOptions, State, atomic};
+use rowlock::{Error, Fail, JobOptions, State, atomic, observe::Awaited};
 use sqlx::Connection;
 
 use super::db::{Ctx, Outcome, Tx};

@@ -5,7 +5,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use proof::bed::until;
 use rowlock::{
-    Ended, Enqueued, Error, Existing, Hold, Job, JobOptions, Result, State,
+    Ended, Enqueued, Error, Hold, Job, JobOptions, Result, State,
+    key::Existing,
     postgres::{Outcome, Rowlock, Staged, Worker},
     staged,
 };

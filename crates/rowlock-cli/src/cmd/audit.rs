@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use comfy_table::Cell;
-use rowlock::{AuditFilter, AuditView};
+use rowlock::observe::{AuditFilter, AuditView};
 
 use super::Place;
 use crate::output::{self, right, short, table, text, when};

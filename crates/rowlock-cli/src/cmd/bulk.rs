@@ -4,7 +4,10 @@
 use std::{collections::HashSet, process::ExitCode};
 
 use anyhow::Result;
-use rowlock::{Admin, Ended, JobFilter, Observe, State};
+use rowlock::{
+    Admin, Ended, State,
+    observe::{JobFilter, Observe},
+};
 use serde_json::{Value, json};
 
 use super::{Actor, job_id, jobs};

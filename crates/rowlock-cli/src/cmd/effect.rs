@@ -1,7 +1,11 @@
 //! `rowlock effect resolve`: records whether an uncertain external call happened.
 
 use anyhow::Result;
-use rowlock::{Admin, CaseView, EffectFilter, Resolution};
+use rowlock::{
+    Admin,
+    effect::{EffectFilter, Resolution},
+    observe::CaseView,
+};
 
 use super::{Actor, Place};
 use crate::output;

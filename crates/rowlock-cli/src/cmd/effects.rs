@@ -1,7 +1,7 @@
 //! `rowlock effects`: external calls of staged handlers, by default only the uncertain ones.
 
 use anyhow::Result;
-use rowlock::EffectFilter;
+use rowlock::effect::EffectFilter;
 
 use super::{Place, tables};
 use crate::output;

@@ -1,7 +1,11 @@
 //! `rowlock inspect`: everything about one job.
 
 use anyhow::Result;
-use rowlock::{CaseView, EffectFilter, JobView, State};
+use rowlock::{
+    State,
+    effect::EffectFilter,
+    observe::{CaseView, JobView},
+};
 
 use super::{Place, tables};
 use crate::output::{self, BOLD, DIM, PLAIN, RED, when};

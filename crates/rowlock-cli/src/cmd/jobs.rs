@@ -1,7 +1,10 @@
 //! `rowlock jobs`: lists jobs, newest first.
 
 use anyhow::Result;
-use rowlock::{Ended, JobFilter, JobView, Observe, State};
+use rowlock::{
+    Ended, State,
+    observe::{JobFilter, JobView, Observe},
+};
 
 use super::{Place, tables};
 use crate::output;

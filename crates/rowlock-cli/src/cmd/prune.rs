@@ -7,7 +7,11 @@ use std::{process::ExitCode, str::FromStr, time::Duration};
 
 use anyhow::Result;
 use jiff::Timestamp;
-use rowlock::{JobFilter, Observe, Pruned, Retention, State};
+use rowlock::{
+    Retention, State,
+    observe::{JobFilter, Observe},
+    operate::Pruned,
+};
 use serde::Serialize;
 
 use super::{Actor, Place, duration};

@@ -7,7 +7,7 @@ use std::{process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use comfy_table::{Cell, Color};
-use rowlock::{Breach, CheckState, CheckView, Invariant, Verification, VerifyLimits};
+use rowlock::observe::{Breach, CheckState, CheckView, Invariant, Verification, VerifyLimits};
 use serde::Serialize;
 
 use super::Place;

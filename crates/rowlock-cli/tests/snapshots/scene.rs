@@ -4,7 +4,8 @@
 use std::{future::pending, time::Duration};
 
 use rowlock::{
-    Backend, Backoff, Breaker, Ctx, Fail, Job, Observe, Outcome, Rowlock, Staged, State, Tx, Worker, atomic, staged,
+    Backend, Backoff, Breaker, Ctx, Fail, Job, Outcome, Rowlock, Staged, State, Tx, Worker, atomic, observe::Observe,
+    staged,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;

@@ -35,7 +35,7 @@ pub struct RowAttempt {
 
 impl std::fmt::Debug for RowAttempt {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RowAttempt")
+        f.debug_struct("Attempt")
             .field("id", &self.id())
             .field("attempt", &self.attempt())
             .finish_non_exhaustive()
@@ -90,7 +90,7 @@ pub struct RowCtx<A = ()> {
     attempt: RowAttempt,
 }
 
-crate::debug::debug_fields!([A] RowCtx<A>, "RowCtx", attempt);
+crate::debug::debug_fields!([A] RowCtx<A>, "Ctx", attempt);
 
 impl<A> RowCtx<A> {
     /// What the worker was given with `state`.
@@ -119,7 +119,7 @@ pub struct RowStaged<A = ()> {
     slot: Slot,
 }
 
-crate::debug::debug_fields!([A] RowStaged<A>, "RowStaged", attempt);
+crate::debug::debug_fields!([A] RowStaged<A>, "Staged", attempt);
 
 impl<A> RowStaged<A> {
     /// What the worker was given with `state`.
@@ -222,7 +222,7 @@ pub struct RowTx {
     slot: Slot,
 }
 
-crate::debug::debug_fields!([] RowTx, "RowTx");
+crate::debug::debug_fields!([] RowTx, "Tx");
 
 impl RowTx {
     pub(super) fn new(held: HeldTx, slot: Slot) -> RowTx {
@@ -297,7 +297,7 @@ pub struct RowDone {
     pub(super) held: Option<HeldTx>,
 }
 
-crate::debug::debug_fields!([] RowDone, "RowDone", end);
+crate::debug::debug_fields!([] RowDone, "Done", end);
 
 impl RowDone {
     /// Ends the handler: `tx.done().ok()`.

@@ -97,7 +97,7 @@ impl<A> RowHandler<A> {
 
 impl<A> fmt::Debug for RowHandler<A> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RowHandler")
+        f.debug_struct("Handler")
             .field("backoff", &self.backoff)
             .field("time_limit", &self.time_limit)
             .field("breakers", &self.breakers)

@@ -9,7 +9,7 @@ use crate::{backoff::Backoff, breaker::Breaker, job::Job, root::Backend, store::
 ///
 /// The value carries the handler's settings. [`Worker::handle`](crate::Worker::handle) and
 /// [`TestRig::handle`](crate::rig::TestRig::handle) take it, and
-/// [`RowWorker::handle`](crate::RowWorker::handle) takes one whose function is written for a row.
+/// `adopt::Worker::handle` takes one whose function is written for a row.
 ///
 /// ```
 /// use rowlock::{Batch, Job, sqlite::*};
@@ -67,7 +67,7 @@ where
     C::handler(handler)
 }
 
-/// The first argument of an atomic handler for `J`: [`Ctx`] for a job, [`RowCtx`](crate::RowCtx) for a row.
+/// The first argument of an atomic handler for `J`: [`Ctx`] for a job, `adopt::Ctx` for a row.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not the context of an atomic handler for `{J}`",
     note = "an atomic handler takes a `Ctx`, its job and a `Tx`; the job derives `Job`",
@@ -88,7 +88,7 @@ pub trait AtomicContext<J>: sealed::Context + Sized {
         Fut: Future<Output = Result<Self::Done, Fail>> + Send + 'static;
 }
 
-/// The first argument of a staged handler for `J`: [`Staged`] for a job, [`RowStaged`](crate::RowStaged) for a row.
+/// The first argument of a staged handler for `J`: [`Staged`] for a job, `adopt::Staged` for a row.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not the context of a staged handler for `{J}`",
     note = "a staged handler takes a `Staged` and its job; the job derives `Job`",

@@ -320,7 +320,7 @@ impl Observe {
     /// A broken invariant is no error but part of the answer. Cancel-safe.
     ///
     /// ```
-    /// use rowlock::{VerifyLimits, sqlite::Rowlock};
+    /// use rowlock::{observe::VerifyLimits, sqlite::Rowlock};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # tokio::runtime::Runtime::new()?.block_on(async {

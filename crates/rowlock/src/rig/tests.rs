@@ -2,7 +2,8 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 use crate::{
-    EffectFilter, Job,
+    Job,
+    effect::EffectFilter,
     handle::{Fail, atomic, staged},
     recover::Recovery,
     sqlite::{Ctx, Outcome, Staged, Tx},

@@ -7,7 +7,7 @@ use crate::victim::{
     Plain, Quick, Slow, Staged as StagedJob, Together,
 };
 use anyhow::Result;
-use rowlock::{Backoff, Batch, Effect, Fail};
+use rowlock::{Backoff, Batch, Fail, handle::Effect};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 

@@ -1,7 +1,10 @@
 //! The application's side of the database: the scene's tables beside the library's, and what can be counted in them.
 
 use anyhow::Result;
-use rowlock::{Ended, JobFilter, JobView, Observe, Rowlock, State};
+use rowlock::{
+    Ended, Rowlock, State,
+    observe::{JobFilter, JobView, Observe},
+};
 use sqlx::Connection;
 
 use super::{

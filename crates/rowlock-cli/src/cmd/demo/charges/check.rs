@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use anyhow::Result;
-use rowlock::{EffectFilter, Ended, State};
+use rowlock::{Ended, State, effect::EffectFilter};
 use serde::Serialize;
 
 use super::{
