@@ -45,7 +45,11 @@ use crate::{
 /// A table of your own that is ready to be worked off.
 ///
 /// ```no_run
-/// use rowlock::{adopt::{Adopted, Columns, self}, atomic, postgres::Rowlock};
+/// use rowlock::{
+///     adopt::{self, Adopted, Columns},
+///     atomic,
+///     postgres::Rowlock,
+/// };
 /// use sqlx::{FromRow, Row, postgres::PgRow};
 ///
 /// struct Snooze {

@@ -24,7 +24,7 @@ type Calling<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fail>> + Send + 'a>>
 /// How often a reply that has come is tried to be stored.
 const STORE_TRIES: u32 = 5;
 
-/// An outside call of a row in the making; await it. See [`RowStaged::effect`](crate::adopt::Staged::effect).
+/// An outside call of a row in the making; await it. See [`Staged::effect`](crate::adopt::Staged::effect).
 #[must_use = "nothing is called until this is awaited"]
 pub struct RowEffect<'a, T> {
     attempt: &'a RowAttempt,

@@ -135,9 +135,9 @@ impl<A> RowStaged<A> {
     /// Goes outside under a key that is the same on every attempt of this row, also after its case was reopened. The intent
     /// is committed before `f` runs and the reply after it, both only while the claim holds; a later attempt gets the stored
     /// reply without a call. A call that ended in any other way is made again under the same key, or parks the row
-    /// ([`RowEffect::park`]); one that fails with [`NotDone`](crate::NotDone) has not happened.
+    /// ([`Effect::park`](RowEffect::park)); one that fails with [`NotDone`](crate::NotDone) has not happened.
     ///
-    /// A name stands for one call in a row's whole life. Where a row is worked off again and again ([`RowTx::keep`]), put
+    /// A name stands for one call in a row's whole life. Where a row is worked off again and again ([`Tx::keep`](RowTx::keep)), put
     /// what tells the occasions apart into the name: `format!("mail-{}", row.round)`.
     ///
     /// # Errors

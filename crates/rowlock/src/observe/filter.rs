@@ -5,7 +5,7 @@ use crate::state::State;
 /// Which jobs to list; every setting narrows. The newest 100 of all jobs unless set.
 ///
 /// ```
-/// use rowlock::{observe::JobFilter, State};
+/// use rowlock::{State, observe::JobFilter};
 ///
 /// let stuck = JobFilter::new().queue("mail").state(State::Case).limit(20);
 /// ```
