@@ -61,12 +61,8 @@ async fn a_compensating_job_is_of_the_transaction_that_retires(bed: &Bed) {
         .attempts(1)
         .if_retired(Other { n: 1 });
     let id = put.await.unwrap().id();
-    bed.work(
-        bed.worker()
-            .handle(atomic(|_: Ctx, _: Note, _tx: Tx| async { fail("no") })),
-        &[id],
-    )
-    .await;
+    let fails = |_: Ctx, _: Note, _tx: Tx| async { fail("no") };
+    bed.work(bed.worker().handle(atomic(fails)), &[id]).await;
     let same = "select count(*) from rowlock.case_file c, rowlock.job j
                 where j.kind = 'other' and c.xmin = j.xmin";
     assert_eq!(bed.count(same).await, 1);
@@ -260,12 +256,8 @@ async fn another_schema_name_works_from_end_to_end(bed: &Bed) {
         .id();
 
     let give_up = |_: Ctx, _: Other, _tx: Tx| async { fail("no") };
-    let running = Running::start(
-        Worker::new(&here)
-            .queue("default", 2)
-            .handle(atomic(note))
-            .handle(atomic(give_up)),
-    );
+    let worker = Worker::new(&here).queue("default", 2).handle(atomic(note));
+    let running = Running::start(worker.handle(atomic(give_up)));
     until("both jobs and the compensating one", async || bed.ledger().await == 2).await;
     running.stop().await;
     assert_eq!(here.observe().job(id).await.unwrap().unwrap().state, State::Finished);
