@@ -8,7 +8,7 @@ use aws_sdk_sqs::{
     config::{BehaviorVersion, Credentials, Region},
     types::{MessageAttributeValue, QueueAttributeName},
 };
-use rowlock::{Admin, JobFilter, NamedJob, State};
+use rowlock::{Admin, NamedJob, State, observe::JobFilter};
 use rowlock_sqs::{Bridge, Config, Counts, Relay, Role};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -139,12 +139,8 @@ impl Bed {
     /// # Errors
     /// The database refused it.
     pub async fn enqueue(&self, text: &str, on_trigger: bool) -> Result<(i64, Uuid)> {
-        let job = NamedJob {
-            queue: QUEUE.into(),
-            attempts_max: 3,
-            on_trigger,
-            ..NamedJob::new("note", payload(text))
-        };
+        let job = NamedJob::new("note", payload(text)).queue(QUEUE).attempts(3);
+        let job = if on_trigger { job.on_trigger() } else { job };
         let id = self.admin.enqueue(job).await?.id();
         let job = self.admin.observe().job(id).await?.context("the job")?;
         Ok((id, job.uid))
@@ -205,11 +201,11 @@ impl Bed {
     /// The database could not be read.
     pub async fn summary(&self) -> Result<Summary> {
         let mut summary = Summary::default();
-        let (observe, mut filter) = (self.admin.observe(), JobFilter::default());
+        let (observe, mut filter) = (self.admin.observe(), JobFilter::new());
         loop {
             let page = observe.jobs(&filter).await?;
             let Some(last) = page.last() else { break };
-            filter.below = Some(last.id);
+            filter = filter.below(last.id);
             for job in &page {
                 let ends = observe.attempts(job.id).await?;
                 let ends = ends.iter().map(|end| end.outcome.as_str().to_owned()).collect();

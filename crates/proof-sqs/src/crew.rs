@@ -3,7 +3,7 @@
 use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
 
 use anyhow::{Context, Result};
-use rowlock::{Backoff, Fail, Job};
+use rowlock::{Backoff, Fail, Job, staged};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio_util::sync::CancellationToken;
@@ -94,15 +94,13 @@ macro_rules! room {
                     let act = act.clone();
                     async move { handle(cx, job, act).await }
                 };
-                let backoff = Backoff {
-                    base: Duration::from_millis(50),
-                    max: Duration::from_millis(100),
-                };
+                let backoff = Backoff::new()
+                    .base(Duration::from_millis(50))
+                    .max(Duration::from_millis(100));
                 Worker::new(rowlock)
                     .queue(QUEUE, places)
                     .grace(Duration::from_secs(5))
-                    .staged(handler)
-                    .backoff(backoff)
+                    .handle(staged(handler).backoff(backoff))
             }
 
             async fn handle(cx: Staged, job: Note, act: Behaviour) -> Outcome {
@@ -112,7 +110,7 @@ macro_rules! room {
                     Act::Done => {}
                 }
                 let id = cx.id();
-                let mut tx = cx.settle().await?;
+                let mut tx = cx.begin().await?;
                 let insert = sqlx::query("insert into ledger (job, note) values ($1, $2)");
                 insert.bind(id).bind(&job.text).execute(&mut *tx).await?;
                 tx.done().ok()

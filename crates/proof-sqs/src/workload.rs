@@ -69,12 +69,8 @@ async fn fill(bed: &Bed, size: Size, on_trigger: Option<i64>) -> Result<()> {
         if let Some(open_max) = on_trigger.filter(|_| n % 10 == 0) {
             roomy(bed, open_max).await?;
         }
-        let job = NamedJob {
-            queue: QUEUE.into(),
-            attempts_max: 3,
-            on_trigger: on_trigger.is_some(),
-            ..NamedJob::new("note", payload(&n.to_string()))
-        };
+        let job = NamedJob::new("note", payload(&n.to_string())).queue(QUEUE).attempts(3);
+        let job = if on_trigger.is_some() { job.on_trigger() } else { job };
         let _ = bed.admin.enqueue(job).await?;
     }
     Ok(())

@@ -6,7 +6,12 @@ use proof::{
     bed::{Database, postgres_servers, until},
     victim::PATIENCE,
 };
-use rowlock::{Adopted, Columns, Ended, Fail, RowCtx, RowTx, postgres::Rowlock};
+use rowlock::{
+    Ended, Fail,
+    adopt::{self, Adopted, Columns},
+    atomic,
+    postgres::Rowlock,
+};
 use sqlx::{FromRow, Row, postgres::PgRow};
 use tokio_util::sync::CancellationToken;
 
@@ -41,7 +46,7 @@ async fn metrics_have_the_names_of_any_worker_and_the_tables_name_as_their_queue
         base.run(TABLE).await?;
         base.close().await?;
         let page = rowlock_otel::prometheus::Prometheus::new()?;
-        let fails = |_cx: RowCtx, row: Snooze, tx: RowTx| async move {
+        let fails = |_cx: adopt::Ctx, row: Snooze, tx: adopt::Tx| async move {
             match row.id {
                 5 => Err(Fail::retire("no luck")),
                 _ => tx.done().ok(),
@@ -49,7 +54,7 @@ async fn metrics_have_the_names_of_any_worker_and_the_tables_name_as_their_queue
         };
         let adopted = Adopted::open(&rowlock, "email_snoozes", Columns::due("remind_at")).await?;
         let counted = page.telemetry().listener();
-        let worker = adopted.worker().on_event(counted).atomic(fails);
+        let worker = adopted.worker().on_event(counted).handle(atomic(fails));
         let (counters, stop) = (worker.counters(), CancellationToken::new());
         let stopped = stop.clone();
         let running = tokio::spawn(worker.run_until(async move { stopped.cancelled().await }));

@@ -15,7 +15,7 @@ use proof::{
     victim::{Moody, Orders, PATIENCE, Plain, Victim},
 };
 use proof_telemetry::collector::{Collector, attributes};
-use rowlock::{Fail, sqlite};
+use rowlock::{Fail, atomic, sqlite};
 use rowlock_otel::{Measure, Names, prometheus::Prometheus};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -338,12 +338,12 @@ async fn a_worker_that_asks_for_one_has_a_page_for_prometheus() -> Result<()> {
                 .names(Names::Seed)
                 .sample_every(Duration::from_millis(100)),
         )
-        .atomic(async |cx: sqlite::Ctx<()>, job: Moody, tx: sqlite::Tx| {
+        .handle(atomic(async |cx: sqlite::Ctx<()>, job: Moody, tx: sqlite::Tx| {
             if cx.attempt() <= job.fails {
                 return Err(Fail::retry_after(Duration::ZERO, "not yet"));
             }
             tx.done().ok()
-        });
+        }));
     let told = stop.clone();
     let running = tokio::spawn(worker.run_until(async move { told.cancelled().await }));
     let done = r#"queue_processed_total{kind="moody",queue="default",otel_scope_name="rowlock"} 3"#;
@@ -393,7 +393,7 @@ async fn what_has_no_twin_keeps_its_name_under_the_conventions() -> Result<()> {
     let worker = sqlite::Worker::new(&rowlock)
         .queue("default", 1)
         .telemetry(page.telemetry().names(Names::Semconv))
-        .atomic(retire);
+        .handle(atomic(retire));
     let read = page.clone();
     let counted = async move {
         until("the retirement to be counted", PATIENCE, async || {

@@ -9,7 +9,11 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use rowlock::{Admin, AttemptView, Ended, Job, NamedJob, Observe, Operate, State};
+use rowlock::{
+    Admin, Ended, Job, NamedJob, State,
+    observe::{AttemptView, Observe},
+    operate::Operate,
+};
 use tokio::task::{JoinSet, LocalSet};
 
 use crate::{
@@ -194,10 +198,7 @@ impl Scene {
     /// # Errors
     /// The database refused it.
     pub async fn enqueue_later<J: Job>(&self, job: &J, delay: Duration) -> Result<i64> {
-        let named = NamedJob {
-            delay,
-            ..NamedJob::new(J::KIND, serde_json::to_string(job)?)
-        };
+        let named = NamedJob::new(J::KIND, serde_json::to_string(job)?).after(delay);
         Ok(self.admin.enqueue(named).await?.id())
     }
 

@@ -12,7 +12,11 @@ use proof::{
     till::{Log, Rules, Till},
     victim::{Charge, Orders, PATIENCE, Victim},
 };
-use rowlock::{EffectFilter, EffectState, EffectView, Ended, JobFilter, JobView, Resolution, State};
+use rowlock::{
+    Ended, State,
+    effect::{EffectFilter, EffectState, EffectView, Resolution},
+    observe::{JobFilter, JobView},
+};
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
 const TILL: &str = env!("CARGO_BIN_EXE_till");
@@ -70,10 +74,7 @@ async fn at_an_end(scene: &Scene) {
 
 /// Every job by its order.
 async fn jobs(scene: &Scene) -> Result<HashMap<i64, JobView>> {
-    let all = JobFilter {
-        max: 2 * CHARGES,
-        ..JobFilter::default()
-    };
+    let all = JobFilter::new().limit(2 * CHARGES as u32);
     let mut jobs = HashMap::new();
     for job in scene.observe().jobs(&all).await? {
         let order = job.payload["order"].as_i64().context("a charge has an order")?;
@@ -85,11 +86,7 @@ async fn jobs(scene: &Scene) -> Result<HashMap<i64, JobView>> {
 
 /// The effects in doubt, by their job.
 async fn doubts(scene: &Scene) -> Result<HashMap<i64, EffectView>> {
-    let doubtful = EffectFilter {
-        doubtful: true,
-        max: 2 * CHARGES,
-        ..EffectFilter::default()
-    };
+    let doubtful = EffectFilter::new().doubtful().limit(2 * CHARGES as u32);
     let effects = scene.observe().effects(&doubtful).await?;
     Ok(effects.into_iter().map(|effect| (effect.id, effect)).collect())
 }

@@ -10,9 +10,9 @@ use proof::{
     victim::{Atomic, Batched, Failing, Hooked, Orders, PATIENCE, Parked, Staged, Together, Victim},
 };
 use rowlock::{
-    Admin, EffectFilter,
+    Admin,
     Ended::{self, Done, Lost, Retired, Retried},
-    Resolution,
+    effect::{EffectFilter, Resolution},
 };
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
@@ -174,10 +174,7 @@ async fn parked(scene: Rc<Scene>, point: &'static str, calls: usize) -> Result<(
         .await;
     ensure!(scene.provider.calls(id) == calls, "{} calls", scene.provider.calls(id));
 
-    let doubtful = EffectFilter {
-        doubtful: true,
-        ..EffectFilter::default()
-    };
+    let doubtful = EffectFilter::new().doubtful();
     let effects = scene.observe().effects(&doubtful).await?;
     let [effect] = &effects[..] else {
         bail!("{effects:?}");

@@ -325,8 +325,8 @@ async fn the_quickstart_of_adopted_tables_runs_as_the_page_says() {
         // What the page does on the command line.
         let rowlock = rowlock::postgres::Rowlock::open(&database.url).unwrap();
         rowlock.migrate().await.unwrap();
-        let columns = rowlock::Columns::due("remind_at");
-        rowlock::Adopted::migrate(&rowlock, "reminders", &columns)
+        let columns = rowlock::adopt::Columns::due("remind_at");
+        rowlock::adopt::Adopted::migrate(&rowlock, "reminders", &columns)
             .await
             .unwrap();
         let run = Command::new(BUILT.join("adopt"))

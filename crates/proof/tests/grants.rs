@@ -8,8 +8,12 @@ use std::{sync::Arc, time::Duration};
 
 use proof::bed::{postgres_servers, until};
 use rowlock::{
-    Counters, EffectFilter, Ended, Error, Fail, Hold, Job, JobFilter, Once, Resolution, State, Target, VerifyLimits,
+    Counters, Ended, Error, Fail, Hold, Job, Once, State, atomic,
+    effect::{EffectFilter, Resolution},
+    observe::{JobFilter, VerifyLimits},
+    operate::Target,
     postgres::{Ctx, Outcome, Rowlock, Staged, Tx, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection};
@@ -65,7 +69,7 @@ async fn lose_a_worker(pg: &mut PgConnection) {
 /// Runs a worker on this handle until so many attempts are done.
 async fn work_until_done(rowlock: &Rowlock, jobs: u64) -> Arc<Counters> {
     let worker = Worker::new(rowlock).queue("default", 4).lease(Duration::from_secs(2));
-    let worker = worker.atomic(first).staged(second);
+    let worker = worker.handle(atomic(first)).handle(staged(second));
     let (counters, stop) = (worker.counters(), CancellationToken::new());
     let stopped = stop.clone();
     let running = tokio::spawn(worker.run_until(async move { stopped.cancelled().await }));
@@ -83,7 +87,11 @@ async fn the_producers(producer: &Rowlock, own: &mut PgConnection) -> i64 {
     tx.commit().await.unwrap();
     let mut tx = own.begin().await.unwrap();
     for first in [true, false] {
-        let once = producer.once(&mut tx, "k").wait(Duration::from_secs(1)).await.unwrap();
+        let once = producer
+            .once(&mut tx, "k")
+            .timeout(Duration::from_secs(1))
+            .await
+            .unwrap();
         assert_eq!(matches!(once, Once::First(_)), first);
         if let Once::First(slot) = once {
             slot.store(&mut tx, "stored").await.unwrap();
@@ -100,13 +108,13 @@ async fn the_operators(operator: &Rowlock, root: &mut PgConnection, lost: i64, r
         look.status().await.unwrap().lanes.iter().map(|l| l.cases).sum::<i64>(),
         1
     );
-    assert_eq!(look.jobs(&JobFilter::default()).await.unwrap().len(), 44);
+    assert_eq!(look.jobs(&JobFilter::new()).await.unwrap().len(), 44);
     assert_eq!(look.attempts(lost).await.unwrap().len(), 2);
     assert_eq!(look.chain(lost).await.unwrap().len(), 2);
     assert_eq!(look.cases(10).await.unwrap().len(), 1);
-    let effects = look.effects(&EffectFilter::default()).await.unwrap();
+    let effects = look.effects(&EffectFilter::new()).await.unwrap();
     assert_eq!(effects.len(), 22);
-    let seen = look.verify(&VerifyLimits::default()).await.unwrap();
+    let seen = look.verify(&VerifyLimits::new()).await.unwrap();
     assert!(seen.holds(), "{seen:?}");
     script(root, "update rowlock.effect set state = 'uncertain'")
         .await
@@ -205,10 +213,7 @@ async fn a_producer_gets_what_holds_its_key_and_takes_over_what_is_free() {
         let next = producer.enqueue_now(Second {}).key("second").await.unwrap();
         assert!(next.is_new(), "taken over");
         let (operator, _own) = granted.member(OPERATOR).await;
-        let filter = JobFilter {
-            key: Some("second".into()),
-            ..JobFilter::default()
-        };
+        let filter = JobFilter::new().key("second");
         let found = operator.observe().jobs(&filter).await.unwrap();
         assert_eq!(found.iter().map(|j| j.id).collect::<Vec<_>>(), [next.id()]);
         granted.end(&server).await;

@@ -17,6 +17,7 @@ mod failover;
 mod fleet;
 mod freeze;
 mod grants;
+mod opening;
 mod outage;
 mod plans;
 mod pooled;

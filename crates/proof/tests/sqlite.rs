@@ -3,7 +3,7 @@
 /// What the cases call the database under test.
 pub(crate) mod db {
     pub(crate) use proof::bed::sqlite_server as servers;
-    pub(crate) use rowlock::sqlite::{Ctx, Outcome, Rowlock, Staged, TestRig, Tx, Worker};
+    pub(crate) use rowlock::sqlite::{Ctx, Handler, Outcome, Rowlock, Staged, TestRig, Tx, Worker};
     pub(crate) type Conn = sqlx::SqliteConnection;
     pub(crate) type Backend = sqlx::Sqlite;
     /// How the engine's tables begin here.

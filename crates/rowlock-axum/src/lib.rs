@@ -191,7 +191,7 @@ impl<DB: Backend> Idempotency<DB> {
     async fn try_to_take(&self, asked: &Asked) -> Result<(Transaction<'static, DB>, Once<DB>)> {
         let mut tx = self.rowlock.begin(&self.pool).await?;
         let take = self.rowlock.once(&mut tx, &asked.key).request_digest(asked.print);
-        let once = take.hold(self.hold).wait(self.wait).await?;
+        let once = take.hold(self.hold).timeout(self.wait).await?;
         Ok((tx, once))
     }
 

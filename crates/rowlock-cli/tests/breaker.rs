@@ -1,6 +1,6 @@
 //! `rowlock breaker`, on a SQLite file, with what it prints.
 
-use rowlock::{Job, sqlite};
+use rowlock::{Job, atomic, sqlite};
 use serde::{Deserialize, Serialize};
 
 use crate::common::File;
@@ -21,8 +21,7 @@ fn bound_once(file: &File) {
         let worker = sqlite::Worker::new(&rowlock)
             .name("worker 7")
             .queue("orders", 1)
-            .atomic(charge);
-        let worker = worker.breaker("till", rowlock::Breaker::after(5).probes(2));
+            .handle(atomic(charge).breaker("till", rowlock::Breaker::after(5).probes(2)));
         worker.run_until(std::future::ready(())).await.unwrap();
     });
 }

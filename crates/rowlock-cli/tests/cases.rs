@@ -1,6 +1,6 @@
 //! What people do about cases on the command line, and what the doctor says: the same on both databases.
 
-use rowlock::{Fail, Job};
+use rowlock::{Fail, Job, atomic};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ macro_rules! three_declined {
         }
         let declined =
             async |_: Ctx<()>, job: Charge, _: Tx| Err(Fail::retire(format!("card {} was declined", job.order)));
-        let worker = Worker::new(&store).queue("orders", 1).atomic(declined);
+        let worker = Worker::new(&store).queue("orders", 1).handle(atomic(declined));
         let look = store.observe();
         let named = async {
             for _ in 0..1500 {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Ended, Fail, Job, sqlite};
+use rowlock::{Ended, Fail, Job, atomic, sqlite};
 use serde::{Deserialize, Serialize};
 
 use crate::common::{self, File, command, lines, said};
@@ -37,7 +37,7 @@ async fn with_history() -> File {
     for order in [1, 2] {
         let _ = rowlock.enqueue_now(Charge { order }).tag("vip").await.unwrap();
     }
-    let worker = sqlite::Worker::new(&rowlock).queue("orders", 1).atomic(charge);
+    let worker = sqlite::Worker::new(&rowlock).queue("orders", 1).handle(atomic(charge));
     let counters = worker.counters();
     let both = async {
         let ended = || counters.settled(Ended::Done) + counters.settled(Ended::Retired);
@@ -318,7 +318,7 @@ async fn a_waiting_job_is_shown_completed_once_and_waits_again_after_a_reopen() 
     let shown = lines(&file.ok(&["inspect", "1"]));
     assert!(shown.iter().any(|l| l == "waited for approval:42"), "{shown:?}");
 
-    let worker = sqlite::Worker::new(&rowlock).queue("none", 1).atomic(charge);
+    let worker = sqlite::Worker::new(&rowlock).queue("none", 1).handle(atomic(charge));
     let counters = worker.counters();
     let over = async {
         while counters.waits_over() < 1 {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Ended, Job, sqlite};
+use rowlock::{Ended, Job, sqlite, staged};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -29,7 +29,7 @@ async fn charge(cx: sqlite::Staged, job: Charge) -> sqlite::Outcome {
 
 async fn work(file: &File, settled: u64) {
     let rowlock = sqlite::Rowlock::open(&file.url).unwrap();
-    let worker = sqlite::Worker::new(&rowlock).queue("orders", 1).staged(charge);
+    let worker = sqlite::Worker::new(&rowlock).queue("orders", 1).handle(staged(charge));
     let counters = worker.counters();
     let ended = async {
         let wait = async {

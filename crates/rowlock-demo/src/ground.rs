@@ -1,7 +1,10 @@
 //! The application's side of the database: the scene's tables beside the library's, and what can be counted in them.
 
 use anyhow::Result;
-use rowlock::{Ended, JobFilter, JobView, Observe, Rowlock, State};
+use rowlock::{
+    Ended, Rowlock, State,
+    observe::{JobFilter, JobView, Observe},
+};
 use sqlx::Connection;
 
 use super::{
@@ -88,12 +91,11 @@ impl<DB: Tables> Ground<DB> {
 
     /// Every job there is.
     pub(crate) async fn jobs(&self) -> Result<Vec<JobView>> {
-        let (mut jobs, mut filter) = (Vec::new(), JobFilter::default());
-        filter.max = 1000;
+        let (mut jobs, mut filter) = (Vec::new(), JobFilter::new().limit(1000));
         loop {
             let page = self.observe.jobs(&filter).await?;
             let Some(last) = page.last() else { return Ok(jobs) };
-            filter.below = Some(last.id);
+            filter = filter.below(last.id);
             jobs.extend(page);
         }
     }

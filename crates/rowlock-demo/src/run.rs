@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
-use rowlock::Status;
+use rowlock::observe::Status;
 
 use super::{
     crew::Crew,

@@ -10,7 +10,11 @@ mod work;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use rowlock::{Adopted, Columns, Observe, postgres::Rowlock};
+use rowlock::{
+    adopt::{Adopted, Columns},
+    observe::Observe,
+    postgres::Rowlock,
+};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 pub(crate) use self::work::{Role, work};

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use proof::bed::{Database, postgres_servers, until};
 use rowlock::{
-    Job,
+    Job, atomic,
     postgres::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use rowlock_drivers::{Enqueue, Error, Hold, Put};
@@ -104,7 +104,7 @@ where
         });
         Worker::new(&rowlock)
             .queue("billing", 1)
-            .atomic(paid)
+            .handle(atomic(paid))
             .run_until(done)
             .await?;
         pool.close().await;

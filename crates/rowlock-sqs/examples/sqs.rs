@@ -38,7 +38,7 @@ async fn main() -> anyhow::Result<()> {
 
     let settled = Arc::new(Notify::new());
     let notify = settled.clone();
-    let worker = Worker::new(&rowlock).queue("greetings", 4).atomic(greet);
+    let worker = Worker::new(&rowlock).queue("greetings", 4).handle(atomic(greet));
     let worker = worker.on_event(move |event| {
         if let Event::Settled { .. } = event {
             notify.notify_one();

@@ -23,10 +23,32 @@ pub(crate) struct Pointer {
     pub(crate) uid: Uuid,
 }
 
+/// A message that no bridge has sent, as the job that it becomes.
+#[derive(Debug)]
+pub(crate) struct Foreign {
+    pub(crate) kind: String,
+    pub(crate) payload: String,
+    pub(crate) queue: String,
+    pub(crate) attempts_max: i32,
+    pub(crate) key: String,
+    pub(crate) group: Option<Group>,
+}
+
+impl Foreign {
+    pub(crate) fn job(&self) -> NamedJob {
+        let job = NamedJob::new(&self.kind, &self.payload)
+            .queue(&self.queue)
+            .attempts(self.attempts_max)
+            .key(&self.key)
+            .hold(KEY_HOLD);
+        self.group.iter().cloned().fold(job, NamedJob::group)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum Body {
     Pointer(Pointer),
-    Foreign(Box<NamedJob>),
+    Foreign(Box<Foreign>),
     /// It cannot be read, for this reason.
     Malformed(String),
 }
@@ -54,13 +76,13 @@ pub(crate) fn read(message: &Incoming, config: &Config) -> Body {
         return Body::Malformed(problem);
     };
     let key = message.attributes.get(&config.key_attribute).cloned();
-    Body::Foreign(Box::new(NamedJob {
+    Body::Foreign(Box::new(Foreign {
+        kind: kind.clone(),
+        payload: message.body.clone(),
         queue: config.queue.clone(),
         attempts_max: config.attempts_max,
-        key: Some(key.unwrap_or_else(|| key_of(&message.id, &config.queue_url))),
-        hold: KEY_HOLD,
+        key: key.unwrap_or_else(|| key_of(&message.id, &config.queue_url)),
         group: message.group.as_deref().map(group),
-        ..NamedJob::new(kind, &message.body)
     }))
 }
 
@@ -156,7 +178,7 @@ mod tests {
             panic!("a foreign message");
         };
         assert_eq!((job.kind.as_str(), job.payload.as_str()), ("import", "[1, 2]"));
-        assert_eq!(job.key.as_deref(), Some("sqs:jobs:m-1"));
+        assert_eq!(job.key, "sqs:jobs:m-1");
         let mut named = message("{\"job\": 1, \"uid\": 2}");
         named.attributes.insert("rowlock-key".into(), "order:7".into());
         named.attributes.insert("rowlock-kind".into(), "other".into());
@@ -164,7 +186,7 @@ mod tests {
         let Body::Foreign(job) = read(&named, &config) else {
             panic!("a kind makes it foreign");
         };
-        assert_eq!((job.kind.as_str(), job.key.as_deref()), ("other", Some("order:7")));
+        assert_eq!((job.kind.as_str(), job.key.as_str()), ("other", "order:7"));
         assert_eq!(job.group, Some(Group::new("account:7")));
     }
 

@@ -8,13 +8,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Admin, Enqueued, NamedJob, Standing, Triggered};
+use rowlock::{Admin, Enqueued, Triggered, observe::Standing};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use crate::{
-    body::{self, Body},
+    body::{self, Body, Foreign},
     config::Config,
     counts::{Counts, add},
     error::{Error, is_final},
@@ -194,8 +194,8 @@ impl Consumer {
         self.settle(message, &meaning).await
     }
 
-    async fn enqueue(&self, job: &NamedJob) -> rowlock::Result<Meaning> {
-        let put = match self.admin.enqueue(job.clone()).await {
+    async fn enqueue(&self, job: &Foreign) -> rowlock::Result<Meaning> {
+        let put = match self.admin.enqueue(job.job()).await {
             Ok(put) => put,
             Err(error @ rowlock::Error::KeyConflict { .. }) => {
                 add(&self.counts.conflicts, 1);

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Admin, JobFilter};
+use rowlock::{Admin, observe::JobFilter};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -106,11 +106,7 @@ impl Drain {
                 Ok(found.iter().any(|s| s.uid == pointer.uid && !s.untriggered()))
             }
             Body::Foreign(job) => {
-                let filter = JobFilter {
-                    key: job.key.clone(),
-                    max: 1,
-                    ..JobFilter::default()
-                };
+                let filter = JobFilter::new().key(&job.key).limit(1);
                 let found = observe.jobs(&filter).await?;
                 Ok(found
                     .iter()

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Admin, Standing, State};
+use rowlock::{Admin, State, observe::Standing};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,

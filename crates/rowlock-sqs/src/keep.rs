@@ -6,7 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use rowlock::{Admin, Enqueued, Error, JobFilter, NamedJob, Result, State, Untaken};
+use rowlock::{
+    Admin, Enqueued, Error, NamedJob, Result, State,
+    observe::{JobFilter, Untaken},
+};
 use serde::Serialize;
 
 use crate::{body::KEY_HOLD, outside::Incoming};
@@ -40,14 +43,12 @@ struct Kept<'a> {
 pub(crate) async fn keep(admin: &Admin, queue_url: &str, message: &Incoming, reason: &str) -> Result<i64> {
     let payload = payload(queue_url, message)?;
     let key = format!("sqs-case:{}", message.id);
-    let job = NamedJob {
-        queue: CASE_QUEUE.into(),
-        attempts_max: 1,
-        on_trigger: true,
-        key: Some(key.clone()),
-        hold: KEY_HOLD,
-        ..NamedJob::new(CASE_KIND, payload)
-    };
+    let job = NamedJob::new(CASE_KIND, payload)
+        .queue(CASE_QUEUE)
+        .attempts(1)
+        .on_trigger()
+        .key(key.clone())
+        .hold(KEY_HOLD);
     let id = match admin.enqueue(job).await {
         Ok(Enqueued::New(id)) => {
             retire(admin, id, reason).await?;
@@ -70,10 +71,7 @@ pub(crate) async fn keep(admin: &Admin, queue_url: &str, message: &Incoming, rea
 }
 
 async fn of_key(admin: &Admin, key: String) -> Result<Option<i64>> {
-    let filter = JobFilter {
-        key: Some(key),
-        ..JobFilter::default()
-    };
+    let filter = JobFilter::new().key(key);
     Ok(admin.observe().jobs(&filter).await?.first().map(|job| job.id))
 }
 
@@ -140,10 +138,8 @@ fn payload(queue_url: &str, message: &Incoming) -> Result<String> {
                 .collect(),
             group: message.group.as_deref(),
         };
-        let text = serde_json::to_string(&kept).map_err(|source| Error::Encode {
-            kind: CASE_KIND.into(),
-            source,
-        })?;
+        let text = serde_json::to_string(&kept)
+            .map_err(|error| Error::Config(format!("a message cannot be kept as JSON: {error}")))?;
         if text.len() <= BODY_BYTES_MAX || most == 0 {
             return Ok(text);
         }

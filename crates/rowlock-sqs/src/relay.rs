@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use rowlock::{Admin, Standing};
+use rowlock::{Admin, observe::Standing};
 use tokio::{
     sync::mpsc::{Receiver, Sender},
     task::JoinSet,

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::Standing;
+use rowlock::observe::Standing;
 use sha2::{Digest, Sha256};
 
 use crate::{body::Pointer, outside::Outgoing};

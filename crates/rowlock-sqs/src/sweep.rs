@@ -6,7 +6,10 @@
 
 use std::time::{Duration, Instant};
 
-use rowlock::{Admin, Standing, Untaken};
+use rowlock::{
+    Admin,
+    observe::{Standing, Untaken},
+};
 use tokio_util::sync::CancellationToken;
 
 use crate::{

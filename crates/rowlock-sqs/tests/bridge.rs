@@ -7,7 +7,7 @@ use proof_sqs::{
     bed::{Bed, payload, until},
     crew::{after, at_once},
 };
-use rowlock::{JobFilter, NamedJob, State, Target};
+use rowlock::{NamedJob, State, observe::JobFilter, operate::Target};
 use rowlock_sqs::{Bridge, CASE_KIND, Error, Role};
 
 async fn finished(bed: &Bed, id: i64) {
@@ -143,10 +143,7 @@ async fn a_foreign_message_is_a_job_under_its_own_key(bed: &Bed) -> Result<()> {
     );
     let own = format!("sqs:{}:{id}", bed.queue_url.rsplit('/').next().unwrap());
     for key in [own.as_str(), "order:7", "order:8"] {
-        let filter = JobFilter {
-            key: Some(key.into()),
-            ..JobFilter::default()
-        };
+        let filter = JobFilter::new().key(key);
         let jobs = bed.admin.observe().jobs(&filter).await?;
         assert_eq!(jobs.len(), 1, "{key}");
         assert_eq!((jobs[0].queue.as_str(), jobs[0].attempts_max), ("jobs", 3));
@@ -244,12 +241,10 @@ async fn a_kept_message_that_was_reopened_is_left_alone_when_it_comes_again(bed:
 }
 
 async fn a_bridge_that_died_between_the_two_steps_of_a_case_is_followed(bed: &Bed) -> Result<()> {
-    let half = NamedJob {
-        queue: rowlock_sqs::CASE_QUEUE.into(),
-        on_trigger: true,
-        key: Some("sqs-case:m".into()),
-        ..NamedJob::new(CASE_KIND, "{\"body\": \"poison\"}")
-    };
+    let half = NamedJob::new(CASE_KIND, "{\"body\": \"poison\"}")
+        .queue(rowlock_sqs::CASE_QUEUE)
+        .on_trigger()
+        .key("sqs-case:m");
     let id = bed.admin.enqueue(half).await?.id();
     let mut config = bed.config();
     config.grace = Duration::from_millis(100);
@@ -402,10 +397,7 @@ async fn messages_of_a_group_are_jobs_of_a_group_in_their_order(bed: &Bed) -> Re
             .collect();
         assert!(of_group.is_sorted(), "{order:?}");
     }
-    let filter = JobFilter {
-        group: Some("account:1".into()),
-        ..JobFilter::default()
-    };
+    let filter = JobFilter::new().group("account:1");
     assert_eq!(bed.admin.observe().jobs(&filter).await?.len(), 6);
     crew.stop().await
 }
@@ -413,12 +405,10 @@ async fn messages_of_a_group_are_jobs_of_a_group_in_their_order(bed: &Bed) -> Re
 async fn pointers_go_to_the_message_group_of_their_group(bed: &Bed) -> Result<()> {
     let mut jobs = Vec::new();
     for n in 0..6 {
-        let job = NamedJob {
-            queue: "jobs".into(),
-            on_trigger: true,
-            group: (n % 2 == 0).then(|| rowlock::Group::new("account:1")),
-            ..NamedJob::new("note", payload(&format!("{n}")))
-        };
+        let job = NamedJob::new("note", payload(&format!("{n}")))
+            .queue("jobs")
+            .on_trigger();
+        let job = if n % 2 == 0 { job.group("account:1") } else { job };
         jobs.push(bed.admin.enqueue(job).await?.id());
     }
     let (bridge, crew) = (bed.bridge(bed.config())?, bed.work(at_once()));

@@ -7,7 +7,7 @@ use proof_sqs::{
     bed::{Bed, payload, until},
     crew::{after, at_once},
 };
-use rowlock::{NamedJob, State, Target};
+use rowlock::{NamedJob, State, operate::Target};
 use rowlock_sqs::Role;
 
 /// Deployed again and again it would come to the dead-letter queue, and the row has all it needs.
@@ -69,11 +69,9 @@ async fn a_drained_message_whose_job_is_here_makes_no_case(bed: &Bed) -> Result<
     let lost = send(payload("three")).await?.message_id.unwrap();
     // The same message, as it came to the queue in front of it.
     let name = bed.queue_url.rsplit('/').next().unwrap();
-    let known = NamedJob {
-        queue: "jobs".into(),
-        key: Some(format!("sqs:{name}:{lost}")),
-        ..NamedJob::new("note", payload("three"))
-    };
+    let known = NamedJob::new("note", payload("three"))
+        .queue("jobs")
+        .key(format!("sqs:{name}:{lost}"));
     assert!(bed.admin.enqueue(known).await?.is_new());
     send(pointer(waits)).await?;
     send(payload("four")).await?;

@@ -4,7 +4,12 @@
 
 use std::time::Duration;
 
-use rowlock::{Adopted, Columns, Ended, Fail, RowCtx, RowOutcome, RowTx, postgres::Rowlock};
+use rowlock::{
+    Ended, Fail,
+    adopt::{self, Adopted, Columns},
+    atomic,
+    postgres::Rowlock,
+};
 use sqlx::{FromRow, Row, postgres::PgRow};
 
 struct Reminder {
@@ -22,7 +27,7 @@ impl FromRow<'_, PgRow> for Reminder {
     }
 }
 
-async fn remind(_cx: RowCtx, row: Reminder, mut tx: RowTx) -> RowOutcome {
+async fn remind(_cx: adopt::Ctx, row: Reminder, mut tx: adopt::Tx) -> adopt::Outcome {
     if !row.user_email.contains('@') {
         // Trying again does not help: retired, with a case.
         return Err(Fail::retire(format!("{:?} is no address", row.user_email)));
@@ -36,7 +41,7 @@ async fn remind(_cx: RowCtx, row: Reminder, mut tx: RowTx) -> RowOutcome {
 async fn main() -> anyhow::Result<()> {
     let rowlock = Rowlock::connect(&std::env::var("DATABASE_URL")?).await?;
     let reminders = Adopted::open(&rowlock, "reminders", Columns::due("remind_at")).await?;
-    let worker = reminders.worker().slots(8).atomic(remind);
+    let worker = reminders.worker().slots(8).handle(atomic(remind));
     let counters = worker.counters();
     worker.run_until(tokio::time::sleep(Duration::from_secs(2))).await?; // a program gives its stop signal here
     let (sent, retired) = (counters.settled(Ended::Done), counters.settled(Ended::Retired));

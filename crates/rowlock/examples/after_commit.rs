@@ -7,7 +7,7 @@ use std::{
 };
 
 use rowlock::{
-    Backoff, Fail, Job,
+    Backoff, Fail, Job, atomic,
     sqlite::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -60,12 +60,11 @@ async fn main() -> anyhow::Result<()> {
     let id = rowlock.enqueue_now(SetPrice { item: 7, cents: 120 }).await?.id();
 
     let (cache, (stop, stopped)) = (Cache::default(), oneshot::channel::<()>());
-    let soon = Backoff {
-        base: Duration::from_millis(20),
-        max: Duration::from_secs(1),
-    };
+    let soon = Backoff::new()
+        .base(Duration::from_millis(20))
+        .max(Duration::from_secs(1));
     let worker = Worker::new(&rowlock).state(cache.clone()).queue("default", 4);
-    let worker = worker.atomic(set_price).backoff(soon);
+    let worker = worker.handle(atomic(set_price).backoff(soon));
     let counters = worker.counters();
     let running = tokio::spawn(worker.run_until(async {
         let _ = stopped.await;

@@ -4,7 +4,8 @@
 use std::time::Duration;
 
 use rowlock::{
-    Awaited, Completed, Job,
+    Completed, Job, atomic,
+    observe::Awaited,
     sqlite::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -86,8 +87,8 @@ async fn main() -> anyhow::Result<()> {
     let (stop, stopped) = oneshot::channel::<()>();
     let worker = Worker::new(&rowlock)
         .queue("default", 4)
-        .atomic(pay_out)
-        .atomic(decline);
+        .handle(atomic(pay_out))
+        .handle(atomic(decline));
     let running = tokio::spawn(worker.run_until(async {
         let _ = stopped.await;
     }));

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use rowlock::{
-    Applied, Ended, Event, Fail, Job,
+    Applied, Ended, Event, Fail, Job, atomic,
     sqlite::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -78,9 +78,9 @@ async fn main() -> anyhow::Result<()> {
     let notify = last.clone();
     let worker = Worker::new(&rowlock)
         .queue("default", 4)
-        .atomic(reserve)
-        .atomic(charge)
-        .atomic(receipt);
+        .handle(atomic(reserve))
+        .handle(atomic(charge))
+        .handle(atomic(receipt));
     let worker = worker.on_event(move |event| match event {
         Event::Settled {
             kind,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rowlock::{
-    Batch, Ended, Fail, Job,
+    Batch, Ended, Fail, Job, atomic,
     sqlite::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -54,7 +54,7 @@ async fn main() -> anyhow::Result<()> {
 
     let worker = Worker::new(&rowlock)
         .queue("default", 1)
-        .atomic_with(book, Batch::up_to(10));
+        .handle(atomic(book).batch(Batch::up_to(10)));
     let counters = worker.counters();
     let all = async {
         while counters.settled(Ended::Done) + counters.settled(Ended::Cancelled) < 10 {

@@ -8,8 +8,10 @@ use std::{
 };
 
 use rowlock::{
-    Awaited, Fail, Job,
+    Fail, Job,
+    observe::Awaited,
     sqlite::{Outcome, Rowlock, Staged, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -47,7 +49,7 @@ async fn sync_account(cx: Staged<Crm>, job: SyncAccount) -> Outcome {
     // `acme` lets two in at once, everybody else one. Who finds no slot in time comes back later; no attempt is used up.
     let slots = if job.customer == "acme" { 2 } else { 1 };
     let key = format!("customer:{}", job.customer);
-    let lock = cx.lock(key).slots(slots).wait(Duration::from_secs(5)).await?;
+    let lock = cx.lock(key).slots(slots).timeout(Duration::from_secs(5)).await?;
     let crm = cx.state().clone();
     cx.effect("sync", |_key| async move {
         crm.sync(&job.customer).await;
@@ -80,7 +82,7 @@ async fn main() -> anyhow::Result<()> {
         .state(crm.clone())
         .queue("default", 12)
         .connections(1);
-    let worker = worker.staged(sync_account);
+    let worker = worker.handle(staged(sync_account));
     let running = tokio::spawn(worker.run_until(async {
         let _ = stopped.await;
     }));

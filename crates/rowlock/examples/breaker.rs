@@ -9,8 +9,10 @@ use std::{
 };
 
 use rowlock::{
-    Backoff, Breaker, BreakerState, Event, Fail, Job,
+    Backoff, Breaker, Event, Fail, Job,
+    breaker::BreakerState,
     sqlite::{Outcome, Rowlock, Staged, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 
@@ -49,14 +51,13 @@ async fn main() -> anyhow::Result<()> {
     let worker = Worker::new(&rowlock)
         .state(till.clone())
         .queue("default", 1)
-        .staged(charge)
-        .backoff(Backoff {
-            base: Duration::from_secs(1),
-            max: Duration::from_secs(1),
-        })
-        .breaker("till", Breaker::after(2).cooldown(Duration::from_secs(1)))
+        .handle(
+            staged(charge)
+                .backoff(Backoff::new().base(Duration::from_secs(1)).max(Duration::from_secs(1)))
+                .breaker("till", Breaker::after(2).cooldown(Duration::from_secs(1))),
+        )
         .on_event(move |event| match event {
-            Event::BreakerChanged { name, state } => {
+            Event::BreakerChanged { name, state, .. } => {
                 println!("{name} is {state}");
                 if *state == BreakerState::Open {
                     // Somebody mends it meanwhile.

@@ -7,8 +7,10 @@ use std::sync::{
 };
 
 use rowlock::{
-    Event, Job, Resolution,
+    Event, Job,
+    effect::Resolution,
     sqlite::{Outcome, Rowlock, Staged, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -51,7 +53,7 @@ async fn work(rowlock: &Rowlock, bank: &Bank) -> anyhow::Result<()> {
     let worker = Worker::new(rowlock)
         .state(bank.clone())
         .queue("default", 4)
-        .staged(pay_out)
+        .handle(staged(pay_out))
         .on_event(move |event| {
             if let Event::Settled { .. } = event {
                 notify.notify_one();
@@ -71,10 +73,7 @@ async fn main() -> anyhow::Result<()> {
     let id = rowlock.enqueue_now(job).await?.id();
 
     work(&rowlock, &bank).await?;
-    let doubtful = rowlock::EffectFilter {
-        doubtful: true,
-        ..Default::default()
-    };
+    let doubtful = rowlock::effect::EffectFilter::new().doubtful();
     for effect in rowlock.observe().effects(&doubtful).await? {
         let (state, policy) = (effect.state.as_str(), &effect.policy);
         println!("effect {} {:?}: {state}, policy {policy}", effect.no, effect.name);

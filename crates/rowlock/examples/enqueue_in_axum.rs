@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::{Json, Router, extract::State, http::StatusCode, routing::post};
 use rowlock::{
-    Applied, Event, Job,
+    Applied, Event, Job, atomic,
     sqlite::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -92,7 +92,7 @@ async fn main() -> anyhow::Result<()> {
 
     let settled = Arc::new(Notify::new());
     let notify = settled.clone();
-    let worker = Worker::new(&rowlock).queue("default", 4).atomic(confirm);
+    let worker = Worker::new(&rowlock).queue("default", 4).handle(atomic(confirm));
     let worker = worker.on_event(move |event| {
         if matches!(event, Event::Settled { .. }) {
             notify.notify_one()

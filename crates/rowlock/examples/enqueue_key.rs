@@ -4,7 +4,7 @@
 use std::{sync::Arc, time::Duration};
 
 use rowlock::{
-    Enqueued, Error, Event, Hold, Job, Retention,
+    Enqueued, Error, Event, Hold, Job, Retention, atomic,
     sqlite::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,7 @@ async fn request(rowlock: &Rowlock, db: &mut SqliteConnection, order: i64, seat:
 }
 
 fn worker(rowlock: &Rowlock) -> Worker {
-    Worker::new(rowlock).queue("default", 4).atomic(reserve)
+    Worker::new(rowlock).queue("default", 4).handle(atomic(reserve))
 }
 
 /// Runs a worker until one job is done.
@@ -100,11 +100,11 @@ async fn main() -> anyhow::Result<()> {
     );
 
     // A worker that would forget keys while a case may still be reopened does not start.
-    let short = Retention {
-        keys: Some(Duration::from_secs(30 * 24 * 3600)),
-        ..Retention::default()
-    };
-    let refused = worker(&rowlock).keep(short).run_until(std::future::ready(())).await;
+    let short = Retention::new().keys(Duration::from_secs(30 * 24 * 3600));
+    let refused = worker(&rowlock)
+        .retention(short)
+        .run_until(std::future::ready(()))
+        .await;
     println!("{}", refused.err().map_or("started".to_owned(), |e| e.to_string()));
     Ok(())
 }

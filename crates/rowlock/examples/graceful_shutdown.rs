@@ -7,8 +7,10 @@ use std::sync::{
 };
 
 use rowlock::{
-    Ended, Event, Job, JobFilter, State,
+    Ended, Event, Job, State,
+    observe::JobFilter,
     sqlite::{Outcome, Rowlock, Staged, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -49,15 +51,12 @@ async fn main() -> anyhow::Result<()> {
         .state(begun.clone())
         .queue("default", 1)
         .prefetch(2)
-        .staged(slow);
+        .handle(staged(slow));
     // A program waits for its signal here: `async { tokio::signal::ctrl_c().await.ok(); }`.
     worker.run_until(begun.notified()).await?;
 
     for state in [State::Finished, State::Ready] {
-        let only = JobFilter {
-            state: Some(state),
-            ..JobFilter::default()
-        };
+        let only = JobFilter::new().state(state);
         for job in rowlock.observe().jobs(&only).await? {
             let outcome = job.last_outcome.map_or("-", Ended::as_str);
             println!("{}: {outcome}, attempts used: {}", state.as_str(), job.attempt);
@@ -68,7 +67,7 @@ async fn main() -> anyhow::Result<()> {
     let notify = rest.clone();
     let worker = Worker::new(&rowlock)
         .queue("default", 1)
-        .staged(quick)
+        .handle(staged(quick))
         .on_event(move |event| {
             let done = matches!(event, Event::Settled { ended: Ended::Done, .. });
             if done && left.fetch_sub(1, Ordering::SeqCst) == 1 {

@@ -12,6 +12,7 @@ use std::{
 use rowlock::{
     Backoff, Ended, Event, Fail, Job,
     sqlite::{Outcome, Rowlock, Staged, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 
@@ -63,11 +64,7 @@ async fn main() -> anyhow::Result<()> {
     let worker = Worker::new(&rowlock)
         .state(book.clone())
         .queue("default", 4)
-        .staged(post)
-        .backoff(Backoff {
-            base: Duration::from_secs(2),
-            max: Duration::from_secs(2),
-        })
+        .handle(staged(post).backoff(Backoff::new().base(Duration::from_secs(2)).max(Duration::from_secs(2))))
         .on_event(move |event| {
             if let Event::Settled { ended: Ended::Done, .. } = event {
                 count.add_permits(1);

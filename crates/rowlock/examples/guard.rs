@@ -7,6 +7,7 @@ use std::{sync::Arc, time::Duration};
 use rowlock::{
     Ended, Error, Guard, Job,
     sqlite::{Outcome, Rowlock, Staged, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, Sqlite, SqliteConnection};
@@ -44,7 +45,7 @@ async fn evaluate(mut cx: Staged<Arc<Barrier>>, job: Evaluate) -> Outcome {
     if !seen.is_empty() {
         return cx.done().ok();
     }
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     tx.unchanged(&guard, &seen).await?; // lock, look again, compare: or done quietly, and counted
     let insert = sqlx::query("insert into incident (entity, state) values ($1, 'open')");
     insert.bind(job.entity).execute(&mut *tx).await?;
@@ -77,7 +78,7 @@ async fn main() -> anyhow::Result<()> {
     let worker = Worker::new(&rowlock)
         .queue("default", 3)
         .state(Arc::new(Barrier::new(3)));
-    let worker = worker.staged(evaluate);
+    let worker = worker.handle(staged(evaluate));
     let counters = worker.counters();
     let all_done = async {
         while counters.settled(Ended::Done) < 3 {

@@ -30,7 +30,7 @@ async fn main() -> anyhow::Result<()> {
     let id = rowlock.enqueue(&mut tx, job).await?.id();
     tx.commit().await?; // without this commit there is no job
 
-    let worker = Worker::new(&rowlock).queue("default", 16).atomic(greet);
+    let worker = Worker::new(&rowlock).queue("default", 16).handle(atomic(greet));
     let stop = async { drop(rowlock.wait(id).await) }; // a server waits for Ctrl-C instead
     worker.run_until(stop).await?;
 

@@ -2,7 +2,7 @@
 //! every delivery gets the same answer; the same event as a job finds it done.
 
 use rowlock::{
-    Error, Hold, Job, Once,
+    Error, Hold, Job, Once, atomic,
     sqlite::{Ctx, Outcome, Rowlock, TestRig, Tx},
 };
 use serde::{Deserialize, Serialize};
@@ -69,7 +69,7 @@ async fn paid(_cx: Ctx, job: Paid, mut tx: Tx) -> Outcome {
 
 #[tokio::main]
 async fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let rig = TestRig::sqlite().await?.atomic(paid);
+    let rig = TestRig::sqlite().await?.handle(atomic(paid));
     let mut db = rig.connect().await?;
     let tables = "create table account (balance integer not null); insert into account values (0)";
     sqlx::raw_sql(tables).execute(&mut db).await?;

@@ -10,7 +10,7 @@ use std::{
 };
 
 use rowlock::{
-    Backoff, Ended, Event, Fail, Job,
+    Backoff, Ended, Event, Fail, Job, atomic,
     sqlite::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -42,15 +42,13 @@ async fn ship(cx: Ctx<Arc<Printer>>, job: ShipParcel, mut tx: Tx) -> Outcome {
 async fn work_until(rowlock: &Rowlock, printer: &Arc<Printer>, wanted: Ended) -> rowlock::Result<()> {
     let seen = Arc::new(Notify::new());
     let notify = seen.clone();
-    let soon = Backoff {
-        base: Duration::from_millis(10),
-        max: Duration::from_secs(1),
-    };
+    let soon = Backoff::new()
+        .base(Duration::from_millis(10))
+        .max(Duration::from_secs(1));
     let worker = Worker::new(rowlock)
         .state(printer.clone())
         .queue("default", 4)
-        .atomic(ship)
-        .backoff(soon);
+        .handle(atomic(ship).backoff(soon));
     let worker = worker.on_event(move |event| match event {
         Event::Settled { ended, .. } if *ended == wanted => notify.notify_one(),
         _ => {}

@@ -1,7 +1,7 @@
 //! A rollout gate: a new way that nobody takes until somebody says so, and that can be turned while workers run.
 
 use rowlock::{
-    Ended, Job,
+    Ended, Job, atomic,
     sqlite::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -24,7 +24,7 @@ async fn greet_all(url: &str) -> anyhow::Result<()> {
     rowlock
         .enqueue_all_now((0..100).map(|customer| Greet { customer }))
         .await?;
-    let worker = Worker::new(&rowlock).queue("default", 4).atomic(greet);
+    let worker = Worker::new(&rowlock).queue("default", 4).handle(atomic(greet));
     let counters = worker.counters();
     let all_done = async {
         while counters.settled(Ended::Done) < 100 {

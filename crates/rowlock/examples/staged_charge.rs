@@ -10,6 +10,7 @@ use std::{
 use rowlock::{
     Backoff, EffectKey, Ended, Event, Job,
     sqlite::{Outcome, Rowlock, Staged, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, SqliteConnection};
@@ -66,7 +67,7 @@ async fn charge(mut cx: Staged<Provider>, job: ChargePayment) -> Outcome {
         .effect("charge", |key| async move { provider.charge(cents, key).await })
         .await?;
 
-    let mut tx = cx.settle().await?; // the reply, the outcome and any next link: one commit
+    let mut tx = cx.begin().await?; // the reply, the outcome and any next link: one commit
     let update = sqlx::query("update orders set payment = $1 where id = $2");
     update.bind(payment).bind(job.order_id).execute(&mut *tx).await?;
     tx.done().ok()
@@ -86,15 +87,13 @@ async fn main() -> anyhow::Result<()> {
 
     let (provider, done) = (Provider::default(), Arc::new(Notify::new()));
     let notify = done.clone();
-    let soon = Backoff {
-        base: Duration::from_millis(20),
-        max: Duration::from_secs(1),
-    };
+    let soon = Backoff::new()
+        .base(Duration::from_millis(20))
+        .max(Duration::from_secs(1));
     let worker = Worker::new(&rowlock)
         .state(provider.clone())
         .queue("default", 4)
-        .staged(charge)
-        .backoff(soon);
+        .handle(staged(charge).backoff(soon));
     let worker = worker.on_event(move |event| {
         if matches!(event, Event::Settled { ended: Ended::Done, .. }) {
             notify.notify_one();

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use rowlock::{
-    Ended, Error, Job,
+    Ended, Error, Job, atomic,
     sqlite::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -39,7 +39,7 @@ async fn main() -> anyhow::Result<()> {
     rowlock
         .enqueue_all_now([7, 7].map(|order_id| MarkPaid { order_id }))
         .await?;
-    let worker = Worker::new(&rowlock).queue("default", 2).atomic(mark_paid);
+    let worker = Worker::new(&rowlock).queue("default", 2).handle(atomic(mark_paid));
     let counters = worker.counters();
     let both_done = async {
         while counters.settled(Ended::Done) < 2 {

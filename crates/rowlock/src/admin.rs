@@ -1,13 +1,15 @@
 //! One door for tools: either database by its URL, without types.
 
+mod named;
+
 use std::sync::Arc;
 
 use uuid::Uuid;
 
+pub use self::named::NamedJob;
 use crate::{
     complete::{self, Completed},
     error::{Error, Result},
-    group::Group,
     job::{Draft, Due, Limits, check_payload},
     key::{Enqueued, Hold, Keyed},
     observe::Observe,
@@ -25,6 +27,8 @@ pub struct Admin {
     speaks: i32,
     sql: String,
 }
+
+crate::debug::debug_fields!([] Admin, "Admin", speaks);
 
 impl Admin {
     /// Names the database by its URL: `postgres://…` or `sqlite:…`; the schema counts for PostgreSQL only. No I/O yet.
@@ -157,51 +161,5 @@ impl Admin {
         let mut put = self.store.enqueue(&[draft.checked(&limits)?]).await?;
         put.pop()
             .ok_or_else(|| Error::NotFound("the new job was not returned by the database; report this as a bug".into()))
-    }
-}
-
-/// A job named by its kind, for producers that do not have its type.
-#[derive(Clone, Debug)]
-pub struct NamedJob {
-    /// Which handler runs it.
-    pub kind: String,
-    /// The payload's version.
-    pub version: i32,
-    /// JSON.
-    pub payload: String,
-    /// Its queue.
-    pub queue: String,
-    /// 1 runs first, 5 last.
-    pub priority: i16,
-    /// How many attempts it gets.
-    pub attempts_max: i32,
-    /// Due this long from now.
-    pub delay: std::time::Duration,
-    /// Due when somebody triggers it, whatever the delay says.
-    pub on_trigger: bool,
-    /// The caller's name for the operation: one job per key while it is held.
-    pub key: Option<String>,
-    /// How long the key is held.
-    pub hold: Hold,
-    /// Runs in this group's order.
-    pub group: Option<Group>,
-}
-
-impl NamedJob {
-    /// A job with every default.
-    pub fn new(kind: impl Into<String>, payload: impl Into<String>) -> NamedJob {
-        NamedJob {
-            kind: kind.into(),
-            version: 1,
-            payload: payload.into(),
-            queue: "default".into(),
-            priority: 3,
-            attempts_max: 10,
-            delay: std::time::Duration::ZERO,
-            on_trigger: false,
-            key: None,
-            hold: Hold::default(),
-            group: None,
-        }
     }
 }

@@ -13,17 +13,22 @@ mod handle;
 mod refused;
 mod reopen;
 mod run;
+mod value;
 mod watch;
 
 use std::{future::Future, sync::Arc, time::Duration};
 
-use sqlx::{FromRow, Postgres, postgres::PgRow};
+use sqlx::Postgres;
 
 pub use self::{
-    effect::RowEffect,
-    handle::{RowAttempt, RowCtx, RowDone, RowOutcome, RowStaged, RowTx},
+    effect::RowEffect as Effect,
+    handle::{
+        RowAttempt as Attempt, RowCtx as Ctx, RowDone as Done, RowOutcome as Outcome, RowStaged as Staged, RowTx as Tx,
+    },
+    value::RowHandler as Handler,
 };
-use self::{handle::Handler, run::Running};
+use self::{handle::Handler as Bound, run::Running};
+pub use crate::table::{ColumnFound, Columns, Inspection, Part, TableName};
 use crate::{
     backoff::Backoff,
     breaker::Breaker,
@@ -33,14 +38,17 @@ use crate::{
     retention::Retention,
     root::Rowlock,
     store::{Timing, postgres::adopt::AdoptedTable},
-    table::{Columns, Inspection, TableName},
     worker::declared,
 };
 
 /// A table of your own that is ready to be worked off.
 ///
 /// ```no_run
-/// use rowlock::{Adopted, Columns, RowCtx, RowOutcome, RowTx, postgres::Rowlock};
+/// use rowlock::{
+///     adopt::{self, Adopted, Columns},
+///     atomic,
+///     postgres::Rowlock,
+/// };
 /// use sqlx::{FromRow, Row, postgres::PgRow};
 ///
 /// struct Snooze {
@@ -55,7 +63,7 @@ use crate::{
 ///     }
 /// }
 ///
-/// async fn remind(_cx: RowCtx, row: Snooze, mut tx: RowTx) -> RowOutcome {
+/// async fn remind(_cx: adopt::Ctx, row: Snooze, mut tx: adopt::Tx) -> adopt::Outcome {
 ///     let insert = sqlx::query("insert into outbox (snooze, mail_to) values ($1, $2)");
 ///     insert.bind(row.id).bind(row.user_email).execute(&mut *tx).await?;
 ///     tx.done().ok() // the mail and the row's end are one commit
@@ -64,13 +72,21 @@ use crate::{
 /// # async fn run() -> rowlock::Result<()> {
 /// let rowlock = Rowlock::connect("postgres://app@db/shop").await?;
 /// let snoozes = Adopted::open(&rowlock, "email_snoozes", Columns::due("remind_at")).await?;
-/// snoozes.worker().atomic(remind).run_until(std::future::pending()).await
+/// snoozes.worker().handle(atomic(remind)).run_until(std::future::pending()).await
 /// # }
 /// ```
 #[derive(Clone)]
 pub struct Adopted {
     rowlock: Rowlock<Postgres>,
     table: Arc<AdoptedTable>,
+}
+
+impl std::fmt::Debug for Adopted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Adopted")
+            .field("queue", &self.table.queue)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Adopted {
@@ -116,12 +132,12 @@ impl Adopted {
     }
 
     /// A worker on this table, without state.
-    pub fn worker(&self) -> RowWorker<()> {
-        RowWorker {
+    pub fn worker(&self) -> Worker<()> {
+        Worker {
             adopted: self.clone(),
             state: Arc::new(()),
             settings: Settings::default(),
-            handler: None,
+            handlers: Vec::new(),
         }
     }
 }
@@ -151,7 +167,7 @@ impl Default for Settings {
             poll: Duration::from_secs(1),
             time_limit: Duration::from_secs(600),
             backoff: Backoff::DEFAULT,
-            retention: Retention::default(),
+            retention: Retention::new(),
             counters: Arc::default(),
             listeners: Vec::new(),
             breakers: Vec::new(),
@@ -160,47 +176,35 @@ impl Default for Settings {
 }
 
 /// A worker on an adopted table in the making. `run_until` runs it.
-pub struct RowWorker<A = ()> {
+pub struct Worker<A = ()> {
     adopted: Adopted,
     state: Arc<A>,
     settings: Settings,
-    handler: Option<Handler>,
+    handlers: Vec<Bound>,
 }
 
-impl RowWorker<()> {
+crate::debug::debug_fields!([A] Worker<A>, "Worker", adopted);
+
+impl Worker<()> {
     /// What the handler can reach through its context. Set it before the handler, which is typed by it.
-    pub fn state<A: Send + Sync + 'static>(self, state: A) -> RowWorker<A> {
-        RowWorker {
+    pub fn state<A: Send + Sync + 'static>(self, state: A) -> Worker<A> {
+        Worker {
             adopted: self.adopted,
             state: Arc::new(state),
             settings: self.settings,
-            handler: self.handler,
+            handlers: self.handlers,
         }
     }
 }
 
-impl<A: Send + Sync + 'static> RowWorker<A> {
-    /// Handles each row in a transaction that commits with the row's end. The whole row is read into the handler's type; one
-    /// that cannot be is retired at once.
-    pub fn atomic<T, F, Fut>(mut self, handler: F) -> Self
-    where
-        T: for<'r> FromRow<'r, PgRow> + Send + 'static,
-        F: Fn(RowCtx<A>, T, RowTx) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = RowOutcome> + Send + 'static,
-    {
-        self.handler = Some(Handler::atomic(self.state.clone(), handler));
-        self
-    }
-
-    /// Handles each row in stages: no transaction is open while the handler is outside, under a key that is the same on
-    /// every attempt.
-    pub fn staged<T, F, Fut>(mut self, handler: F) -> Self
-    where
-        T: for<'r> FromRow<'r, PgRow> + Send + 'static,
-        F: Fn(RowStaged<A>, T) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = RowOutcome> + Send + 'static,
-    {
-        self.handler = Some(Handler::staged(self.state.clone(), handler));
+impl<A: Send + Sync + 'static> Worker<A> {
+    /// Handles each row with this: `worker.handle(atomic(remind).backoff(…))`. A table has one handler.
+    pub fn handle(mut self, handler: Handler<A>) -> Self {
+        let settings = &mut self.settings;
+        settings.backoff = handler.backoff;
+        settings.time_limit = handler.time_limit;
+        settings.breakers.extend(handler.breakers.iter().cloned());
+        self.handlers.push(handler.bind(self.state.clone()));
         self
     }
 
@@ -236,29 +240,10 @@ impl<A: Send + Sync + 'static> RowWorker<A> {
         self
     }
 
-    /// A handler that runs longer is cut off and the attempt fails (10 min unless set).
-    pub fn time_limit(mut self, limit: Duration) -> Self {
-        self.settings.time_limit = limit;
-        self
-    }
-
-    /// How far a failure moves the due time.
-    pub fn backoff(mut self, backoff: Backoff) -> Self {
-        self.settings.backoff = backoff;
-        self
-    }
-
-    /// How long history, cases and keys are kept in the whole database, as [`Worker::keep`](crate::Worker::keep) says it: a row
+    /// How long history, cases and keys are kept in the whole database, as [`Worker::retention`](crate::Worker::retention) says it: a row
     /// worker does the upkeep like any other, so give it what the others have.
-    pub fn keep(mut self, retention: Retention) -> Self {
+    pub fn retention(mut self, retention: Retention) -> Self {
         self.settings.retention = retention;
-        self
-    }
-
-    /// Binds the table to a dependency by name, as [`Worker::breaker`](crate::Worker::breaker) binds a kind: while it is not
-    /// closed, no row is claimed, but for the probes. Those are counted for each table on its own.
-    pub fn breaker(mut self, name: impl Into<String>, breaker: Breaker) -> Self {
-        self.settings.breakers.push((name.into(), breaker));
         self
     }
 
@@ -298,10 +283,11 @@ impl<A: Send + Sync + 'static> RowWorker<A> {
         }
         settings.retention.check(std::iter::once(reopen::horizon()))?;
         let breakers = declared(&settings.breakers)?;
-        let Some(handler) = self.handler else {
-            return Err(Error::Config(
-                "the row worker has no handler; add .atomic(…) or .staged(…)".into(),
-            ));
+        let handlers = self.handlers.len();
+        let Some(handler) = self.handlers.into_iter().next().filter(|_| handlers == 1) else {
+            return Err(Error::Config(format!(
+                "the row worker has {handlers} handlers; add one with .handle(…)"
+            )));
         };
         let rowlock = self.adopted.rowlock.for_worker(timing, settings.slots)?;
         let running = Running::start(rowlock, self.adopted.table, self.settings, handler, breakers).await?;

@@ -4,21 +4,45 @@
 
 use std::time::Duration;
 
-/// How long to wait before attempt `n + 1` after attempt `n` failed.
+/// How long to wait before attempt `n + 1` after attempt `n` failed: exponential, spread by ±25 %.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use rowlock::Backoff;
+///
+/// let backoff = Backoff::new().base(Duration::from_secs(5)).max(Duration::from_secs(60));
+/// assert_eq!(backoff.delay(2, 0.5), Duration::from_secs(10));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Backoff {
-    /// The delay after the first failure.
-    pub base: Duration,
-    /// No delay is longer than this, jitter included.
-    pub max: Duration,
+    pub(crate) base: Duration,
+    pub(crate) max: Duration,
 }
 
 impl Backoff {
     /// One second after the first failure, doubling, at most an hour.
-    pub const DEFAULT: Backoff = Backoff {
+    pub(crate) const DEFAULT: Backoff = Backoff {
         base: Duration::from_secs(1),
         max: Duration::from_secs(3600),
     };
+
+    /// One second after the first failure, doubling, at most an hour.
+    pub const fn new() -> Backoff {
+        Backoff::DEFAULT
+    }
+
+    /// The delay after the first failure.
+    pub const fn base(mut self, base: Duration) -> Backoff {
+        self.base = base;
+        self
+    }
+
+    /// No delay is longer than this, jitter included.
+    pub const fn max(mut self, max: Duration) -> Backoff {
+        self.max = max;
+        self
+    }
 
     /// The delay after failed attempt number `attempt` (from 1), with `jitter` in 0..=1 spreading it over ±25 %.
     pub fn delay(&self, attempt: i32, jitter: f64) -> Duration {

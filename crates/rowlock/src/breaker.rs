@@ -226,6 +226,7 @@ pub struct BreakerChange {
 }
 
 /// What attempts say of a dependency, folded: whether one of them succeeded, and how many have failed since.
+#[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     pub name: String,
@@ -319,6 +320,7 @@ impl BreakerView {
 }
 
 /// What one claim of probes may try, and how many jobs may.
+#[doc(hidden)]
 #[derive(Debug)]
 pub struct Trying {
     /// Each breaker that is half-open, with its version.

@@ -28,7 +28,7 @@ impl Drafts {
     /// # Errors
     /// As [`Rowlock::enqueue`] before any SQL.
     pub fn of<J: Job>(jobs: &[J]) -> Result<Drafts> {
-        let (chosen, limits) = (JobOptions::new(), Limits::default());
+        let (chosen, limits) = (JobOptions::new(), Limits::new());
         let drafts = jobs.iter().map(|job| chosen.draft(job, &limits));
         Ok(Drafts(drafts.collect::<Result<_>>()?))
     }

@@ -23,6 +23,7 @@ pub enum OnUnknown {
 
 /// What a reconciler found out about an effect in doubt.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Verdict<T> {
     /// It happened, with this reply.
     Happened(T),
@@ -34,6 +35,7 @@ pub enum Verdict<T> {
 
 /// What a person found out about an effect in doubt.
 #[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
 pub enum Resolution {
     /// It happened; this is its reply, as the handler would have got it.
     Happened(serde_json::Value),
@@ -90,7 +92,7 @@ impl EffectState {
 }
 
 /// One effect as the `effects` view shows it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Serialize)]
 #[non_exhaustive]
 pub struct EffectView {
     /// Its number in this database; `rowlock effect resolve` takes it.
@@ -126,28 +128,64 @@ pub struct EffectView {
     pub resolved_by: Option<String>,
 }
 
+crate::debug::debug_fields!(
+    [] EffectView, "EffectView",
+    no, id, kind, queue, name, key, state, policy, tries, begun_at, deadline_at, ended_at, error, resolved_by
+);
+
 fn state_word<S: serde::Serializer>(state: &EffectState, s: S) -> std::result::Result<S::Ok, S::Error> {
     s.serialize_str(state.as_str())
 }
 
-/// Which effects to list; every set field narrows.
-#[derive(Clone, Debug, Default)]
+/// Which effects to list; every setting narrows. All of them unless set, at most 100.
+///
+/// ```
+/// let doubtful = rowlock::effect::EffectFilter::new().doubtful().limit(10);
+/// ```
+#[derive(Clone, Debug)]
 pub struct EffectFilter {
-    /// Only this job's.
-    pub job: Option<i64>,
-    /// Only those in doubt, the longest in doubt first.
-    pub doubtful: bool,
-    /// At most this many; 0 means 100.
-    pub max: i64,
+    pub(crate) job: Option<i64>,
+    pub(crate) doubtful: bool,
+    pub(crate) limit: u32,
 }
 
 impl EffectFilter {
-    pub(crate) fn limit(&self) -> i64 {
-        if self.max <= 0 { 100 } else { self.max }
+    /// Every effect.
+    pub const fn new() -> EffectFilter {
+        EffectFilter {
+            job: None,
+            doubtful: false,
+            limit: 100,
+        }
+    }
+
+    /// Only this job's.
+    pub const fn job(mut self, job: i64) -> EffectFilter {
+        self.job = Some(job);
+        self
+    }
+
+    /// Only those in doubt, the longest in doubt first.
+    pub const fn doubtful(mut self) -> EffectFilter {
+        self.doubtful = true;
+        self
+    }
+
+    /// At most this many (100 unless set).
+    pub const fn limit(mut self, effects: u32) -> EffectFilter {
+        self.limit = effects;
+        self
+    }
+}
+
+impl Default for EffectFilter {
+    fn default() -> Self {
+        EffectFilter::new()
     }
 }
 
 /// What follows a doubt, as it is stored.
+#[doc(hidden)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     Retry,
@@ -175,6 +213,7 @@ impl From<OnUnknown> for Policy {
 }
 
 /// What is stored before an outside call.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Intent {
     pub token: Token,
@@ -189,6 +228,7 @@ pub struct Intent {
 }
 
 /// The answer to an intent.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub enum Begun {
     /// It is stored: call.
@@ -205,6 +245,7 @@ pub enum Begun {
 }
 
 /// An effect as an earlier attempt, or a person, left it.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Known {
     pub no: i64,
@@ -220,6 +261,7 @@ pub struct Known {
 }
 
 /// How an outside call ended.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct CallEnd {
     pub token: Token,
@@ -232,6 +274,7 @@ pub struct CallEnd {
 }
 
 /// The answer to the end of a call.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub enum Noted {
     /// It is recorded.

@@ -219,6 +219,8 @@ pub struct Enqueue<'c, DB: Backend, J: Job> {
     chosen: JobOptions,
 }
 
+crate::debug::debug_fields!([DB: Backend, J: Job] Enqueue<'_, DB, J>, "Enqueue", chosen);
+
 impl<'c, DB: Backend, J: Job> Enqueue<'c, DB, J> {
     option_setters!(self => self.chosen);
     key_setters!(self => self.chosen);
@@ -259,6 +261,8 @@ pub struct EnqueueAll<'c, DB: Backend, J: Job> {
     groups: Vec<Group>,
     chosen: JobOptions,
 }
+
+crate::debug::debug_fields!([DB: Backend, J: Job] EnqueueAll<'_, DB, J>, "EnqueueAll", keys, groups, chosen);
 
 impl<'c, DB: Backend, J: Job> EnqueueAll<'c, DB, J> {
     option_setters!(self => self.chosen);
@@ -314,6 +318,7 @@ impl<'c, DB: Backend, J: Job> IntoFuture for EnqueueAll<'c, DB, J> {
 
 /// An enqueue of many with a key for each, about to happen.
 #[must_use = "nothing is enqueued until this is awaited"]
+#[derive(Debug)]
 pub struct EnqueueKeyed<'c, DB: Backend, J: Job>(EnqueueAll<'c, DB, J>);
 
 impl<'c, DB: Backend, J: Job> EnqueueKeyed<'c, DB, J> {

@@ -11,6 +11,7 @@ use thiserror::Error;
 pub enum Error {
     /// The job or an option of it was refused before any SQL ran; the caller's transaction is untouched.
     #[error("{field}: {problem}")]
+    #[non_exhaustive]
     Invalid {
         /// The field or option, such as `payload` or `tags[2]`.
         field: String,
@@ -19,6 +20,7 @@ pub enum Error {
     },
     /// The job's payload could not be written as JSON.
     #[error("payload of kind {kind} cannot be written as JSON")]
+    #[non_exhaustive]
     Encode {
         /// The job's kind.
         kind: String,
@@ -27,6 +29,7 @@ pub enum Error {
     },
     /// The database holds no Rowlock schema, or an older one than this binary needs.
     #[error("{found}, but this binary needs schema {needed}; run `rowlock migrate`")]
+    #[non_exhaustive]
     SchemaBehind {
         /// What was found.
         found: String,
@@ -38,6 +41,7 @@ pub enum Error {
         "the database has schema {found}, which needs binaries of schema {oldest} or newer, but this one is of schema \
          {speaks}; deploy a newer binary"
     )]
+    #[non_exhaustive]
     SchemaAhead {
         /// The schema's number.
         found: i32,
@@ -67,6 +71,7 @@ pub enum Error {
     Conflict(String),
     /// The key is held by another request. Nothing was written; a repeat would get the same answer.
     #[error("key {key:?} is already used by a different request (stored: {held}; given: {given})")]
+    #[non_exhaustive]
     KeyConflict {
         /// The key.
         key: String,
@@ -80,6 +85,7 @@ pub enum Error {
     /// What a guard protects has changed since it was looked at. Through a handler's `?` it settles the job as done,
     /// quietly, and is counted: the next job looks again.
     #[error("{key:?} has changed since it was read")]
+    #[non_exhaustive]
     Changed {
         /// The guard's key.
         key: String,
@@ -89,6 +95,7 @@ pub enum Error {
     /// No row had the status that a transition starts from. Through a handler's `?` it settles the job as done, quietly,
     /// and is counted.
     #[error("{what}")]
+    #[non_exhaustive]
     AlreadyHandled {
         /// Which row, and the status it does not have.
         what: String,
@@ -97,6 +104,7 @@ pub enum Error {
     },
     /// The transaction's isolation level would make the verb read a stale snapshot.
     #[error("{doing} needs a read committed transaction, but this one is {found}; begin it as read committed")]
+    #[non_exhaustive]
     Isolation {
         /// The verb.
         doing: &'static str,
@@ -108,6 +116,7 @@ pub enum Error {
     /// Another transaction was in the way (serialisation failure, deadlock, lock time-out, busy file). Nothing is wrong
     /// with the request: roll back and run the whole transaction again.
     #[error("{doing} conflicted with another transaction; roll back and run the transaction again")]
+    #[non_exhaustive]
     TryAgain {
         /// The verb that was under way.
         doing: &'static str,
@@ -116,6 +125,7 @@ pub enum Error {
     },
     /// The database refused or could not be reached.
     #[error("{doing} failed")]
+    #[non_exhaustive]
     Database {
         /// The verb that was under way.
         doing: &'static str,

@@ -10,7 +10,8 @@ use std::{
     time::Duration,
 };
 
-use crate::{breaker::BreakerState, lease::WorkerId, state::Ended};
+pub use crate::lease::WorkerId;
+use crate::{breaker::BreakerState, state::Ended};
 
 /// Why a job was done without its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,6 +28,7 @@ pub enum Skipped {
 #[non_exhaustive]
 pub enum Event {
     /// Jobs of a queue were claimed.
+    #[non_exhaustive]
     Claimed {
         /// The queue.
         queue: Arc<str>,
@@ -34,6 +36,7 @@ pub enum Event {
         jobs: usize,
     },
     /// An attempt ended and its outcome committed.
+    #[non_exhaustive]
     Settled {
         /// The job.
         id: i64,
@@ -57,6 +60,7 @@ pub enum Event {
         error: Option<String>,
     },
     /// An attempt's result was dropped, because its lease was lost.
+    #[non_exhaustive]
     LeaseLost {
         /// The job.
         id: i64,
@@ -70,6 +74,7 @@ pub enum Event {
         epoch: i64,
     },
     /// The answer to a commit, or to what was sent together with it, was an error or none, and what happened was looked up.
+    #[non_exhaustive]
     CommitResolved {
         /// The job.
         id: i64,
@@ -79,6 +84,7 @@ pub enum Event {
         committed: bool,
     },
     /// Recovery ended the lease of a dead worker.
+    #[non_exhaustive]
     Expired {
         /// The job.
         id: i64,
@@ -94,6 +100,7 @@ pub enum Event {
         retired: bool,
     },
     /// A batch did not commit as a whole; those of its jobs that are not settled are run again, one by one.
+    #[non_exhaustive]
     BatchUndone {
         /// Their kind.
         kind: String,
@@ -103,11 +110,13 @@ pub enum Event {
         reason: String,
     },
     /// A claim's reply had been lost, and its jobs were handed back.
+    #[non_exhaustive]
     ClaimReplyLost {
         /// How many.
         jobs: usize,
     },
     /// A handler got the stored reply of an effect instead of calling outside again.
+    #[non_exhaustive]
     EffectReplayed {
         /// The job.
         id: i64,
@@ -117,6 +126,7 @@ pub enum Event {
         name: String,
     },
     /// Nobody knows whether an effect happened: its call ended without a reply, or its attempt did.
+    #[non_exhaustive]
     EffectUncertain {
         /// The job.
         id: i64,
@@ -126,11 +136,13 @@ pub enum Event {
         name: String,
     },
     /// Upkeep removed cases that nobody decided on in time ([`Retention::cases`](crate::Retention::cases)).
+    #[non_exhaustive]
     CasesRemoved {
         /// How many.
         cases: u64,
     },
     /// An attempt of this worker's opened or closed a breaker.
+    #[non_exhaustive]
     BreakerChanged {
         /// The dependency.
         name: String,
@@ -143,6 +155,7 @@ pub enum Event {
     DeclaredDead,
     /// An after-commit hook failed or panicked, or a job's hooks were dropped because those of too many others run. The job
     /// is done all the same.
+    #[non_exhaustive]
     HookFailed {
         /// The job.
         id: i64,
@@ -152,6 +165,7 @@ pub enum Event {
         error: String,
     },
     /// A waiting job's limit came before what it waited for.
+    #[non_exhaustive]
     WaitOver {
         /// The job.
         id: i64,

@@ -20,6 +20,7 @@ mod once;
 pub(crate) mod rollout;
 pub(crate) mod staged;
 mod transition;
+pub(crate) mod value;
 
 use std::{
     ops::{Deref, DerefMut},
@@ -42,6 +43,7 @@ pub use self::{
     rollout::RolloutCount,
     staged::{Prepare, Staged},
     transition::Transition,
+    value::{AtomicContext, Handler, StagedContext, atomic, staged},
 };
 pub(crate) use self::{
     fail::{How, clean},
@@ -53,9 +55,10 @@ use crate::{
     enqueue::JobOptions,
     error::{AlreadyHandled, Error},
     job::{Draft, Job, Limits},
-    lease::{Claimed, Token},
+    lease::Claimed,
     root::{Backend, InTransaction, Rowlock},
 };
+pub use crate::{lease::Token, store::transition::RowId};
 
 /// What a handler returns.
 pub type Outcome<DB> = std::result::Result<Done<DB>, Fail>;
@@ -169,6 +172,8 @@ pub struct Ctx<A, DB: Backend> {
     pub(crate) attempt: Attempt,
 }
 
+crate::debug::debug_fields!([A, DB: Backend] Ctx<A, DB>, "Ctx", attempt);
+
 impl<A, DB: Backend> Ctx<A, DB> {
     /// What the worker was given with `state`.
     pub fn state(&self) -> &A {
@@ -224,6 +229,8 @@ pub struct Tx<DB: Backend> {
     pub(crate) rowlock: Rowlock<DB>,
     pub(crate) hooks: Vec<Hook>,
 }
+
+crate::debug::debug_fields!([DB: Backend] Tx<DB>, "Tx", attempt);
 
 impl<DB: Backend> Tx<DB> {
     pub(crate) fn new(held: DB::Held, slot: Slot<DB>, attempt: Attempt, rowlock: Rowlock<DB>) -> Self {
@@ -337,6 +344,8 @@ pub struct Done<DB: Backend> {
     pub(crate) hooks: Vec<Hook>,
     pub(crate) error: Option<Error>,
 }
+
+crate::debug::debug_fields!([DB: Backend] Done<DB>, "Done", token, error);
 
 impl<DB: Backend> Done<DB> {
     /// Of a staged handler that has no transaction: the engine settles it in a batch.

@@ -3,6 +3,8 @@
 //! A bad job must never poison the caller's transaction, so sizes, names and content are checked here, with the
 //! field named, before a statement is sent.
 
+mod limits;
+
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,6 +13,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
+pub use self::limits::Limits;
 use crate::{
     error::{Error, Result},
     group::Group,
@@ -82,7 +85,7 @@ pub(crate) fn untriggered() -> Timestamp {
 }
 
 /// What may be chosen for one job when it is enqueued; `None` takes the kind's default.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Options {
     pub(crate) queue: Option<String>,
     pub(crate) priority: Option<i16>,
@@ -100,6 +103,11 @@ pub(crate) struct Options {
     /// JSON that stands for the payload when two requests are compared.
     pub(crate) fingerprint: Option<String>,
 }
+
+crate::debug::debug_fields!(
+    [] Options, "Options",
+    queue, priority, due, expires_at, attempts_max, tags, waits_for, wait_limit, group, key, hold
+);
 
 /// What a job waits for before it may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -146,27 +154,6 @@ impl Options {
         let request = self.fingerprint.as_deref().unwrap_or(payload);
         check_payload(request, limits)?;
         Keyed::new(key, self.hold.unwrap_or_default(), kind, request).map(Some)
-    }
-}
-
-/// What is accepted at enqueue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
-    /// The largest payload, in bytes of JSON.
-    pub payload_bytes_max: usize,
-    /// How deep a payload may nest.
-    pub depth_max: usize,
-    /// How many tags a job may have.
-    pub tags_max: usize,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Limits {
-            payload_bytes_max: 1 << 20,
-            depth_max: 100,
-            tags_max: 32,
-        }
     }
 }
 

@@ -79,6 +79,7 @@ pub(crate) fn hold_is_over(hold: &str, passed: bool, state: Option<State>) -> bo
 }
 
 /// What a draft is called, what it asks for, and how long that name is held.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Keyed {
     pub key: String,
@@ -124,7 +125,7 @@ impl Enqueued {
 }
 
 /// The job that holds a key already, as it stood when it was looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Existing {
     /// The job.
@@ -137,6 +138,11 @@ pub struct Existing {
     pub result: Option<serde_json::Value>,
 }
 
+crate::debug::debug_fields!(
+    [] Existing, "Existing",
+    id, state, outcome
+);
+
 impl Existing {
     /// Whether only the key is left of it: the operation was over, and what it returned is not known any more.
     pub fn is_pruned(&self) -> bool {
@@ -145,6 +151,7 @@ impl Existing {
 }
 
 /// SHA-256 over a request in a form that does not depend on spaces or the order of fields.
+#[doc(hidden)]
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Fingerprint(pub(crate) [u8; 32]);
 

@@ -1,45 +1,57 @@
 //! Background jobs whose effects happen exactly once.
 //!
-//! A job is a row beside your data; "done" is part of your commit. The map of this crate, in the order a job travels:
+//! A job is a row beside your data; "done" is part of your commit. Start with the README's example, then [`Worker`],
+//! [`Rowlock::enqueue`] and the two kinds of handler, [`atomic`] and [`staged`].
 //!
-//! - nouns, plain data: `job`, `key`, `lease`, `case`, `effect`, `event`, `state` (which alone decides), `backoff`,
-//!   `breaker`, `pause`, `retention`, `table`, `error`
-//! - `store`: the storage contract, and one room per database behind it
-//! - verbs: `enqueue` → `complete` → `claim` → `handle` → `settle` → `recover` → `observe` → `trigger` → `operate`
+//! | you want to | look at |
+//! |---|---|
+//! | use one database with short type names | [`postgres`], [`sqlite`] |
+//! | put jobs in, with options and keys | [`Rowlock::enqueue`], [`enqueue`], [`key`] |
+//! | write handlers | [`atomic`], [`staged`], [`handle`], [`effect`] |
+//! | run them | [`Worker`], [`Handler`], [`Backoff`], [`breaker`], [`Retention`] |
+//! | test them | [`rig`] |
+//! | see what happens | [`event`], [`observe`] |
+//! | act as an operator | [`operate`], [`Admin`] |
+//! | work off a table of your own | `adopt`, on PostgreSQL |
+//!
+//! The modules of this crate, in the order a job travels:
+//!
+//! - nouns, plain data: `job`, [`key`], `lease`, `case`, [`effect`], [`event`], `state` (which alone decides), `backoff`,
+//!   [`breaker`], `pause`, `retention`, `table`, [`error`]
+//! - `store`: the storage contract, and one backend per database behind it
+//! - verbs: [`enqueue`] → `complete` → `claim` → [`handle`] → `settle` → `recover` → [`observe`] → `trigger` → [`operate`]
 //! - `attempt`: the one road of an attempt, for a leased job and for a claimed row of a user's table
 //! - `worker`: the loop that composes them; `adopt`: the same over a table of the user's own
-//! - doors: [`postgres`] and [`sqlite`] give every type its short name; [`Admin`] serves either database by URL;
-//!   [`rig`] is for the tests of your handlers
 //!
 //! What needs a heavy dependency is a crate of its own: `rowlock-axum` answers repeated requests, `rowlock-otel` measures,
 //! `rowlock-redis` is a first look that saves work.
-//!
-//! Start with the README's example, then [`Worker`], [`Rowlock::enqueue`] and the handler shapes [`Worker::atomic`] and
-//! [`Worker::staged`].
+
+#![warn(missing_debug_implementations)]
 
 extern crate self as rowlock;
 
 mod admin;
 #[cfg(feature = "postgres")]
-mod adopt;
+pub mod adopt;
 mod attempt;
 mod backoff;
-mod breaker;
+pub mod breaker;
 mod case;
 mod claim;
 mod complete;
-mod effect;
-mod enqueue;
-mod error;
-mod event;
+mod debug;
+pub mod effect;
+pub mod enqueue;
+pub mod error;
+pub mod event;
 mod fault;
 mod group;
-mod handle;
+pub mod handle;
 mod job;
-mod key;
+pub mod key;
 mod lease;
-mod observe;
-mod operate;
+pub mod observe;
+pub mod operate;
 mod pause;
 mod recover;
 mod retention;
@@ -47,6 +59,10 @@ pub mod rig;
 mod root;
 mod settle;
 mod state;
+#[allow(
+    missing_debug_implementations,
+    reason = "private; some of it is public for the traits of `Backend` alone"
+)]
 mod store;
 #[cfg(feature = "postgres")]
 mod table;
@@ -56,6 +72,7 @@ mod worker;
 
 #[cfg(feature = "__counts")]
 #[doc(hidden)]
+#[allow(missing_debug_implementations)]
 pub mod counts;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -68,37 +85,23 @@ pub use rowlock_macros::Job;
 pub use crate::{
     admin::{Admin, NamedJob},
     backoff::Backoff,
-    breaker::{Breaker, BreakerChange, BreakerState, BreakerView, Force},
-    case::{CaseErrorView, CaseView},
+    breaker::Breaker,
     complete::Completed,
-    effect::{EffectFilter, EffectState, EffectView, OnUnknown, Resolution, Verdict},
-    enqueue::{Enqueue, EnqueueAll, EnqueueKeyed, JobOptions},
-    error::{AlreadyHandled, Error, Meaning, NotDone, Result},
-    event::{Counters, Event, Skipped},
+    effect::{OnUnknown, Verdict},
+    enqueue::JobOptions,
+    error::{AlreadyHandled, Error, NotDone, Result},
+    event::{Counters, Event},
     group::Group,
     handle::{
-        Answer, Applied, Attempt, Batch, BodyLock, Ctx, Done, Effect, EffectKey, Fail, Guard, Guards, LookOnce,
-        NamedKind, Once, OnceSlot, Outcome, Prepare, RawJob, RolloutCount, Staged, TakeLock, TakeOnce, Transition, Tx,
+        Applied, Attempt, Batch, Ctx, Done, EffectKey, Fail, Guard, Handler, NamedKind, Once, Outcome, RawJob, Staged,
+        Tx, atomic, staged,
     },
     job::{Job, Limits},
-    key::{Enqueued, Existing, Hold},
-    lease::{Token, WorkerId},
-    observe::{
-        AttemptView, AuditFilter, AuditView, Awaited, Breach, CheckState, CheckView, Finding, Health, Invariant,
-        JobFilter, JobView, LaneStatus, Observe, RolloutView, Standing, Status, Untaken, Verification, VerifyLimits,
-        Wait, WorkerStatus,
-    },
-    operate::{Operate, Pruned, Reopened},
-    pause::{PauseView, Target},
+    key::{Enqueued, Hold},
     retention::Retention,
     root::{Backend, InTransaction, Rowlock},
     state::{Ended, State},
-    store::{Isolation, transition::RowId},
+    store::Isolation,
     trigger::Triggered,
     worker::Worker,
-};
-#[cfg(feature = "postgres")]
-pub use crate::{
-    adopt::{Adopted, RowAttempt, RowCtx, RowDone, RowEffect, RowOutcome, RowStaged, RowTx, RowWorker},
-    table::{ColumnFound, Columns, Inspection, Part, TableName},
 };

@@ -2,6 +2,7 @@
 
 mod audit;
 mod doctor;
+mod filter;
 mod standing;
 mod verify;
 mod wait;
@@ -16,22 +17,25 @@ pub(crate) use self::verify::Seen;
 pub use self::{
     audit::{AuditFilter, AuditView},
     doctor::{Finding, Health},
+    filter::JobFilter,
     standing::{Standing, Untaken},
     verify::{Breach, CheckState, CheckView, Invariant, Verification, VerifyLimits},
     wait::{Awaited, Wait},
 };
 use crate::{
     breaker::{BreakerChange, BreakerView},
-    case::{CaseErrorView, CaseView},
     effect::{EffectFilter, EffectView},
     error::Result,
-    pause::PauseView,
     state::{Ended, State},
     store::Store,
 };
+pub use crate::{
+    case::{CaseErrorView, CaseView},
+    pause::PauseView,
+};
 
 /// One job as the `jobs` view shows it.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Serialize)]
 #[non_exhaustive]
 pub struct JobView {
     /// The job's number in this database.
@@ -90,6 +94,13 @@ pub struct JobView {
     pub key: Option<String>,
 }
 
+crate::debug::debug_fields!(
+    [] JobView, "JobView",
+    id, uid, kind, version, queue, priority, state, attempt, attempts_max, epoch, due_at, worker, claimed_at,
+    last_outcome, last_ended_at, last_error, tags, chain, position, expires_at, created_at, waits_for, group,
+    key
+);
+
 fn state_word<S: serde::Serializer>(state: &State, s: S) -> std::result::Result<S::Ok, S::Error> {
     s.serialize_str(state.as_str())
 }
@@ -113,7 +124,7 @@ pub struct RolloutView {
 }
 
 /// One ended attempt, a row of the outcome log.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Serialize)]
 #[non_exhaustive]
 pub struct AttemptView {
     /// Which claim.
@@ -135,29 +146,13 @@ pub struct AttemptView {
     pub result: Option<serde_json::Value>,
 }
 
+crate::debug::debug_fields!(
+    [] AttemptView, "AttemptView",
+    epoch, attempt, worker, outcome, started_at, ended_at, error
+);
+
 fn one_ended_word<S: serde::Serializer>(ended: &Ended, s: S) -> std::result::Result<S::Ok, S::Error> {
     s.serialize_str(ended.as_str())
-}
-
-/// Which jobs to list; every set field narrows.
-#[derive(Clone, Debug, Default)]
-pub struct JobFilter {
-    /// Only this queue.
-    pub queue: Option<String>,
-    /// Only this kind.
-    pub kind: Option<String>,
-    /// Only this state.
-    pub state: Option<State>,
-    /// Only jobs with this tag.
-    pub tag: Option<String>,
-    /// Only the job that holds this key.
-    pub key: Option<String>,
-    /// Only jobs of this group.
-    pub group: Option<String>,
-    /// Only ids below this one: the next page.
-    pub below: Option<i64>,
-    /// At most this many, newest first; 0 means 100.
-    pub max: i64,
 }
 
 /// Counts per queue and kind, and the workers.
@@ -220,6 +215,8 @@ pub struct WorkerStatus {
 pub struct Observe {
     pub(crate) store: Arc<dyn Store>,
 }
+
+crate::debug::debug_fields!([] Observe, "Observe");
 
 impl Observe {
     /// Counts per queue and kind, and the workers.

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 pub use self::{cases::Reopened, prune::Pruned};
+pub use crate::pause::Target;
 use crate::{
     breaker::Force,
     effect::{EffectState, Resolution},
     error::{Error, Result},
     handle::clean,
     job::{Limits, check_name, check_payload, queue_no, storable},
-    pause::Target,
     state::State,
     store::{Store, verbs::Verdict},
 };
@@ -24,6 +24,8 @@ use crate::{
 pub struct Operate {
     pub(crate) store: Arc<dyn Store>,
 }
+
+crate::debug::debug_fields!([] Operate, "Operate");
 
 impl Operate {
     /// Puts a case back to ready, with all its attempts and under the same uid, so that effect keys stay what they
@@ -142,7 +144,7 @@ impl Operate {
     /// [`Error::Invalid`] when the reply is too large or cannot be stored. Cancel-safe: it either happened or did not.
     pub async fn resolve_effect(&self, no: i64, resolution: Resolution, actor: &str) -> Result<i64> {
         if let Resolution::Happened(reply) = &resolution {
-            check_payload(&reply.to_string(), &Limits::default()).map_err(|error| error.about("reply"))?;
+            check_payload(&reply.to_string(), &Limits::new()).map_err(|error| error.about("reply"))?;
         }
         if let Some(job) = self.store.effect_resolve(no, &resolution, actor).await? {
             return Ok(job);

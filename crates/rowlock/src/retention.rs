@@ -8,7 +8,6 @@ use crate::{
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
-const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Nobody removes what people did before others had a chance to look.
 const AUDIT_MIN: Duration = Duration::from_secs(30 * 24 * 3600);
 
@@ -18,35 +17,87 @@ const AUDIT_MIN: Duration = Duration::from_secs(30 * 24 * 3600);
 /// `keys >= retry horizon + cases`, and the same with history, where the retry horizon is the longest time that one of its kinds may be tried for.
 ///
 /// ```
+/// use std::time::Duration;
+///
 /// use rowlock::Retention;
-/// let keep = Retention { keys: None, ..Retention::default() };
-/// assert_eq!(keep.history.as_secs(), 14 * 24 * 3600);
+///
+/// let month = Duration::from_secs(30 * 24 * 3600);
+/// let retention = Retention::new().history(month).keys_for_ever();
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
-    /// The bodies, attempts and results of finished jobs: 14 days unless set, at least an hour.
-    pub history: Duration,
-    /// Cases that nobody decided on: 90 days unless set, at least an hour; `None` keeps them. A case with an effect in
-    /// doubt is kept whatever its age.
-    pub cases: Option<Duration>,
-    /// Keys that are held by policy ([`Hold::Policy`](crate::Hold::Policy)), of jobs and of the ledger, and names that
-    /// were completed: 180 days unless set; `None` keeps them. A name that a job of whatever state waits or waited for is
-    /// kept as long as that job's body.
-    pub keys: Option<Duration>,
-    /// What people did: 730 days unless set, at least 30; `None` keeps it. What was done to a job is kept as long as its body,
-    /// whatever its age.
-    pub audit: Option<Duration>,
+    pub(crate) history: Duration,
+    pub(crate) cases: Option<Duration>,
+    pub(crate) keys: Option<Duration>,
+    pub(crate) audit: Option<Duration>,
+}
+
+impl Retention {
+    /// History for 14 days, cases for 90, keys for 180, the audit for 730.
+    pub const fn new() -> Retention {
+        Retention {
+            history: days(14),
+            cases: Some(days(90)),
+            keys: Some(days(180)),
+            audit: Some(days(730)),
+        }
+    }
+
+    /// How long the bodies, attempts and results of finished jobs are kept: at least an hour.
+    pub const fn history(mut self, time: Duration) -> Retention {
+        self.history = time;
+        self
+    }
+
+    /// How long cases are kept that nobody decided on: at least an hour. A case with an effect in doubt is kept whatever
+    /// its age.
+    pub const fn cases(mut self, time: Duration) -> Retention {
+        self.cases = Some(time);
+        self
+    }
+
+    /// Keeps cases until somebody decides on them. Keys must then be kept for ever too.
+    pub const fn cases_for_ever(mut self) -> Retention {
+        self.cases = None;
+        self
+    }
+
+    /// How long keys are kept that are held by policy ([`Hold::Policy`](crate::Hold::Policy)), of jobs and of the ledger,
+    /// and names that were completed. A name that a job of whatever state waits or waited for is kept as long as that
+    /// job's body.
+    pub const fn keys(mut self, time: Duration) -> Retention {
+        self.keys = Some(time);
+        self
+    }
+
+    /// Keeps keys and completed names for ever.
+    pub const fn keys_for_ever(mut self) -> Retention {
+        self.keys = None;
+        self
+    }
+
+    /// How long the audit of what people did is kept: at least 30 days. What was done to a job is kept as long as its
+    /// body, whatever its age.
+    pub const fn audit(mut self, time: Duration) -> Retention {
+        self.audit = Some(time);
+        self
+    }
+
+    /// Keeps the audit for ever.
+    pub const fn audit_for_ever(mut self) -> Retention {
+        self.audit = None;
+        self
+    }
 }
 
 impl Default for Retention {
     fn default() -> Self {
-        Retention {
-            history: 14 * DAY,
-            cases: Some(90 * DAY),
-            keys: Some(180 * DAY),
-            audit: Some(730 * DAY),
-        }
+        Retention::new()
     }
+}
+
+const fn days(days: u64) -> Duration {
+    Duration::from_secs(days * 24 * 3600)
 }
 
 /// The longest time that jobs of one kind may be tried for.
@@ -145,6 +196,8 @@ pub(crate) fn spelled(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const DAY: Duration = days(1);
 
     const STEADY: Backoff = Backoff { base: HOUR, max: HOUR };
 

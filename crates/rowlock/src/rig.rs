@@ -1,7 +1,7 @@
 //! A test rig for your handlers: a real database, a clock you move, one job at a time, no sleeping.
 //!
 //! ```
-//! use rowlock::{Job, sqlite::{Ctx, Outcome, TestRig, Tx}};
+//! use rowlock::{Job, atomic, sqlite::{Ctx, Outcome, TestRig, Tx}};
 //! use serde::{Deserialize, Serialize};
 //!
 //! #[derive(Serialize, Deserialize, Job)]
@@ -14,7 +14,7 @@
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # tokio::runtime::Runtime::new()?.block_on(async {
-//! let rig = TestRig::sqlite().await?.atomic(greet);
+//! let rig = TestRig::sqlite().await?.handle(atomic(greet));
 //! sqlx::raw_sql("create table greeting (name text)").execute(&mut rig.connect().await?).await?;
 //! rig.enqueue(Greet { name: "Ada".into() }).await?;
 //! rig.run_once().await?.expect_done();
@@ -22,7 +22,7 @@
 //! # }
 //! ```
 
-use std::{future::Future, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use sqlx::Connection;
@@ -36,7 +36,7 @@ use crate::{
     claim::{Planner, Reach},
     enqueue::JobOptions,
     error::{Error, Result},
-    handle::{Attempt, Ctx, Fail, Outcome, Staged, Tx, atomic::Handler},
+    handle::{Attempt, Fail, Handler, atomic::Handler as Bound},
     job::{Job, kind_no, queue_no},
     key::Enqueued,
     lease::{Claimed, WorkerId},
@@ -58,11 +58,13 @@ pub struct TestRig<A, DB: Backend> {
     url: String,
     file: Option<std::path::PathBuf>,
     state: Arc<A>,
-    handlers: Vec<Handler<DB>>,
+    handlers: Vec<Bound<DB>>,
     queues: std::sync::Mutex<Vec<String>>,
     clock: Clock,
     start: Timestamp,
 }
+
+crate::debug::debug_fields!([A, DB: Backend] TestRig<A, DB>, "TestRig", start);
 
 #[cfg(feature = "sqlite")]
 impl TestRig<(), sqlx::Sqlite> {
@@ -125,25 +127,10 @@ impl<DB: Backend> TestRig<(), DB> {
 }
 
 impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
-    /// Adds an atomic handler.
-    pub fn atomic<J, F, Fut>(mut self, handler: F) -> Self
-    where
-        J: Job,
-        F: Fn(Ctx<A, DB>, J, Tx<DB>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Outcome<DB>> + Send + 'static,
-    {
-        self.handlers.push(Handler::atomic(self.state.clone(), handler));
-        self
-    }
-
-    /// Adds a staged handler.
-    pub fn staged<J, F, Fut>(mut self, handler: F) -> Self
-    where
-        J: Job,
-        F: Fn(Staged<A, DB>, J) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Outcome<DB>> + Send + 'static,
-    {
-        self.handlers.push(Handler::staged(self.state.clone(), handler));
+    /// Adds a handler: `rig.handle(atomic(greet))`. Its breakers and its batch have no effect here.
+    pub fn handle<T>(mut self, handler: Handler<A, DB, T>) -> Self {
+        let (handler, _) = handler.bind(self.state.clone());
+        self.handlers.push(handler);
         self
     }
 
@@ -317,7 +304,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         }
     }
 
-    async fn claim_next(&self) -> Result<(Claimed, &Handler<DB>, Arc<InHand>)> {
+    async fn claim_next(&self) -> Result<(Claimed, &Bound<DB>, Arc<InHand>)> {
         let store = self.rowlock.store();
         // What a worker's watch does beside it: waits end by the rig's clock too.
         if store.sweep_waits(1000, true).await?.groups {
@@ -345,7 +332,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
                 let Some(claimed) = jobs.into_iter().next() else {
                     continue;
                 };
-                let handles = |h: &&Handler<DB>| (1..=h.version).any(|v| kind_no(&h.kind, v) == claimed.kind_no);
+                let handles = |h: &&Bound<DB>| (1..=h.version).any(|v| kind_no(&h.kind, v) == claimed.kind_no);
                 if let Some(handler) = self.handlers.iter().find(handles) {
                     let ending = Ending::of(&claimed, handler.backoff);
                     let names = Names {
@@ -383,6 +370,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
 
 /// What one run did. The `expect_` methods panic with what happened instead: they are a test's assertions.
 #[derive(Debug)]
+#[non_exhaustive]
 pub struct Ran {
     /// The job that ran.
     pub id: i64,

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use sqlx::Connection;
+
 #[cfg(feature = "__faults")]
 use crate::store::schema::Migration;
 use crate::{
@@ -22,6 +24,9 @@ pub trait Backend: Batching {
     /// Whether `url` names this kind of database, and the store for it; no I/O.
     #[doc(hidden)]
     fn open(url: &str, schema: &str, clock: Clock) -> Result<Self::Store>;
+    /// The store for a database that the driver's options name; no I/O.
+    #[doc(hidden)]
+    fn open_with(options: Options<Self>, schema: &str, clock: Clock) -> Result<Self::Store>;
     /// The same database with another lease and number of connections for handlers.
     #[doc(hidden)]
     fn with(store: &Self::Store, timing: Timing, handlers_max: usize) -> Result<Self::Store>;
@@ -29,6 +34,9 @@ pub trait Backend: Batching {
     #[doc(hidden)]
     const SCHEMA: i32;
 }
+
+/// What the driver needs to know to connect: `PgConnectOptions` or `SqliteConnectOptions`.
+pub type Options<DB> = <<DB as sqlx::Database>::Connection as Connection>::Options;
 
 /// Proof that there is a transaction: [`sqlx::Transaction`] or a handler's [`Tx`](crate::Tx). Sealed.
 pub trait InTransaction<DB: Backend>: sealed::Sealed<DB> + Send {
@@ -56,6 +64,8 @@ pub struct Rowlock<DB: Backend> {
     limits: Limits,
     gates: Arc<Gates>,
 }
+
+crate::debug::debug_fields!([DB: Backend] Rowlock<DB>, "Rowlock", limits);
 
 impl<DB: Backend> Clone for Rowlock<DB> {
     fn clone(&self) -> Self {
@@ -91,12 +101,33 @@ impl<DB: Backend> Rowlock<DB> {
         Rowlock::with_clock(url, schema, Clock::default())
     }
 
-    pub(crate) fn with_clock(url: &str, schema: &str, clock: Clock) -> Result<Rowlock<DB>> {
-        Ok(Rowlock {
-            store: DB::open(url, schema, clock)?,
-            limits: Limits::default(),
+    /// [`Rowlock::open`] with the driver's own options, for what a URL cannot say. For a database that you have a pool of:
+    /// `Rowlock::open_with((*pool.connect_options()).clone())`. Rowlock opens its own connections.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a SQLite database in memory.
+    pub fn open_with(options: Options<DB>) -> Result<Rowlock<DB>> {
+        Rowlock::open_with_in(options, "rowlock")
+    }
+
+    /// The same in a schema of another name (PostgreSQL; SQLite has none and ignores it).
+    ///
+    /// # Errors
+    /// As [`Rowlock::open_with`], and [`Error::Invalid`] when the name is not a plain lower-case identifier.
+    pub fn open_with_in(options: Options<DB>, schema: &str) -> Result<Rowlock<DB>> {
+        Ok(Rowlock::of(DB::open_with(options, schema, Clock::default())?))
+    }
+
+    pub(crate) fn of(store: DB::Store) -> Rowlock<DB> {
+        Rowlock {
+            store,
+            limits: Limits::new(),
             gates: Arc::default(),
-        })
+        }
+    }
+
+    pub(crate) fn with_clock(url: &str, schema: &str, clock: Clock) -> Result<Rowlock<DB>> {
+        Ok(Rowlock::of(DB::open(url, schema, clock)?))
     }
 
     /// [`Rowlock::open`], and checks the schema.
@@ -110,7 +141,7 @@ impl<DB: Backend> Rowlock<DB> {
     }
 
     /// Other limits on what is accepted at enqueue.
-    pub fn limits_set(mut self, limits: Limits) -> Rowlock<DB> {
+    pub fn with_limits(mut self, limits: Limits) -> Rowlock<DB> {
         self.limits = limits;
         self
     }

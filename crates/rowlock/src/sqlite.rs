@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use sqlx::{Sqlite, sqlite::SqliteConnectOptions};
 
-pub use crate::{Applied, Fail};
+pub use crate::{Applied, Fail, atomic, staged};
 use crate::{
     error::{Error, Result},
     root::Backend,
@@ -24,10 +24,18 @@ pub type Tx = crate::Tx<Sqlite>;
 pub type Ctx<A = ()> = crate::Ctx<A, Sqlite>;
 /// A staged handler's context.
 pub type Staged<A = ()> = crate::Staged<A, Sqlite>;
+/// A handler with its settings.
+pub type Handler<A = (), T = ()> = crate::Handler<A, Sqlite, T>;
 /// A test rig on this database.
 pub type TestRig<A = ()> = crate::rig::TestRig<A, Sqlite>;
 /// What a handler returns.
 pub type Outcome = crate::Outcome<Sqlite>;
+
+const IN_MEMORY: &str = "in-memory SQLite is not supported; use a file, such as sqlite:app.db";
+
+fn opened(options: SqliteConnectOptions, clock: Clock) -> SqliteStore {
+    SqliteStore::new(options, Timing::of_lease(std::time::Duration::from_secs(15)), clock)
+}
 
 impl Backend for Sqlite {
     const SCHEMA: i32 = SCHEMA;
@@ -39,17 +47,20 @@ impl Backend for Sqlite {
             ));
         }
         if is_in_memory(url) {
-            return Err(Error::Config(
-                "in-memory SQLite is not supported; use a file, such as sqlite:app.db".into(),
-            ));
+            return Err(Error::Config(IN_MEMORY.into()));
         }
         let options = SqliteConnectOptions::from_str(url)
             .map_err(|e| Error::Config(format!("the SQLite URL {url} cannot be parsed: {e}")))?;
-        Ok(SqliteStore::new(
-            options,
-            Timing::of_lease(std::time::Duration::from_secs(15)),
-            clock,
-        ))
+        Ok(opened(options, clock))
+    }
+
+    fn open_with(options: SqliteConnectOptions, _schema: &str, clock: Clock) -> Result<SqliteStore> {
+        // The driver gives a database in memory a name of its own.
+        let name = options.get_filename().to_string_lossy();
+        match name == ":memory:" || name.starts_with("file:sqlx-in-memory-") {
+            true => Err(Error::Config(IN_MEMORY.into())),
+            false => Ok(opened(options.clone(), clock)),
+        }
     }
 
     fn with(store: &SqliteStore, timing: Timing, _handlers_max: usize) -> Result<SqliteStore> {

@@ -27,17 +27,16 @@ use self::{breaker::Breakers, running::Running};
 #[cfg(feature = "postgres")]
 pub(crate) use self::{hand::cut_off, watch::check_timing};
 use crate::{
-    backoff::Backoff,
     breaker::Breaker,
     error::{Error, Result, chain, code_of},
     event::{Counters, Event, Listener},
-    handle::{Batch, Ctx, NamedKind, Outcome, RawJob, Staged, Tx, atomic::Handler},
-    job::{Job, check_name, number},
+    handle::{Handler, atomic::Handler as Bound},
+    job::{check_name, number},
     lease::WorkerId,
     pause::{Known, Pauses},
     retention::{Horizon, Retention},
     root::{Backend, Rowlock},
-    store::{Isolation, Store, Timing, breaker::Breakers as _, setting::Settings, verbs::Verbs},
+    store::{Store, Timing, breaker::Breakers as _, setting::Settings, verbs::Verbs},
 };
 
 /// Connections for handlers unless told otherwise.
@@ -54,7 +53,7 @@ pub struct Worker<A, DB: Backend> {
     rowlock: Rowlock<DB>,
     state: Arc<A>,
     queues: Vec<(String, usize)>,
-    handlers: Vec<Handler<DB>>,
+    handlers: Vec<Bound<DB>>,
     name: String,
     lease: Duration,
     grace: Duration,
@@ -66,9 +65,9 @@ pub struct Worker<A, DB: Backend> {
     listeners: Vec<Listener>,
     companions: Vec<Companion<DB>>,
     breakers: Vec<(String, Breaker)>,
-    /// A setting of the handler added last, made before there was one.
-    too_early: Option<&'static str>,
 }
+
+crate::debug::debug_fields!([A, DB: Backend] Worker<A, DB>, "Worker", name, queues, lease, grace, retention, prefetch, connections, breakers);
 
 impl<DB: Backend> Worker<(), DB> {
     /// A worker on this database, without state.
@@ -81,7 +80,7 @@ impl<DB: Backend> Worker<(), DB> {
             name: format!("pid {}", std::process::id()),
             lease: Duration::from_secs(15),
             grace: Duration::from_secs(30),
-            retention: Retention::default(),
+            retention: Retention::new(),
             prefetch: None,
             connections: None,
             listen: true,
@@ -89,7 +88,6 @@ impl<DB: Backend> Worker<(), DB> {
             listeners: Vec::new(),
             companions: Vec::new(),
             breakers: Vec::new(),
-            too_early: None,
         }
     }
 
@@ -112,7 +110,6 @@ impl<DB: Backend> Worker<(), DB> {
             listeners: self.listeners,
             companions: self.companions,
             breakers: self.breakers,
-            too_early: self.too_early,
         }
     }
 }
@@ -124,102 +121,12 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         self
     }
 
-    /// Runs jobs of this kind in a transaction that commits with their outcome.
-    pub fn atomic<J, F, Fut>(mut self, handler: F) -> Self
-    where
-        J: Job,
-        F: Fn(Ctx<A, DB>, J, Tx<DB>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Outcome<DB>> + Send + 'static,
-    {
-        self.handlers.push(Handler::atomic(self.state.clone(), handler));
-        self
-    }
-
-    /// As [`Worker::atomic`], with up to so many jobs in one transaction and one commit: `Batch::up_to(10)`.
-    ///
-    /// The handler is no different. The jobs that are waiting for this slot run in it one after another, each under a
-    /// savepoint of its own: one that fails or panics is rolled back alone and settled as failed with the others' success.
-    /// What cannot be rolled back alone (a lost lease, a serialisation failure or deadlock, a commit that fails, a broken
-    /// connection, the time limit, a `commit` by hand) rolls all of them back, and those that are not to blame are run
-    /// again at once, each in a transaction of its own, in the same attempt ([`Event::BatchUndone`]). So a handler may run
-    /// more than once per attempt; of what it writes through its `Tx`, one run commits at most.
-    ///
-    /// A handler in a batch must be short and do nothing but SQL: rows that the first job locked stay locked until the last
-    /// one's commit. It sees what the jobs before it wrote. It must not end the transaction by hand, which fails here and
-    /// makes a case of its job, nor close all cursors, with which PostgreSQL notices that. A job whose worker was lost
-    /// always runs in a transaction of its own.
-    pub fn atomic_with<J, F, Fut>(mut self, handler: F, batch: Batch) -> Self
-    where
-        J: Job,
-        F: Fn(Ctx<A, DB>, J, Tx<DB>) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Outcome<DB>> + Send + 'static,
-    {
-        self.handlers.push(Handler {
-            batch,
-            ..Handler::atomic(self.state.clone(), handler)
-        });
-        self
-    }
-
-    /// Runs jobs of this kind in stages: look, go outside, settle.
-    pub fn staged<J, F, Fut>(mut self, handler: F) -> Self
-    where
-        J: Job,
-        F: Fn(Staged<A, DB>, J) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Outcome<DB>> + Send + 'static,
-    {
-        self.handlers.push(Handler::staged(self.state.clone(), handler));
-        self
-    }
-
-    /// Runs jobs of a kind that is known by its name alone, in stages, with their payload as it is stored: for a program
-    /// that learns its kinds when it is started. Its settings are those of [`NamedKind`]; else it is no different from
-    /// [`Worker::staged`].
-    pub fn staged_named<F, Fut>(mut self, kind: NamedKind, handler: F) -> Self
-    where
-        F: Fn(Staged<A, DB>, RawJob) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = Outcome<DB>> + Send + 'static,
-    {
-        self.handlers
-            .push(Handler::staged_named(self.state.clone(), kind, handler));
-        self
-    }
-
-    /// The delay between attempts of the handler added last.
-    pub fn backoff(mut self, backoff: Backoff) -> Self {
-        match self.handlers.last_mut() {
-            Some(handler) => handler.backoff = backoff,
-            None => self.too_early = Some("backoff"),
-        }
-        self
-    }
-
-    /// The isolation level of the handler added last: of an atomic handler's transaction, of the one that `settle` gives
-    /// a staged handler (read committed unless set; SQLite has one level and ignores it). Serialisation failures and
-    /// deadlocks at any level are tried again soon; the attempt is given back, a hundred times at most.
-    pub fn isolation(mut self, level: Isolation) -> Self {
-        match self.handlers.last_mut() {
-            Some(handler) => handler.level = level,
-            None => self.too_early = Some("isolation"),
-        }
-        self
-    }
-
-    /// Binds the kind of the handler added last to a dependency by name. After so many [`Fail::dependency`](crate::Fail)
-    /// in a row, of any worker, it opens for the whole fleet: nobody claims the kinds that are bound to it, and what was
-    /// claimed and not started is handed back, so no attempt is burned. When its cooldown is over, a few probes are let
-    /// through; the first that succeeds closes it, one that fails opens it for longer and gets its attempt back.
-    ///
-    /// A kind may be bound to several, several kinds to the same; then with the same settings. A time limit, a panic or any
-    /// other `Fail` says nothing about a dependency.
-    pub fn breaker(mut self, name: impl Into<String>, breaker: Breaker) -> Self {
-        let name = name.into();
-        match self.handlers.last_mut() {
-            Some(handler) if handler.breakers.contains(&name) => {}
-            Some(handler) => handler.breakers.push(name.clone()),
-            None => self.too_early = Some("breaker"),
-        }
-        self.breakers.push((name, breaker));
+    /// Serves the handler's kind with it: `worker.handle(atomic(greet).backoff(…))`. See [`atomic`](crate::atomic) and
+    /// [`staged`](crate::staged).
+    pub fn handle<T>(mut self, handler: Handler<A, DB, T>) -> Self {
+        let (handler, breakers) = handler.bind(self.state.clone());
+        self.handlers.push(handler);
+        self.breakers.extend(breakers);
         self
     }
 
@@ -241,15 +148,9 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         self
     }
 
-    /// How long the history of finished jobs is kept (14 days unless set; at least an hour): [`Retention::history`].
-    pub fn retention(mut self, history: Duration) -> Self {
-        self.retention.history = history;
-        self
-    }
-
     /// How long history, cases and keys are kept. A worker whose keys would go before their operations are over refuses
     /// to start; see [`Retention`].
-    pub fn keep(mut self, retention: Retention) -> Self {
+    pub fn retention(mut self, retention: Retention) -> Self {
         self.retention = retention;
         self
     }
@@ -373,13 +274,8 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
             .check(handlers.map(|h| Horizon::of(&h.kind, h.attempts_max, h.backoff, h.time_limit)))?;
         if self.queues.is_empty() || self.handlers.is_empty() {
             return Err(Error::Config(
-                "the worker has no queue or no handler; add .queue(…) and .atomic(…) or .staged(…)".into(),
+                "the worker has no queue or no handler; add .queue(…) and .handle(…)".into(),
             ));
-        }
-        if let Some(setting) = self.too_early {
-            return Err(Error::Config(format!(
-                "{setting}: no handler was added before it; call it after .atomic(…) or .staged(…)"
-            )));
         }
         if self.prefetch.is_some_and(|jobs| jobs > 10_000) {
             return Err(Error::Config("prefetch: out of range (at most 10000 jobs)".into()));

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use rowlock::{Admin, JobFilter, State};
+use rowlock::{Admin, State, observe::JobFilter};
 use sqlx::Connection;
 
 use super::store::{PATTERN, Rows, fill, more};
@@ -117,15 +117,8 @@ async fn one(bench: &mut Bench, attempt: &Attempt<'_>, place: &Place) {
 /// Looks until it is cut short.
 async fn look(url: String, took: Took) -> Result<()> {
     let observe = Admin::open(&url, "rowlock")?.observe();
-    let of = |state| JobFilter {
-        state: Some(state),
-        max: 50,
-        ..JobFilter::default()
-    };
-    let newest = JobFilter {
-        max: 50,
-        ..JobFilter::default()
-    };
+    let of = |state| JobFilter::new().state(state).limit(50);
+    let newest = JobFilter::new().limit(50);
     let mut tick = tokio::time::interval(EVERY);
     loop {
         tick.tick().await;

@@ -6,7 +6,12 @@
 use std::time::Duration;
 
 use proof::child::end_with_parent;
-use rowlock::{Adopted, Backoff, Columns, Fail, RowCtx, RowOutcome, RowTx, postgres::Rowlock};
+use rowlock::{
+    Backoff, Fail,
+    adopt::{self, Adopted, Columns},
+    atomic,
+    postgres::Rowlock,
+};
 use sqlx::{FromRow, Row, postgres::PgRow};
 
 struct Snooze {
@@ -26,7 +31,7 @@ impl FromRow<'_, PgRow> for Snooze {
 }
 
 /// A row without an address fails every time; one without a subject cannot even be read.
-async fn remind(_cx: RowCtx, row: Snooze, mut tx: RowTx) -> RowOutcome {
+async fn remind(_cx: adopt::Ctx, row: Snooze, mut tx: adopt::Tx) -> adopt::Outcome {
     let insert = sqlx::query("insert into sent (id, line) values ($1, $2)");
     let line = format!("{}: {}", row.user_email, row.subject);
     insert.bind(row.id).bind(line).execute(&mut *tx).await?;
@@ -45,14 +50,17 @@ async fn main() {
     std::thread::spawn(end_with_parent);
     let rowlock = Rowlock::open(url).unwrap();
     let snoozes = Adopted::open(&rowlock, table, Columns::due("remind_at")).await.unwrap();
-    let backoff = Backoff {
-        base: Duration::from_millis(50),
-        max: Duration::from_secs(1),
-    };
+    let backoff = Backoff::new()
+        .base(Duration::from_millis(50))
+        .max(Duration::from_secs(1));
     println!("ready");
-    let worker = snoozes.worker().slots(8).lease(Duration::from_secs(2)).backoff(backoff);
+    let worker = snoozes.worker().slots(8).lease(Duration::from_secs(2));
     let worker = worker
         .poll(Duration::from_millis(100))
         .name(format!("snoozer {}", std::process::id()));
-    worker.atomic(remind).run_until(std::future::pending()).await.unwrap();
+    worker
+        .handle(atomic(remind).backoff(backoff))
+        .run_until(std::future::pending())
+        .await
+        .unwrap();
 }

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rowlock::{Admin, CheckState, VerifyLimits};
+use rowlock::{
+    Admin,
+    observe::{CheckState, VerifyLimits},
+};
 
 use super::{
     faults::{file, line},
@@ -103,11 +106,7 @@ async fn one_dies(ground: &Ground, fleet: &mut Fleet) -> Result<()> {
 
 /// What users can ask, asked of every row: `rowlock verify`.
 async fn audit(url: &str, rest: &mut Rest) -> Result<()> {
-    let limits = VerifyLimits {
-        rows: 10_000_000,
-        time: Duration::from_secs(600),
-        ..VerifyLimits::default()
-    };
+    let limits = VerifyLimits::new().rows(10_000_000).time(Duration::from_secs(600));
     let seen = Admin::open(url, "rowlock")?.observe().verify(&limits).await?;
     for check in seen.checks.iter().filter(|check| check.state != CheckState::Holds) {
         let first = check

@@ -148,7 +148,7 @@ pub(crate) fn print(event: &Event, quiet: bool) {
         } => {
             json!({"event": "expired", "id": id, "worker": worker.to_string(), "retired": retired})
         }
-        Event::ClaimReplyLost { jobs } => json!({"event": "claim_reply_lost", "jobs": jobs}),
+        Event::ClaimReplyLost { jobs, .. } => json!({"event": "claim_reply_lost", "jobs": jobs}),
         Event::EffectUncertain { id, no, .. } => json!({"event": "effect_uncertain", "id": id, "no": no}),
         Event::CutOff => json!({"event": "cut_off"}),
         Event::DeclaredDead => json!({"event": "declared_dead"}),

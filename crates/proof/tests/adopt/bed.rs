@@ -1,6 +1,9 @@
 //! The table of reminders, and its statements as single steps.
 
-use rowlock::{Adopted, Columns, postgres::Rowlock};
+use rowlock::{
+    adopt::{Adopted, Columns},
+    postgres::Rowlock,
+};
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 use uuid::Uuid;
 

@@ -5,11 +5,15 @@ use std::{
     time::Duration,
 };
 
-use rowlock::{Adopted, Ended, Fail, NotDone, Retention, RowOutcome, RowStaged};
+use rowlock::{
+    Ended, Fail, NotDone, Retention,
+    adopt::{self, Adopted},
+    staged,
+};
 
 use super::{
     bed::{columns, fill, opened, stand},
-    worker::{Snooze, runs_until, worked_off},
+    worker::{Snooze, runs_until, soon, worked_off},
 };
 use crate::steps::{catalog::script, session::Bed};
 
@@ -39,14 +43,14 @@ impl World {
     }
 }
 
-async fn mail(cx: RowStaged<World>, _row: Snooze) -> RowOutcome {
+async fn mail(cx: adopt::Staged<World>, _row: Snooze) -> adopt::Outcome {
     let world = cx.state().clone();
     let receipt: String = cx.effect("mail", |key| async move { world.call(key.into()) }).await?;
     assert_eq!(receipt, "receipt");
     cx.done().ok()
 }
 
-async fn mail_once(cx: RowStaged<World>, _row: Snooze) -> RowOutcome {
+async fn mail_once(cx: adopt::Staged<World>, _row: Snooze) -> adopt::Outcome {
     let world = cx.state().clone();
     let _: String = cx
         .effect("mail", |key| async move { world.call(key.into()) })
@@ -62,7 +66,11 @@ async fn a_call_is_made_again_under_the_same_key(mut bed: Bed) {
         2 => Err(NotDone::because("refused").into()),
         _ => Ok("receipt".into()),
     });
-    let worker = opened(&bed.rowlock).await.worker().state(world.clone()).staged(mail);
+    let worker = opened(&bed.rowlock)
+        .await
+        .worker()
+        .state(world.clone())
+        .handle(soon(staged(mail)));
     let counters = worked_off(worker, 1).await;
     let calls = world.calls();
     assert_eq!(calls.len(), 3);
@@ -81,7 +89,7 @@ async fn a_call_that_did_not_happen_leaves_no_doubt(mut bed: Bed) {
     });
     // In doubt it would be parked.
     let adopted = opened(&bed.rowlock).await;
-    let worker = adopted.worker().state(world.clone()).staged(mail_once);
+    let worker = adopted.worker().state(world.clone()).handle(soon(staged(mail_once)));
     let counters = worked_off(worker, 1).await;
     assert_eq!((world.calls().len(), counters.effects_uncertain()), (2, 0));
 }
@@ -89,7 +97,7 @@ async fn a_call_that_did_not_happen_leaves_no_doubt(mut bed: Bed) {
 async fn a_reply_that_is_stored_is_not_asked_for_again(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
     let world = World::new(|_| Ok("receipt".into()));
-    let fails_after = |cx: RowStaged<World>, _row: Snooze| async move {
+    let fails_after = |cx: adopt::Staged<World>, _row: Snooze| async move {
         let world = cx.state().clone();
         let receipt: String = cx.effect("mail", |key| async move { world.call(key.into()) }).await?;
         assert_eq!(receipt, "receipt");
@@ -102,7 +110,7 @@ async fn a_reply_that_is_stored_is_not_asked_for_again(mut bed: Bed) {
         .await
         .worker()
         .state(world.clone())
-        .staged(fails_after);
+        .handle(soon(staged(fails_after)));
     let counters = worked_off(worker, 1).await;
     assert_eq!((world.calls().len(), counters.effects_replayed()), (1, 2));
 }
@@ -114,7 +122,7 @@ async fn a_parked_doubt_is_a_case_and_reopening_it_says_that_it_did_not_happen(m
         _ => Ok("receipt".into()),
     });
     let adopted = opened(&bed.rowlock).await;
-    let worker = adopted.worker().state(world.clone()).staged(mail_once);
+    let worker = adopted.worker().state(world.clone()).handle(soon(staged(mail_once)));
     runs_until(worker, "the doubt to be parked", |c| c.settled(Ended::Retired) == 1).await;
     assert_eq!(world.calls().len(), 1, "it is not called again while nobody knows");
     let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
@@ -124,7 +132,7 @@ async fn a_parked_doubt_is_a_case_and_reopening_it_says_that_it_did_not_happen(m
     );
     let case = bed.rowlock.observe().cases(10).await.unwrap()[0].id;
     bed.rowlock.operate().reopen(case, "me").await.unwrap();
-    worked_off(adopted.worker().state(world.clone()).staged(mail_once), 1).await;
+    worked_off(adopted.worker().state(world.clone()).handle(soon(staged(mail_once))), 1).await;
     let calls = world.calls();
     assert_eq!(calls.len(), 2);
     assert_eq!(calls[0], calls[1]);
@@ -136,20 +144,20 @@ async fn a_parked_doubt_outlives_every_retention(mut bed: Bed) {
         1 => Err(Fail::retry("no answer")),
         _ => Ok("receipt".into()),
     });
-    let handler = |cx: RowStaged<World>, row: Snooze| async move {
+    let handler = |cx: adopt::Staged<World>, row: Snooze| async move {
         match row.id {
             1 => mail_once(cx, row).await,
             _ => Err(Fail::retire("nothing to ask about")),
         }
     };
     let adopted = opened(&bed.rowlock).await;
-    let worker = adopted.worker().state(world.clone()).staged(handler);
+    let worker = adopted.worker().state(world.clone()).handle(soon(staged(handler)));
     runs_until(worker, "both to be retired", |c| c.settled(Ended::Retired) == 2).await;
     let years = "update rowlock.case_file set retired_at = retired_at - interval '4 years';
         update rowlock.ledger set made_at = made_at - interval '4 years'";
     script(&mut bed.eye, years).await.unwrap();
     let operate = bed.rowlock.operate();
-    let removed = operate.prune(&Retention::default(), "me", |_| {}).await.unwrap();
+    let removed = operate.prune(&Retention::new(), "me", |_| {}).await.unwrap();
     assert_eq!(removed.cases, 1, "the one without a doubt");
     let cases = bed.rowlock.observe().cases(10).await.unwrap();
     assert!(
@@ -161,14 +169,14 @@ async fn a_parked_doubt_outlives_every_retention(mut bed: Bed) {
     assert_eq!((cases.len(), bed.count(intents).await), (1, 1));
 
     operate.reopen(cases[0].id, "me").await.unwrap();
-    worked_off(adopted.worker().state(world.clone()).staged(mail_once), 1).await;
+    worked_off(adopted.worker().state(world.clone()).handle(soon(staged(mail_once))), 1).await;
     let calls = world.calls();
     assert_eq!((calls.len(), calls[0] == calls[1]), (2, true));
     // With its reply it is kept as long as keys are, from then on.
-    operate.prune(&Retention::default(), "me", |_| {}).await.unwrap();
+    operate.prune(&Retention::new(), "me", |_| {}).await.unwrap();
     assert_eq!(bed.count(intents).await, 1);
     script(&mut bed.eye, years).await.unwrap();
-    operate.prune(&Retention::default(), "me", |_| {}).await.unwrap();
+    operate.prune(&Retention::new(), "me", |_| {}).await.unwrap();
     assert_eq!(bed.count(intents).await, 0);
 }
 
@@ -179,16 +187,16 @@ async fn an_answer_that_comes_late_is_kept_from_then_on(mut bed: Bed) {
         _ => Ok("receipt".into()),
     });
     let adopted = opened(&bed.rowlock).await;
-    let worker = adopted.worker().state(world.clone()).staged(mail);
+    let worker = adopted.worker().state(world.clone()).handle(soon(staged(mail)));
     runs_until(worker, "the first call", |c| c.settled(Ended::Deferred) == 1).await;
     let later = "update email_snoozes set remind_at = now();
         update rowlock.ledger set made_at = made_at - interval '4 years' where key like 'row effect %'";
     script(&mut bed.eye, later).await.unwrap();
     let operate = bed.rowlock.operate();
-    operate.prune(&Retention::default(), "me", |_| {}).await.unwrap();
-    let counters = worked_off(adopted.worker().state(world.clone()).staged(mail), 1).await;
+    operate.prune(&Retention::new(), "me", |_| {}).await.unwrap();
+    let counters = worked_off(adopted.worker().state(world.clone()).handle(soon(staged(mail))), 1).await;
     assert_eq!(counters.effects_uncertain(), 1, "the intent is still known");
-    operate.prune(&Retention::default(), "me", |_| {}).await.unwrap();
+    operate.prune(&Retention::new(), "me", |_| {}).await.unwrap();
     let replies = "select count(*) from rowlock.ledger where key like 'row effect %' and answer is not null";
     assert_eq!(bed.count(replies).await, 1);
 }
@@ -199,7 +207,11 @@ async fn a_table_that_is_renamed_with_its_entry_keeps_its_keys(mut bed: Bed) {
         1 => Err(Fail::defer(Duration::from_secs(600))),
         _ => Ok("receipt".into()),
     });
-    let worker = opened(&bed.rowlock).await.worker().state(world.clone()).staged(mail);
+    let worker = opened(&bed.rowlock)
+        .await
+        .worker()
+        .state(world.clone())
+        .handle(soon(staged(mail)));
     runs_until(worker, "the first call", |c| c.settled(Ended::Deferred) == 1).await;
     let rename = "begin;
         alter table email_snoozes rename to snoozes;
@@ -208,7 +220,7 @@ async fn a_table_that_is_renamed_with_its_entry_keeps_its_keys(mut bed: Bed) {
         update snoozes set remind_at = now()";
     script(&mut bed.eye, rename).await.unwrap();
     let renamed = Adopted::open(&bed.rowlock, "snoozes", columns()).await.unwrap();
-    let counters = worked_off(renamed.worker().state(world.clone()).staged(mail), 1).await;
+    let counters = worked_off(renamed.worker().state(world.clone()).handle(soon(staged(mail))), 1).await;
     let calls = world.calls();
     assert_eq!((calls.len(), counters.effects_uncertain()), (2, 1));
     assert_eq!(calls[0], calls[1]);
@@ -216,13 +228,13 @@ async fn a_table_that_is_renamed_with_its_entry_keeps_its_keys(mut bed: Bed) {
 
 async fn an_effect_needs_a_name_of_its_own(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
-    let twice = |cx: RowStaged, _row: Snooze| async move {
+    let twice = |cx: adopt::Staged, _row: Snooze| async move {
         for _ in 0..2 {
             cx.effect("mail", |_| async { Ok::<_, Fail>(()) }).await?;
         }
         cx.done().ok()
     };
-    let worker = opened(&bed.rowlock).await.worker().staged(twice);
+    let worker = opened(&bed.rowlock).await.worker().handle(soon(staged(twice)));
     runs_until(worker, "it to be retired", |c| c.settled(Ended::Retired) == 1).await;
     let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
     assert_eq!(

@@ -1,6 +1,9 @@
 //! What is found of a table, what it needs, and that nothing of the user's is touched.
 
-use rowlock::{Adopted, Columns, Inspection, Part, RowCtx, RowOutcome, RowTx};
+use rowlock::{
+    adopt::{self, Adopted, Columns, Inspection, Part},
+    atomic,
+};
 use sqlx::AssertSqlSafe;
 
 use super::{
@@ -121,7 +124,7 @@ async fn a_bare_table_becomes_a_queue(mut bed: Bed) {
     assert_eq!(Adopted::migrate(&bed.rowlock, "t", &due).await.unwrap().len(), 2);
     assert_eq!(Adopted::migrate(&bed.rowlock, "t", &due).await.unwrap(), [""; 0]);
     let adopted = Adopted::open(&bed.rowlock, "t", due).await.unwrap();
-    worked_off(adopted.worker().atomic(nothing), 5).await;
+    worked_off(adopted.worker().handle(atomic(nothing)), 5).await;
     assert_eq!(
         bed.count("select count(*) from t where inactive and last_error is null")
             .await,
@@ -129,7 +132,7 @@ async fn a_bare_table_becomes_a_queue(mut bed: Bed) {
     );
 }
 
-async fn nothing(_cx: RowCtx, _row: (), tx: RowTx) -> RowOutcome {
+async fn nothing(_cx: adopt::Ctx, _row: (), tx: adopt::Tx) -> adopt::Outcome {
     tx.done().ok()
 }
 
@@ -253,7 +256,7 @@ async fn names_are_quoted_whatever_is_in_them(mut bed: Bed) {
     assert!(!applied.is_empty());
     assert!(look(&bed, name, &columns).await.is_ready());
     let adopted = Adopted::open(&bed.rowlock, name, columns).await.unwrap();
-    worked_off(adopted.worker().atomic(nothing), 3).await;
+    worked_off(adopted.worker().handle(atomic(nothing)), 3).await;
     let done = format!("select count(*) from {name} where inactive and \"select\" is null");
     let done: i64 = sqlx::query_scalar(AssertSqlSafe(done))
         .fetch_one(&mut bed.eye)
@@ -277,7 +280,7 @@ async fn every_type_of_key_can_be_used(mut bed: Bed) {
         let due = Columns::due("due_at");
         Adopted::migrate(&bed.rowlock, "t", &due).await.unwrap();
         let adopted = Adopted::open(&bed.rowlock, "t", due).await.unwrap();
-        worked_off(adopted.worker().atomic(nothing), 4).await;
+        worked_off(adopted.worker().handle(atomic(nothing)), 4).await;
         assert_eq!(
             bed.count("select count(*) from t where inactive and claimed_at is null")
                 .await,

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use proof::bed::until;
-use rowlock::{Ended, RowStaged};
+use rowlock::{Ended, adopt, staged};
 use tokio::sync::{Mutex, Notify};
 
 use super::{
@@ -51,13 +51,13 @@ async fn a_renewal_in_line_behind_the_rows_end_changes_nothing(mut bed: Bed) {
 async fn a_worker_keeps_its_claim_when_a_strangers_lock_ends(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
     let go = Arc::new(Notify::new());
-    let waits = |cx: RowStaged<Arc<Notify>>, _row: Snooze| async move {
+    let waits = |cx: adopt::Staged<Arc<Notify>>, _row: Snooze| async move {
         cx.state().notified().await;
         cx.done().ok()
     };
     let adopted = opened(&bed.rowlock).await;
     let worker = adopted.worker().state(go.clone()).lease(Duration::from_secs(6));
-    let worker = worker.poll(Duration::from_millis(20)).staged(waits);
+    let worker = worker.poll(Duration::from_millis(20)).handle(staged(waits));
     let counters = worker.counters();
     let mut stranger = bed.session().await;
     let eye = Mutex::new(&mut bed.eye);

@@ -52,7 +52,7 @@ async fn a_claim_reads_as_much_as_it_takes_by_whichever_index_there_is(mut bed: 
     assert_walks(&users, "idx_email_snoozes_due");
     script(&mut bed.eye, "drop index idx_email_snoozes_due").await.unwrap();
     let columns = super::bed::columns();
-    rowlock::Adopted::migrate(&bed.rowlock, "email_snoozes", &columns)
+    rowlock::adopt::Adopted::migrate(&bed.rowlock, "email_snoozes", &columns)
         .await
         .unwrap();
     let ours = plan(&mut bed, claim, "t.remind_at", args).await;

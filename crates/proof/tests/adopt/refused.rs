@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use rowlock::{Ended, Fail, RowCtx, RowOutcome, RowTx};
+use rowlock::{Ended, Fail, adopt, atomic};
 
 use super::{
     bed::{age, claim, fill, opened, stand},
-    worker::{Snooze, remind, runs_until, worked_off},
+    worker::{Snooze, remind, runs_until, soon, worked_off},
 };
 use crate::steps::{catalog::script, session::Bed};
 
@@ -39,7 +39,7 @@ async fn a_row_that_may_not_be_claimed_does_not_stop_the_others(mut bed: Bed) {
     refuse(&mut bed, "late", late, &format!("{claimed} = 2")).await;
     let adopted = opened(&bed.rowlock).await;
     // Slot by slot, so that the two are in the first batch and would be in every other.
-    let counters = worked_off(adopted.worker().slots(1).atomic(remind), 4).await;
+    let counters = worked_off(adopted.worker().slots(1).handle(soon(atomic(remind))), 4).await;
     assert_eq!(counters.claimed(), 4);
     assert_eq!(bed.count("select count(*) from sent where id > 2").await, 4);
     for id in [1, 2] {
@@ -53,7 +53,7 @@ async fn a_row_that_may_not_be_claimed_does_not_stop_the_others(mut bed: Bed) {
     )
     .await
     .unwrap();
-    worked_off(adopted.worker().atomic(remind), 2).await;
+    worked_off(adopted.worker().handle(soon(atomic(remind))), 2).await;
 }
 
 async fn a_claim_that_may_not_be_ended_does_not_stop_recovery(mut bed: Bed) {
@@ -64,7 +64,7 @@ async fn a_claim_that_may_not_be_ended_does_not_stop_recovery(mut bed: Bed) {
     refuse(&mut bed, "keeps", trigger, "new.id = 1 and new.claim_token is null").await;
     let worker = opened(&bed.rowlock).await.worker().lease(Duration::from_secs(2));
     let over = |c: &rowlock::Counters| c.expired() == 2 && c.settled(Ended::Done) == 2;
-    runs_until(worker.atomic(remind), "the others to be recovered", over).await;
+    runs_until(worker.handle(soon(atomic(remind))), "the others to be recovered", over).await;
     let left = stand(&mut bed.eye, 1).await;
     assert_eq!((left.claimed, left.attempts), (true, 0));
 }
@@ -77,14 +77,18 @@ async fn an_end_that_is_refused_is_not_written_again_and_again(mut bed: Bed) {
     script(&mut bed.eye, "update email_snoozes set attempts = 5 where id = 2")
         .await
         .unwrap();
-    let retires = |_cx: RowCtx, row: Snooze, tx: RowTx| async move {
+    let retires = |_cx: adopt::Ctx, row: Snooze, tx: adopt::Tx| async move {
         match row.id {
             1 => Err(Fail::retire("no luck")),
             _ => tx.done().ok(),
         }
     };
     let adopted = opened(&bed.rowlock).await;
-    let worker = adopted.worker().slots(1).grace(Duration::from_secs(2)).atomic(retires);
+    let worker = adopted
+        .worker()
+        .slots(1)
+        .grace(Duration::from_secs(2))
+        .handle(soon(atomic(retires)));
     // One slot: the third begins when the others are over, and its stop waits for them.
     runs_until(worker, "the third to be done", |c| c.settled(Ended::Done) == 1).await;
     assert_eq!(
@@ -98,7 +102,7 @@ async fn an_end_that_is_refused_is_not_written_again_and_again(mut bed: Bed) {
     }
 }
 
-async fn outbox(_cx: RowCtx, row: Snooze, mut tx: RowTx) -> RowOutcome {
+async fn outbox(_cx: adopt::Ctx, row: Snooze, mut tx: adopt::Tx) -> adopt::Outcome {
     let insert = sqlx::query("insert into sent values ($1, $2)");
     insert.bind(row.id).bind(row.user_email).execute(&mut *tx).await?;
     tx.delete().ok()
@@ -110,7 +114,7 @@ async fn a_row_is_deleted_with_what_its_handler_wrote(mut bed: Bed) {
         insert into kept values (5);
         update email_snoozes set max_attempts = 1 where id = 5";
     script(&mut bed.eye, kept).await.unwrap();
-    let worker = opened(&bed.rowlock).await.worker().atomic(outbox);
+    let worker = opened(&bed.rowlock).await.worker().handle(soon(atomic(outbox)));
     let counters = runs_until(worker, "every row to end", |c| {
         (c.settled(Ended::Done), c.settled(Ended::Retired)) == (4, 1)
     })

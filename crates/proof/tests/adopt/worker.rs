@@ -10,8 +10,7 @@ use std::{
 
 use proof::bed::until;
 use rowlock::{
-    Backoff, Breaker, BreakerState, Counters, Ended, Event, Fail, Retention, RowCtx, RowOutcome, RowStaged, RowTx,
-    RowWorker, Target,
+    Backoff, Breaker, Counters, Ended, Event, Fail, Retention, adopt, atomic, breaker::BreakerState, operate::Target,
 };
 use sqlx::{FromRow, Row, postgres::PgRow};
 
@@ -38,28 +37,34 @@ impl FromRow<'_, PgRow> for Snooze {
 
 /// Runs the worker until its counters say so.
 pub(crate) async fn runs_until<A: Send + Sync + 'static>(
-    worker: RowWorker<A>,
+    worker: adopt::Worker<A>,
     what: &str,
     over: impl Fn(&Counters) -> bool,
 ) -> Arc<Counters> {
-    let worker = worker.poll(Duration::from_millis(20)).backoff(Backoff {
-        base: Duration::from_millis(20),
-        max: Duration::from_millis(100),
-    });
+    let worker = worker.poll(Duration::from_millis(20));
     let counters = worker.counters();
     let look = until(what, PATIENCE, || async { over(&counters).then_some(()) });
     worker.run_until(look).await.unwrap();
     counters
 }
 
+/// The handler, tried again soon after it failed.
+pub(crate) fn soon<A>(handler: adopt::Handler<A>) -> adopt::Handler<A> {
+    handler.backoff(
+        Backoff::new()
+            .base(Duration::from_millis(20))
+            .max(Duration::from_millis(100)),
+    )
+}
+
 /// Runs the worker until so many rows are done.
-pub(crate) async fn worked_off<A: Send + Sync + 'static>(worker: RowWorker<A>, rows: u64) -> Arc<Counters> {
+pub(crate) async fn worked_off<A: Send + Sync + 'static>(worker: adopt::Worker<A>, rows: u64) -> Arc<Counters> {
     let counters = runs_until(worker, "every row to be done", |c| c.settled(Ended::Done) >= rows).await;
     assert_eq!(counters.settled(Ended::Done), rows);
     counters
 }
 
-pub(crate) async fn remind(_cx: RowCtx, row: Snooze, mut tx: RowTx) -> RowOutcome {
+pub(crate) async fn remind(_cx: adopt::Ctx, row: Snooze, mut tx: adopt::Tx) -> adopt::Outcome {
     let insert = sqlx::query("insert into sent values ($1, $2)");
     insert.bind(row.id).bind(row.user_email).execute(&mut *tx).await?;
     tx.done().ok()
@@ -67,11 +72,12 @@ pub(crate) async fn remind(_cx: RowCtx, row: Snooze, mut tx: RowTx) -> RowOutcom
 
 async fn a_retention_that_makes_no_sense_is_refused(mut bed: Bed) {
     fill(&mut bed.eye, 0).await;
-    let keep = Retention {
-        history: Duration::from_secs(60),
-        ..Retention::default()
-    };
-    let worker = opened(&bed.rowlock).await.worker().keep(keep).atomic(remind);
+    let keep = Retention::new().history(Duration::from_secs(60));
+    let worker = opened(&bed.rowlock)
+        .await
+        .worker()
+        .retention(keep)
+        .handle(soon(atomic(remind)));
     let refused = worker.run_until(std::future::pending()).await.unwrap_err();
     assert_eq!(
         refused.to_string(),
@@ -83,7 +89,7 @@ async fn a_row_and_what_its_handler_wrote_are_one_commit(mut bed: Bed) {
     fill(&mut bed.eye, 100).await;
     let adopted = opened(&bed.rowlock).await;
     assert_eq!(adopted.queue(), "email_snoozes");
-    let counters = worked_off(adopted.worker().atomic(remind), 100).await;
+    let counters = worked_off(adopted.worker().handle(soon(atomic(remind))), 100).await;
     assert_eq!(bed.count("select count(*) from sent").await, 100);
     assert_eq!(bed.count("select count(distinct id) from sent").await, 100);
     let over = "select count(*) from email_snoozes where inactive and claimed_at is null and claimed_by is null
@@ -98,7 +104,7 @@ async fn a_row_and_what_its_handler_wrote_are_one_commit(mut bed: Bed) {
 }
 
 /// What each row's handler returns, by its number.
-async fn moody(cx: RowCtx, row: Snooze, mut tx: RowTx) -> RowOutcome {
+async fn moody(cx: adopt::Ctx, row: Snooze, mut tx: adopt::Tx) -> adopt::Outcome {
     let insert = sqlx::query("insert into sent values ($1, $2)");
     insert.bind(row.id).bind(row.subject).execute(&mut *tx).await?;
     match row.id {
@@ -128,7 +134,7 @@ async fn every_outcome_leads_where_it_should(mut bed: Bed) {
     one.run("update email_snoozes set max_attempts = 3; update email_snoozes set subject = null where id = 10")
         .await;
     let adopted = opened(&bed.rowlock).await;
-    let counters = runs_until(adopted.worker().atomic(moody), "every row to end", |c| {
+    let counters = runs_until(adopted.worker().handle(soon(atomic(moody))), "every row to end", |c| {
         let of = |ended| c.settled(ended);
         (
             of(Ended::Done),
@@ -175,11 +181,11 @@ async fn every_outcome_leads_where_it_should(mut bed: Bed) {
     assert_eq!(bed.count("select count(*) from rowlock.case_file").await, 5);
 }
 
-async fn staged(cx: RowStaged, row: Snooze) -> RowOutcome {
+async fn staged(cx: adopt::Staged, row: Snooze) -> adopt::Outcome {
     if row.id % 2 == 0 {
         return cx.done().ok();
     }
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     let insert = sqlx::query("insert into sent values ($1, $2)");
     insert.bind(row.id).bind(row.user_email).execute(&mut *tx).await?;
     tx.done().ok()
@@ -187,7 +193,14 @@ async fn staged(cx: RowStaged, row: Snooze) -> RowOutcome {
 
 async fn a_staged_handler_ends_with_or_without_writes_of_its_own(mut bed: Bed) {
     fill(&mut bed.eye, 20).await;
-    worked_off(opened(&bed.rowlock).await.worker().staged(staged), 20).await;
+    worked_off(
+        opened(&bed.rowlock)
+            .await
+            .worker()
+            .handle(soon(rowlock::staged(staged))),
+        20,
+    )
+    .await;
     assert_eq!(bed.count("select count(*) from sent").await, 10);
     assert_eq!(bed.count("select count(*) from email_snoozes where inactive").await, 20);
 }
@@ -195,12 +208,15 @@ async fn a_staged_handler_ends_with_or_without_writes_of_its_own(mut bed: Bed) {
 async fn a_claim_is_renewed_while_its_handler_runs(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
     let adopted = opened(&bed.rowlock).await;
-    let slow = |cx: RowStaged, _row: Snooze| async move {
+    let slow = |cx: adopt::Staged, _row: Snooze| async move {
         tokio::time::sleep(Duration::from_secs(15)).await;
         cx.done().ok()
     };
     // Two leases and a half, and the worker looks for stale claims all the time.
-    let worker = adopted.worker().lease(Duration::from_secs(6)).staged(slow);
+    let worker = adopted
+        .worker()
+        .lease(Duration::from_secs(6))
+        .handle(soon(rowlock::staged(slow)));
     let counters = worked_off(worker, 1).await;
     assert_eq!(
         (counters.claimed(), counters.expired(), counters.lease_lost()),
@@ -211,12 +227,12 @@ async fn a_claim_is_renewed_while_its_handler_runs(mut bed: Bed) {
 
 async fn a_handler_that_blocks_its_executor_keeps_its_claim(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
-    let blocks = |cx: RowStaged, _row: Snooze| async move {
+    let blocks = |cx: adopt::Staged, _row: Snooze| async move {
         std::thread::sleep(Duration::from_secs(10));
         cx.done().ok()
     };
     let worker = opened(&bed.rowlock).await.worker().lease(Duration::from_secs(5));
-    let counters = worked_off(worker.staged(blocks), 1).await;
+    let counters = worked_off(worker.handle(soon(rowlock::staged(blocks))), 1).await;
     assert_eq!(
         (counters.claimed(), counters.expired(), counters.lease_lost()),
         (1, 0, 0)
@@ -229,7 +245,7 @@ async fn a_listener_that_panics_stops_nothing(mut bed: Bed) {
         .await
         .worker()
         .on_event(|_| panic!("a bad listener"));
-    worked_off(worker.atomic(remind), 10).await;
+    worked_off(worker.handle(soon(atomic(remind))), 10).await;
     assert_eq!(bed.count("select count(*) from sent").await, 10);
 }
 
@@ -237,7 +253,7 @@ async fn a_late_handler_is_stopped_and_nothing_of_it_counts(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
     let adopted = opened(&bed.rowlock).await;
     let begun = Arc::new(tokio::sync::Notify::new());
-    let slow = |cx: RowCtx<Arc<tokio::sync::Notify>>, row: Snooze, mut tx: RowTx| async move {
+    let slow = |cx: adopt::Ctx<Arc<tokio::sync::Notify>>, row: Snooze, mut tx: adopt::Tx| async move {
         sqlx::query("insert into sent values ($1, 'x')")
             .bind(row.id)
             .execute(&mut *tx)
@@ -250,7 +266,7 @@ async fn a_late_handler_is_stopped_and_nothing_of_it_counts(mut bed: Bed) {
         .worker()
         .state(begun.clone())
         .lease(Duration::from_secs(2))
-        .atomic(slow);
+        .handle(soon(atomic(slow)));
     let (counters, url) = (worker.counters(), bed.url.clone());
     let lost = async {
         begun.notified().await;
@@ -273,11 +289,11 @@ async fn a_late_handler_is_stopped_and_nothing_of_it_counts(mut bed: Bed) {
 async fn a_stop_gives_back_what_was_not_begun(mut bed: Bed) {
     fill(&mut bed.eye, 4).await;
     let adopted = opened(&bed.rowlock).await;
-    let waits = |cx: RowCtx, _row: Snooze, tx: RowTx| async move {
+    let waits = |cx: adopt::Ctx, _row: Snooze, tx: adopt::Tx| async move {
         cx.stopping().await;
         tx.done().ok()
     };
-    let worker = adopted.worker().slots(2).atomic(waits);
+    let worker = adopted.worker().slots(2).handle(soon(atomic(waits)));
     let counters = runs_until(worker, "four rows to be in hand", |c| c.claimed() >= 4).await;
     assert_eq!(
         (counters.settled(Ended::Done), counters.settled(Ended::Released)),
@@ -289,15 +305,14 @@ async fn a_stop_gives_back_what_was_not_begun(mut bed: Bed) {
 
 async fn a_handler_that_takes_too_long_fails_its_attempt(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
-    let hangs = |_cx: RowCtx, _row: Snooze, mut tx: RowTx| async move {
+    let hangs = |_cx: adopt::Ctx, _row: Snooze, mut tx: adopt::Tx| async move {
         sqlx::raw_sql("select pg_sleep(60)").execute(&mut *tx).await?;
         tx.done().ok()
     };
     let worker = opened(&bed.rowlock)
         .await
         .worker()
-        .time_limit(Duration::from_millis(300))
-        .atomic(hangs);
+        .handle(soon(atomic(hangs)).time_limit(Duration::from_millis(300)));
     runs_until(worker, "the limit to count", |c| c.settled(Ended::Retried) >= 1).await;
     let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
     assert_eq!(said, "handler ran longer than its time limit of 300ms");
@@ -305,7 +320,7 @@ async fn a_handler_that_takes_too_long_fails_its_attempt(mut bed: Bed) {
 
 async fn a_handler_that_committed_by_hand_and_hangs_is_not_tried_again(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
-    let hangs = |_cx: RowCtx, row: Snooze, mut tx: RowTx| async move {
+    let hangs = |_cx: adopt::Ctx, row: Snooze, mut tx: adopt::Tx| async move {
         let insert = sqlx::query("insert into sent values ($1, 'x')");
         insert.bind(row.id).execute(&mut *tx).await?;
         sqlx::raw_sql("commit").execute(&mut *tx).await?;
@@ -315,8 +330,7 @@ async fn a_handler_that_committed_by_hand_and_hangs_is_not_tried_again(mut bed: 
     let worker = opened(&bed.rowlock)
         .await
         .worker()
-        .time_limit(Duration::from_millis(300))
-        .atomic(hangs);
+        .handle(soon(atomic(hangs)).time_limit(Duration::from_millis(300)));
     runs_until(worker, "it to be retired", |c| c.settled(Ended::Retired) == 1).await;
     let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
     assert_eq!(
@@ -331,7 +345,7 @@ async fn a_row_that_was_always_due_is_worked_off_with_the_rest(mut bed: Bed) {
     let mut one = bed.session().await;
     one.run("update email_snoozes set remind_at = '-infinity' where id = 2")
         .await;
-    worked_off(opened(&bed.rowlock).await.worker().atomic(remind), 3).await;
+    worked_off(opened(&bed.rowlock).await.worker().handle(soon(atomic(remind))), 3).await;
     assert_eq!(bed.count("select count(distinct id) from sent").await, 3);
 }
 
@@ -339,7 +353,7 @@ async fn a_dependency_that_is_down_stops_claims_until_a_probe_succeeds(mut bed: 
     fill(&mut bed.eye, 12).await;
     let adopted = opened(&bed.rowlock).await;
     let calls = Arc::new(AtomicUsize::new(0));
-    let call = |cx: RowStaged<Arc<AtomicUsize>>, _row: Snooze| async move {
+    let call = |cx: adopt::Staged<Arc<AtomicUsize>>, _row: Snooze| async move {
         match cx.state().fetch_add(1, Ordering::SeqCst) {
             // The third opens it; the first probe fails too.
             0..=3 => Err(Fail::dependency("mail", "connection refused")),
@@ -349,17 +363,13 @@ async fn a_dependency_that_is_down_stops_claims_until_a_probe_succeeds(mut bed: 
     let breaker = Breaker::after(3).cooldown(Duration::from_secs(1));
     let changes = Arc::new(Mutex::new(Vec::new()));
     let heard = changes.clone();
-    let worker = adopted
-        .worker()
-        .state(calls.clone())
-        .slots(1)
-        .breaker("mail", breaker)
-        .on_event(move |event| {
-            if let Event::BreakerChanged { state, .. } = event {
-                heard.lock().unwrap().push(*state);
-            }
-        });
-    let counters = runs_until(worker.staged(call), "all rows to be done", |c| {
+    let worker = adopted.worker().state(calls.clone()).slots(1).on_event(move |event| {
+        if let Event::BreakerChanged { state, .. } = event {
+            heard.lock().unwrap().push(*state);
+        }
+    });
+    let handler = soon(rowlock::staged(call)).breaker("mail", breaker);
+    let counters = runs_until(worker.handle(handler), "all rows to be done", |c| {
         c.settled(Ended::Done) >= 12
     })
     .await;
@@ -380,7 +390,10 @@ async fn a_pause_of_the_queue_stops_claims(mut bed: Bed) {
     let queue = Target::queue("email_snoozes");
     operate.pause(&queue, "me").await.unwrap();
     let adopted = opened(&bed.rowlock).await;
-    let worker = adopted.worker().poll(Duration::from_millis(20)).atomic(remind);
+    let worker = adopted
+        .worker()
+        .poll(Duration::from_millis(20))
+        .handle(soon(atomic(remind)));
     let counters = worker.counters();
     let resumed = async {
         tokio::time::sleep(Duration::from_millis(300)).await;
@@ -403,7 +416,7 @@ async fn events_count_what_the_table_shows(mut bed: Bed) {
         "update email_snoozes set claimed_at = now() - interval '1 hour', claim_token = gen_random_uuid() where id in (1, 2, 26)",
     )
     .await;
-    let fails = |_cx: RowCtx, row: Snooze, tx: RowTx| async move {
+    let fails = |_cx: adopt::Ctx, row: Snooze, tx: adopt::Tx| async move {
         match row.id {
             27.. => Err(Fail::retry("no luck")),
             _ => tx.done().ok(),
@@ -413,7 +426,7 @@ async fn events_count_what_the_table_shows(mut bed: Bed) {
         .await
         .worker()
         .lease(Duration::from_secs(8))
-        .atomic(fails);
+        .handle(soon(atomic(fails)));
     let counters = runs_until(worker, "every row to end", |c| {
         c.settled(Ended::Done) == 25 && c.settled(Ended::Retired) == 4 && c.expired() == 3
     })

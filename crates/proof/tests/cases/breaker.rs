@@ -9,7 +9,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Backoff, Breaker, BreakerState, BreakerView, Ended, Error, Event, Fail, Force, State};
+use rowlock::{
+    Backoff, Breaker, Ended, Error, Event, Fail, State, atomic,
+    breaker::{BreakerState, BreakerView, Force},
+    staged,
+};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Staged, Tx, Worker};
@@ -22,10 +26,9 @@ const WITHIN: Duration = Duration::from_secs(1);
 const COOLDOWN: Duration = Duration::from_secs(1);
 
 /// Longer than a breaker takes to open, so that a job has no second attempt meanwhile.
-const SOON: Backoff = Backoff {
-    base: Duration::from_millis(300),
-    max: Duration::from_millis(300),
-};
+const SOON: Backoff = Backoff::new()
+    .base(Duration::from_millis(300))
+    .max(Duration::from_millis(300));
 
 /// What the handlers depend on.
 #[derive(Clone, Default)]
@@ -74,10 +77,8 @@ fn worker(bed: &Bed, till: &Till, breaker: Breaker) -> Worker {
     Worker::new(&bed.rowlock)
         .lease(LEASE)
         .queue("default", 4)
-        .staged(note)
-        .backoff(SOON)
-        .breaker("till", breaker)
-        .atomic(other)
+        .handle(staged(note).backoff(SOON).breaker("till", breaker))
+        .handle(atomic(other))
 }
 
 /// As it stands, once a worker has said that there is one.
@@ -198,7 +199,7 @@ async fn nobody_claims_while_it_is_open_and_no_attempt_is_burned(bed: &Bed) {
 async fn what_was_claimed_and_not_started_comes_back_with_its_attempt(bed: &Bed) {
     let running = unstarted_come_back(
         bed,
-        |worker| worker.breaker("till", Breaker::after(3)),
+        |handler| handler.breaker("till", Breaker::after(3)),
         async || assert!(force(bed, Force::Open).await),
         "its breaker opened before it started",
     )
@@ -210,8 +211,9 @@ async fn what_was_claimed_and_not_started_comes_back_with_its_attempt(bed: &Bed)
 async fn bad_data_opens_nothing(bed: &Bed) {
     let handler = |_: Staged, _: Note| async move { super::fail(Fail::retry("no such customer")) };
     let id = notes(bed, 1).await[0];
-    let worker = Worker::new(&bed.rowlock).queue("default", 1).staged(handler);
-    let running = Running::start(worker.backoff(SOON).breaker("till", Breaker::after(1)));
+    let worker = Worker::new(&bed.rowlock).queue("default", 1);
+    let handler = staged(handler).backoff(SOON).breaker("till", Breaker::after(1));
+    let running = Running::start(worker.handle(handler));
     until("it to be given up on", async || bed.job(id).await.state == State::Case).await;
     let breaker = the_till(bed).await;
     assert_eq!(
@@ -303,8 +305,11 @@ async fn the_place_of_a_probe_that_died_comes_back_with_its_lease(bed: &Bed) {
             std::future::pending().await
         }
     };
-    let dying = Worker::new(&bed.rowlock).lease(LEASE).queue("default", 1).staged(stuck);
-    vanish(dying.breaker("till", breaker), async move { begun.notified().await }).await;
+    let dying = Worker::new(&bed.rowlock)
+        .lease(LEASE)
+        .queue("default", 1)
+        .handle(staged(stuck).breaker("till", breaker));
+    vanish(dying, async move { begun.notified().await }).await;
     let left = the_till(bed).await;
     assert_eq!((left.state, left.probing), (BreakerState::HalfOpen, 1));
     till.set_down(false);
@@ -371,10 +376,14 @@ async fn a_kind_bound_to_two_that_are_both_open_tries_both_at_once(bed: &Bed) {
         }
     };
     let breaker = Breaker::after(1).cooldown(COOLDOWN);
-    let worker = Worker::new(&bed.rowlock).queue("default", 2).staged(note).backoff(SOON);
+    let handler = staged(note)
+        .backoff(SOON)
+        .breaker("till", breaker)
+        .breaker("bank", breaker);
+    let worker = Worker::new(&bed.rowlock).queue("default", 2).handle(handler);
     let jobs = ["till", "bank"].map(Note::new);
     let ids = bed.rowlock.enqueue_all_now(jobs).await.unwrap();
-    let running = Running::start(worker.breaker("till", breaker).breaker("bank", breaker));
+    let running = Running::start(worker);
     let all = async |state: BreakerState| {
         let found = bed.rowlock.observe().breakers().await.unwrap();
         found.len() == 2 && found.iter().all(|breaker| breaker.state == state)
@@ -407,17 +416,14 @@ async fn contradictions_are_refused_at_the_start(bed: &Bed) {
     let base = || Worker::new(&bed.rowlock).queue("default", 1);
     let bad = [
         (
-            base().breaker("till", Breaker::after(1)).atomic(note),
-            "no handler was added before it",
+            base().handle(atomic(note).breaker("till", Breaker::after(0))),
+            "after(0)",
         ),
-        (base().atomic(note).breaker("till", Breaker::after(0)), "after(0)"),
-        (base().atomic(note).breaker("", Breaker::after(1)), "breaker"),
+        (base().handle(atomic(note).breaker("", Breaker::after(1))), "breaker"),
         (
             base()
-                .atomic(note)
-                .breaker("till", Breaker::after(1))
-                .atomic(other)
-                .breaker("till", Breaker::after(2)),
+                .handle(atomic(note).breaker("till", Breaker::after(1)))
+                .handle(atomic(other).breaker("till", Breaker::after(2))),
             "two different settings",
         ),
     ];

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex},
 };
 
-use rowlock::{Admin, Ended, Error, State};
+use rowlock::{Admin, Ended, Error, State, atomic};
 
 use super::db::Rowlock;
 use super::{Bed, Running, note, until};
@@ -50,7 +50,10 @@ async fn a_missing_schema_is_one_sentence_with_the_command_that_helps(bed: &Bed)
         ),
         MISSING
     );
-    assert_eq!(said(bed.worker().atomic(note).run_until(async {}).await), MISSING);
+    assert_eq!(
+        said(bed.worker().handle(atomic(note)).run_until(async {}).await),
+        MISSING
+    );
 }
 
 /// Collects what is logged.
@@ -89,7 +92,7 @@ async fn a_newer_schema_that_allows_this_binary_warns_and_works(bed: &Bed) {
     );
 
     let id = bed.note("x").await;
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[id]).await;
     assert_eq!(bed.ledger().await, 1);
     assert!(
         bed.rowlock.migrate().await.unwrap().is_empty(),
@@ -104,7 +107,7 @@ async fn a_newer_schema_that_does_not_allow_this_binary_refuses_it(bed: &Bed) {
     let refused = "the database has schema 3, which needs binaries of schema 2 or newer, but this one is of schema 1; \
                    deploy a newer binary";
     assert_eq!(bed.rowlock.check_schema().await.unwrap_err().to_string(), refused);
-    let worker = bed.worker().atomic(note).run_until(async {}).await;
+    let worker = bed.worker().handle(atomic(note)).run_until(async {}).await;
     assert_eq!(worker.unwrap_err().to_string(), refused);
     assert_eq!(bed.count("select count(*) from rowlock.worker").await, 0);
 }
@@ -117,7 +120,7 @@ async fn the_printed_sql_makes_the_same_schema_as_migrate(bed: &Bed) {
     bed.run("create table ledger (job bigint not null, note text not null)")
         .await;
     let id = bed.note("x").await;
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[id]).await;
     assert_eq!(bed.ledger().await, 1);
 }
 

@@ -26,7 +26,10 @@ use std::{
 };
 
 use proof::bed::{Database, Server};
-use rowlock::{AttemptView, Backoff, Counters, Ended, Fail, Job, JobView, State};
+use rowlock::{
+    Backoff, Counters, Ended, Fail, Job, State,
+    observe::{AttemptView, JobView},
+};
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection};
 use tokio_util::sync::CancellationToken;
@@ -268,10 +271,9 @@ impl Seen {
 }
 
 /// Next to no wait between attempts.
-pub(crate) const AT_ONCE: Backoff = Backoff {
-    base: Duration::from_millis(1),
-    max: Duration::from_millis(2),
-};
+pub(crate) const AT_ONCE: Backoff = Backoff::new()
+    .base(Duration::from_millis(1))
+    .max(Duration::from_millis(2));
 
 /// Makes a test of each case, run on every server of the run; `bare` cases get a database without any table. For a module
 /// `tests` whose grandparent has the macro, `db` and [`Bed`].

@@ -2,7 +2,7 @@
 
 use std::{future::pending, time::Duration};
 
-use rowlock::{Ended, Guard, Once, State};
+use rowlock::{Ended, Guard, Once, State, atomic};
 use sqlx::Connection;
 
 use super::{
@@ -24,7 +24,7 @@ async fn a_handler_that_keeps_its_transaction_for_a_third_of_the_lease_is_cut(be
         }
         tx.done().ok()
     };
-    let running = Running::start(bed.hasty_worker().atomic(handler).backoff(AT_ONCE));
+    let running = Running::start(bed.hasty_worker().handle(atomic(handler).backoff(AT_ONCE)));
     until("the second attempt to succeed", async || {
         bed.job(id).await.state == State::Finished
     })
@@ -46,7 +46,7 @@ async fn a_handler_that_keeps_its_transaction_for_a_third_of_the_lease_is_cut(be
 
 async fn history_is_a_plain_table(bed: &Bed) {
     let id = bed.note("x").await;
-    bed.work(bed.hasty_worker().atomic(note), &[id]).await;
+    bed.work(bed.hasty_worker().handle(atomic(note)), &[id]).await;
     assert_eq!(bed.count("select count(*) from rowlock.outcome").await, 1);
     let kind = "select count(*) from sqlite_master where name = 'rowlock_outcome' and type = 'table'";
     assert_eq!(bed.count(kind).await, 1);

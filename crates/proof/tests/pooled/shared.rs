@@ -3,7 +3,7 @@
 use std::{future::pending, sync::Arc, time::Duration};
 
 use proof::{bed::Database, cluster::Cluster, pooler::Pooler};
-use rowlock::{Completed, Ended, Job, State};
+use rowlock::{Completed, Ended, Job, State, atomic, staged};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, postgres::PgListener};
 use tokio::sync::Notify;
@@ -42,7 +42,7 @@ async fn statements_of_handlers_on_shared_servers_do_not_meet(bed: &Bed) {
         write(&mut tx, cx.id(), &job.text).await?;
         tx.done().ok()
     };
-    bed.work(bed.worker().atomic(handler), &ids).await;
+    bed.work(bed.worker().handle(atomic(handler)), &ids).await;
     for id in ids {
         assert_eq!(bed.ends(id).await, [Ended::Done]);
     }
@@ -106,7 +106,7 @@ async fn cutting_a_handler_off_ends_nobody_elses_transaction(bed: &Bed) {
             tx.done().ok()
         }
     };
-    let running = Running::start(bed.worker().atomic(hang).atomic(long));
+    let running = Running::start(bed.worker().handle(atomic(hang)).handle(atomic(long)));
     let hung = bed.rowlock.enqueue_now(Brief {}).await.unwrap().id();
     gone.notified().await;
     let other = bed.note("x").await;
@@ -147,7 +147,7 @@ async fn a_list_of_hosts_and_transactions_that_read_go_together(bed: &Bed) {
         cx.done().ok()
     };
     let id = bed.note("x").await;
-    bed.work(Worker::new(&rowlock).queue("default", 2).staged(handler), &[id])
+    bed.work(Worker::new(&rowlock).queue("default", 2).handle(staged(handler)), &[id])
         .await;
     assert_eq!(bed.ends(id).await, [Ended::Done]);
 }
@@ -167,7 +167,7 @@ async fn a_worker_outlives_its_pooler(mut database: Database) {
     let rowlock = Rowlock::open(&database.queue_url).unwrap();
     rowlock.migrate().await.unwrap();
     let handler = |_: Ctx, _: Note, tx: Tx| async move { tx.done().ok() };
-    let worker = Worker::new(&rowlock).queue("default", 4).atomic(handler);
+    let worker = Worker::new(&rowlock).queue("default", 4).handle(atomic(handler));
     let running = Running::start(worker);
     let done = async |note: &str| {
         let id = rowlock.enqueue_now(Note::new(note)).await.unwrap().id();
@@ -216,9 +216,8 @@ async fn a_worker_that_is_sent_to_another_server_takes_another_id() {
     let running = Running::start(
         Worker::new(&rowlock)
             .queue("default", 4)
-            .atomic(handler)
-            .lease(Duration::from_secs(2))
-            .backoff(AT_ONCE),
+            .handle(atomic(handler).backoff(AT_ONCE))
+            .lease(Duration::from_secs(2)),
     );
     let mut workers = Vec::new();
     for cluster in [&one, &two] {

@@ -1,5 +1,6 @@
 //! Attempts end alike, and so do those that nobody ends.
 
+use rowlock::atomic;
 use rowlock::postgres::{Ctx, Tx, Worker};
 
 use crate::protocol::stage::{Note, Side, alone, number, same};
@@ -154,7 +155,7 @@ async fn what_a_dead_worker_held() {
             hold(side).await;
             // Recovery alone: there is no queue of this name.
             let handler = |_: Ctx, _: Note, tx: Tx| async move { tx.done().ok() };
-            let worker = Worker::new(&side.rowlock).queue("none", 1).atomic(handler);
+            let worker = Worker::new(&side.rowlock).queue("none", 1).handle(atomic(handler));
             let recovered = number(side.url(), "select count(*) from rowlock.lease", 0);
             worker.run_until(recovered).await.unwrap();
         },

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use proof::bed::{Database, Server, postgres_servers, until};
 use rowlock::{
-    Fail, Job,
+    Fail, Job, atomic,
     postgres::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -91,7 +91,7 @@ impl Side {
 
     /// A worker of the library that does what each note says, until that many attempts have ended.
     pub(crate) async fn work(&mut self, attempts: i64) {
-        let worker = Worker::new(&self.rowlock).queue("default", 4).atomic(as_told);
+        let worker = Worker::new(&self.rowlock).queue("default", 4).handle(atomic(as_told));
         let ended = number(self.url(), "select count(*) from rowlock.outcome", attempts);
         worker.run_until(ended).await.unwrap();
     }

@@ -8,7 +8,7 @@ use std::sync::{
 
 use proof::proxy::{Carrier, Commit, CommitCut, Proxy, Trouble, Way};
 use rowlock::{
-    Ended, Event,
+    Ended, Event, atomic,
     postgres::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use tokio::runtime::Handle;
@@ -145,8 +145,7 @@ async fn taken_over(site: &Site, way: Way) {
                 way,
                 cut_off: AtomicBool::new(false),
             })
-            .atomic(into_a_hole)
-            .backoff(AT_ONCE)
+            .handle(atomic(into_a_hole).backoff(AT_ONCE))
     };
     let mut ids = site.enqueue(3).await;
     let cut_off = Running::start(worker(&site.url(), Some(site.proxy.clone())));

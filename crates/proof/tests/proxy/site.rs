@@ -11,7 +11,7 @@ use proof::{
     proxy::{CommitCuts, Kind, Proxy},
 };
 use rowlock::{
-    Backoff, Counters, Ended, Event, Job, State,
+    Backoff, Counters, Ended, Event, Job, State, atomic,
     postgres::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -131,8 +131,7 @@ impl Site {
             .prefetch(ahead)
             .grace(Duration::from_secs(5))
             .state(told)
-            .atomic(note)
-            .backoff(AT_ONCE)
+            .handle(atomic(note).backoff(AT_ONCE))
     }
 
     /// Runs the worker until each of these jobs is finished.
@@ -239,10 +238,9 @@ pub(crate) async fn write(tx: &mut Tx, job: i64) -> Result<(), sqlx::Error> {
 }
 
 /// Next to no wait between attempts.
-pub(crate) const AT_ONCE: Backoff = Backoff {
-    base: Duration::from_millis(1),
-    max: Duration::from_millis(2),
-};
+pub(crate) const AT_ONCE: Backoff = Backoff::new()
+    .base(Duration::from_millis(1))
+    .max(Duration::from_millis(2));
 
 /// A worker running in this process.
 pub(crate) struct Running {

@@ -12,7 +12,7 @@ use std::{
 
 use proof::bed::until;
 use rowlock::{
-    Batch, Counters, Ended, Job,
+    Batch, Counters, Ended, Isolation, Job, atomic,
     postgres::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -71,11 +71,15 @@ async fn five(bed: &mut Bed) -> Vec<i64> {
 }
 
 fn worker(rowlock: &Rowlock, gate: &Gate) -> Worker<Gate> {
+    strict_worker(rowlock, gate, Isolation::default())
+}
+
+fn strict_worker(rowlock: &Rowlock, gate: &Gate, level: Isolation) -> Worker<Gate> {
     let batch = Batch::up_to(5).within(Duration::from_millis(1500));
     Worker::new(rowlock)
         .state(gate.clone())
         .queue("default", 1)
-        .atomic_with(add, batch)
+        .handle(atomic(add).batch(batch).isolation(level))
 }
 
 struct Running {
@@ -180,7 +184,7 @@ async fn a_serialisation_failure_in_a_batch_costs_nobody_an_attempt(mut bed: Bed
         account: 2,
         ..Gate::default()
     };
-    let strict = worker(&bed.rowlock, &gate).isolation(rowlock::Isolation::RepeatableRead);
+    let strict = strict_worker(&bed.rowlock, &gate, Isolation::RepeatableRead);
     let running = Running::start(strict);
     gate.reached.notified().await;
     // After the batch's snapshot, and before its fifth job.
@@ -195,7 +199,7 @@ async fn a_serialisation_failure_in_a_batch_costs_nobody_an_attempt(mut bed: Bed
 
 async fn a_serializable_batch_is_done_like_any_other(mut bed: Bed) {
     let ids = five(&mut bed).await;
-    let strict = worker(&bed.rowlock, &Gate::default()).isolation(rowlock::Isolation::Serializable);
+    let strict = strict_worker(&bed.rowlock, &Gate::default(), Isolation::Serializable);
     let counters = Running::start(strict).until_done(5).await;
     assert_eq!(counters.batches_undone(), 0);
     each_once(&mut bed, &ids).await;

@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use proof::bed::until;
 use rowlock::{
-    AlreadyHandled, Ended, Fail, Job, State,
+    AlreadyHandled, Ended, Fail, Job, State, atomic,
     postgres::{Ctx, Outcome, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -235,7 +235,7 @@ async fn a_handlers_own_end_stays_its_own_when_the_record_of_it_does_not_commit(
         let job = bed.rowlock.enqueue_now(End { how: how.into() }).attempts(1);
         ids.push(job.await.unwrap().id());
     }
-    let worker = Worker::new(&bed.rowlock).queue("default", 2).atomic(end);
+    let worker = Worker::new(&bed.rowlock).queue("default", 2).handle(atomic(end));
     let (counters, stop) = (worker.counters(), Arc::new(Notify::new()));
     let stopped = stop.clone();
     let running = tokio::task::spawn_local(worker.run_until(async move { stopped.notified().await }));

@@ -7,6 +7,7 @@ use proof::bed::until;
 use rowlock::{
     Ended, Job,
     postgres::{Outcome, Rowlock, Staged, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection};
@@ -263,7 +264,7 @@ async fn charge(cx: Staged, job: Charge) -> Outcome {
 async fn a_reply_outlives_the_connections_that_broke_during_the_call(bed: Bed) {
     let job = Charge { url: bed.url.clone() };
     let id = bed.rowlock.enqueue_now(job).await.unwrap().id();
-    let worker = Worker::new(&bed.rowlock).queue("default", 1).staged(charge);
+    let worker = Worker::new(&bed.rowlock).queue("default", 1).handle(staged(charge));
     let counters = worker.counters();
     let settled = async || (counters.settled(Ended::Done) + counters.settled(Ended::Retired) == 1).then_some(());
     let stop = until("the job to be settled", Duration::from_secs(20), settled);

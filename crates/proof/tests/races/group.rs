@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use proof::bed::until;
 use rowlock::{
-    Isolation, Job, State,
+    Isolation, Job, State, atomic,
     postgres::{Ctx, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -336,9 +336,8 @@ async fn a_head_in_a_stricter_transaction_passes_its_turn_on(mut bed: Bed) {
         let (at, gate) = (begun.clone(), go_on.clone());
         let stop = CancellationToken::new();
         let stopped = stop.clone();
-        let worker = Worker::new(&bed.rowlock)
-            .queue("default", 4)
-            .atomic(move |_: Ctx, _: Posting, mut tx: Tx| {
+        let worker = Worker::new(&bed.rowlock).queue("default", 4).handle(
+            atomic(move |_: Ctx, _: Posting, mut tx: Tx| {
                 let (at, gate) = (at.clone(), gate.clone());
                 async move {
                     sqlx::raw_sql("select 1").execute(&mut *tx).await?;
@@ -347,7 +346,8 @@ async fn a_head_in_a_stricter_transaction_passes_its_turn_on(mut bed: Bed) {
                     tx.done().ok()
                 }
             })
-            .isolation(level);
+            .isolation(level),
+        );
         let running = tokio::spawn(worker.run_until(async move { stopped.cancelled().await }));
         begun.notified().await;
         for _ in 0..3 {

@@ -7,7 +7,7 @@ use std::{
 
 use proof::bed::until;
 use rowlock::{
-    Ended, Fail, Job,
+    Ended, Fail, Job, atomic,
     postgres::{Ctx, Outcome, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -54,7 +54,7 @@ async fn hooks_of_an_unknown_commit(mut bed: Bed, cut: bool, ends: &[Ended], hoo
         .state(ran.clone())
         .queue("default", 1)
         .lease(LEASE);
-    let worker = worker.atomic(handler);
+    let worker = worker.handle(atomic(handler));
     let (counters, stop) = (worker.counters(), CancellationToken::new());
     let stopped = stop.clone();
     let running = tokio::spawn(worker.run_until(async move { stopped.cancelled().await }));

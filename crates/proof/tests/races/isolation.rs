@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use proof::bed::until;
 use rowlock::{
-    Backoff, Counters, Ended, Error, Isolation, Job,
+    Backoff, Counters, Ended, Error, Isolation, Job, atomic,
     postgres::{Ctx, Outcome, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -168,10 +168,9 @@ impl Running {
     }
 }
 
-const NEVER: Backoff = Backoff {
-    base: Duration::from_secs(3600),
-    max: Duration::from_secs(7200),
-};
+const NEVER: Backoff = Backoff::new()
+    .base(Duration::from_secs(3600))
+    .max(Duration::from_secs(7200));
 
 /// How a job's attempts ended, and that it has left exactly one effect.
 async fn told(bed: &mut Bed, id: i64) -> (Vec<Ended>, String) {
@@ -207,7 +206,7 @@ async fn a_handler_that_meets_a_newer_row_is_tried_again_soon_and_commits_once(m
         rows(&mut bed).await;
         let meet = Arc::new(Meet::default());
         let worker = Worker::new(&bed.rowlock).queue("default", 2).state(meet.clone());
-        let running = Running::start(worker.atomic(look_then_write).backoff(NEVER).isolation(level));
+        let running = Running::start(worker.handle(atomic(look_then_write).backoff(NEVER).isolation(level)));
         let id = bed.rowlock.enqueue_now(Shift { row: 1 }).await.unwrap().id();
         meet.looked.notified().await;
         let newer = "update public.oncall set who = 'bob' where id = 1";
@@ -245,8 +244,10 @@ async fn a_serialisation_failure_in_settle_is_tried_again_soon_and_commits_once(
     rows(&mut bed).await;
     let meet = Arc::new(Meet::default());
     let worker = Worker::new(&bed.rowlock).queue("default", 2).state(meet.clone());
-    let worker = worker.atomic(write_then_wait).backoff(NEVER);
-    let running = Running::start(worker.isolation(Isolation::Serializable));
+    let handler = atomic(write_then_wait)
+        .backoff(NEVER)
+        .isolation(Isolation::Serializable);
+    let running = Running::start(worker.handle(handler));
     let id = bed.rowlock.enqueue_now(Shift { row: 1 }).await.unwrap().id();
     meet.looked.notified().await;
     break_the_rule(&mut bed.session().await).await;
@@ -278,8 +279,9 @@ async fn a_serialisation_failure_at_commit_is_looked_up_and_tried_again_soon(mut
         note(&mut tx, cx.id()).await?;
         tx.done().ok()
     };
-    let worker = Worker::new(&bed.rowlock).queue("default", 2).atomic(handler);
-    let running = Running::start(worker.backoff(NEVER).isolation(Isolation::Serializable));
+    let worker = Worker::new(&bed.rowlock).queue("default", 2);
+    let handler = atomic(handler).backoff(NEVER).isolation(Isolation::Serializable);
+    let running = Running::start(worker.handle(handler));
     let id = bed.rowlock.enqueue_now(Shift { row: 1 }).await.unwrap().id();
     let eye = tokio::sync::Mutex::new(&mut bed.eye);
     until("the commit to wait", Duration::from_secs(20), async || {
@@ -325,7 +327,7 @@ async fn two_handlers_in_a_deadlock_are_both_done_once_at_every_level(mut bed: B
         let worker = Worker::new(&bed.rowlock)
             .queue("default", 2)
             .state(Arc::new(Barrier::new(2)));
-        let running = Running::start(worker.atomic(cross).backoff(NEVER).isolation(level));
+        let running = Running::start(worker.handle(atomic(cross).backoff(NEVER).isolation(level)));
         let jobs = [Shift { row: 1 }, Shift { row: 2 }];
         let ids = bed.rowlock.enqueue_all_now(jobs).await.unwrap();
         let counters = running.done(2).await;
@@ -366,8 +368,8 @@ async fn a_guard_in_a_stricter_handler_is_a_case_that_says_so_and_a_version_work
     }
     for level in LEVELS {
         rows(&mut bed).await;
-        let worker = Worker::new(&bed.rowlock).queue("default", 2).atomic(guarded);
-        let running = Running::start(worker.backoff(NEVER).isolation(level));
+        let worker = Worker::new(&bed.rowlock).queue("default", 2);
+        let running = Running::start(worker.handle(atomic(guarded).backoff(NEVER).isolation(level)));
         let by_look = bed.rowlock.enqueue_now(Shift { row: 1 }).await.unwrap().id();
         let versions: Vec<Shift> = vec![Shift { row: 2 }; 6];
         let by_version = bed.rowlock.enqueue_all_now(versions).attempts(100).await.unwrap();
@@ -415,8 +417,8 @@ async fn a_serialisation_failure_inside_another_error_type_is_tried_again_soon(b
         }
         tx.done().ok()
     };
-    let worker = Worker::new(&bed.rowlock).queue("default", 1).atomic(handler);
-    let running = Running::start(worker.backoff(NEVER));
+    let worker = Worker::new(&bed.rowlock).queue("default", 1);
+    let running = Running::start(worker.handle(atomic(handler).backoff(NEVER)));
     let id = bed.rowlock.enqueue_now(Shift { row: 1 }).await.unwrap().id();
     running.done(1).await;
     let attempts = bed.rowlock.observe().attempts(id).await.unwrap();
@@ -431,8 +433,8 @@ async fn handlers_run_at_the_level_they_were_given(mut bed: Bed) {
         tx.done().result(&level).ok()
     };
     for level in LEVELS {
-        let worker = Worker::new(&bed.rowlock).queue("default", 2).atomic(handler);
-        let running = Running::start(worker.isolation(level));
+        let worker = Worker::new(&bed.rowlock).queue("default", 2);
+        let running = Running::start(worker.handle(atomic(handler).isolation(level)));
         let id = bed.rowlock.enqueue_now(Shift { row: 1 }).await.unwrap().id();
         running.done(1).await;
         let job = bed.rowlock.observe().job(id).await.unwrap().unwrap();

@@ -5,8 +5,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use proof::bed::until;
 use rowlock::{
-    Ended, Enqueued, Error, Existing, Hold, Job, JobOptions, Result, State,
+    Ended, Enqueued, Error, Hold, Job, JobOptions, Result, State,
+    key::Existing,
     postgres::{Outcome, Rowlock, Staged, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
@@ -394,7 +396,7 @@ async fn a_next_link_that_waits_for_a_key_holds_up_no_other(mut bed: Bed) {
     let ticks = rowlock.enqueue_all_now((0..20).map(|n| Tick { n })).await.unwrap();
     let worker = Worker::new(&rowlock)
         .queue("default", 20)
-        .staged(tick)
+        .handle(staged(tick))
         .lease(Duration::from_secs(2));
     let (stop, counters) = (CancellationToken::new(), worker.counters());
     let stopped = stop.clone();

@@ -9,7 +9,7 @@ use std::{
 use jiff::Timestamp;
 use proof::bed::until;
 use rowlock::{
-    Counters, Ended, Job,
+    Counters, Ended, Job, atomic,
     postgres::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -64,7 +64,7 @@ impl Running {
 fn worker(rowlock: &Rowlock) -> Worker {
     Worker::new(rowlock)
         .queue("default", 8)
-        .atomic(tick)
+        .handle(atomic(tick))
         .lease(Duration::from_secs(2))
 }
 

@@ -96,7 +96,7 @@ async fn a_twin_that_may_not_wait_longer_is_told_to_try_again(bed: Bed) {
     let mut late = twin.pg.begin().await.unwrap();
     let bound = rowlock
         .once(&mut late, "k")
-        .wait(std::time::Duration::from_millis(20))
+        .timeout(std::time::Duration::from_millis(20))
         .await;
     assert_eq!(got(bound), Got::TryAgain("55P03".into()));
     late.rollback().await.unwrap();
@@ -105,7 +105,7 @@ async fn a_twin_that_may_not_wait_longer_is_told_to_try_again(bed: Bed) {
     let mut free = twin.pg.begin().await.unwrap();
     let other = rowlock
         .once(&mut free, "other")
-        .wait(std::time::Duration::from_millis(20))
+        .timeout(std::time::Duration::from_millis(20))
         .await;
     assert_eq!(got(other), Got::First);
     let bound: String = sqlx::query_scalar("show lock_timeout")

@@ -87,7 +87,7 @@ const VERBS: [Verb; 14] = [
 enum Half {
     Whole,
     Seen(i64),
-    First(rowlock::OnceSlot<sqlx::Postgres>),
+    First(rowlock::handle::OnceSlot<sqlx::Postgres>),
 }
 
 type Tx<'c> = sqlx::Transaction<'c, sqlx::Postgres>;

@@ -6,6 +6,7 @@ use proof::bed::until;
 use rowlock::{
     Ended, Error, Job,
     postgres::{Outcome, Rowlock, Staged, Worker},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
@@ -198,7 +199,7 @@ async fn look_then_version(mut cx: Staged<Arc<Meet>>, _: Evaluate) -> Outcome {
     meet.go_on.notified().await;
     let version = read.version("k").await?;
     read.commit().await?;
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     let changed = matches!(tx.unchanged_version("k", version).await, Err(Error::Changed { .. }));
     tx.done().result(&(things, version, changed)).ok()
 }
@@ -210,7 +211,7 @@ async fn what_prepare_reads_is_of_one_moment_so_that_no_change_is_hidden(mut bed
     let mut writer = bed.session().await;
     let (meet, stop) = (Arc::new(Meet::default()), Arc::new(Notify::new()));
     let worker = Worker::new(&bed.rowlock).queue("default", 1).state(meet.clone());
-    let worker = worker.staged(look_then_version);
+    let worker = worker.handle(staged(look_then_version));
     let (counters, stopped) = (worker.counters(), stop.clone());
     let running = tokio::task::spawn_local(worker.run_until(async move { stopped.notified().await }));
     let id = bed.rowlock.enqueue_now(Evaluate).await.unwrap().id();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use proof::bed::until;
-use rowlock::{Completed, Error, Job, State, postgres::Worker};
+use rowlock::{Completed, Error, Job, State, atomic, postgres::Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, Row};
 use tokio_util::sync::CancellationToken;
@@ -79,9 +79,9 @@ async fn an_enqueue_and_a_completion_that_did_not_see_each_other_meet_in_the_nex
 
         let stop = CancellationToken::new();
         let stopped = stop.clone();
-        let worker = Worker::new(&bed.rowlock)
-            .queue("default", 1)
-            .atomic(|_: rowlock::postgres::Ctx, _: Approved, tx: rowlock::postgres::Tx| async move { tx.done().ok() });
+        let worker = Worker::new(&bed.rowlock).queue("default", 1).handle(atomic(
+            |_: rowlock::postgres::Ctx, _: Approved, tx: rowlock::postgres::Tx| async move { tx.done().ok() },
+        ));
         let began = Instant::now();
         let running = tokio::spawn(worker.run_until(async move { stopped.cancelled().await }));
         until("the sweep", Duration::from_secs(20), async || {

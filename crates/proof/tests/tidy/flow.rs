@@ -4,10 +4,11 @@ use super::{assert_none, read, tree};
 
 const SRC: &str = "crates/rowlock/src/";
 
-const NOUNS: [&str; 16] = [
+const NOUNS: [&str; 17] = [
     "backoff",
     "breaker",
     "case",
+    "debug",
     "effect",
     "error",
     "event",

@@ -7,7 +7,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use comfy_table::{Cell, Color};
-use rowlock::{Adopted, ColumnFound, Columns, Inspection, Part, postgres::Rowlock};
+use rowlock::{
+    adopt::{Adopted, ColumnFound, Columns, Inspection, Part},
+    postgres::Rowlock,
+};
 use serde::Serialize;
 
 use super::Place;

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use comfy_table::Cell;
-use rowlock::{AuditFilter, AuditView};
+use rowlock::observe::{AuditFilter, AuditView};
 
 use super::Place;
 use crate::output::{self, right, short, table, text, when};
@@ -22,20 +22,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NO")]
     below: Option<i64>,
     /// Maximum number of entries
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
-    max: i64,
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    max: u32,
     /// Print a JSON array, with every text in full
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
-    let filter = AuditFilter {
-        job: args.job,
-        actor: args.by,
-        below: args.below,
-        max: args.max,
-    };
+    let filter = AuditFilter::new().below(args.below).limit(args.max);
+    let filter = args.job.into_iter().fold(filter, AuditFilter::job);
+    let filter = args.by.into_iter().fold(filter, AuditFilter::actor);
     let all = place.checked().await?.observe().audit(&filter).await?;
     if args.json {
         return output::print_json(&all);
@@ -44,7 +41,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         return output::print("no audit entries\n");
     }
     output::print(&shown(&all))?;
-    let full = i64::try_from(all.len()).is_ok_and(|len| len == args.max);
+    let full = u32::try_from(all.len()).is_ok_and(|len| len == args.max);
     if let Some(last) = all.last().filter(|_| full) {
         output::note(&format!("there may be more entries: add --below {}", last.no));
     }

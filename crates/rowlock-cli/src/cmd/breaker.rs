@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use comfy_table::Cell;
-use rowlock::{BreakerView, Force};
+use rowlock::breaker::{BreakerView, Force};
 
 use super::{Actor, Place};
 use crate::output::{self, table, text, when};

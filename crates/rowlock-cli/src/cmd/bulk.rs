@@ -4,7 +4,10 @@
 use std::{collections::HashSet, process::ExitCode};
 
 use anyhow::Result;
-use rowlock::{Admin, Ended, JobFilter, Observe, State};
+use rowlock::{
+    Admin, Ended, State,
+    observe::{JobFilter, Observe},
+};
 use serde_json::{Value, json};
 
 use super::{Actor, job_id, jobs};
@@ -14,7 +17,7 @@ use crate::{
 };
 
 /// Jobs read at a time.
-const PAGE: i64 = 500;
+const PAGE: u32 = 500;
 /// A command does no more than this: each job is its own commit.
 const JOBS_MAX: usize = 1_000_000;
 
@@ -245,14 +248,9 @@ impl Selection {
     async fn look(&mut self) -> Result<Vec<i64>> {
         let mut found = Vec::new();
         for state in self.states.clone() {
-            let mut filter = JobFilter {
-                queue: self.queue.clone(),
-                kind: self.kind.clone(),
-                state: Some(state),
-                below: self.below,
-                max: PAGE,
-                ..JobFilter::default()
-            };
+            let mut filter = JobFilter::new().state(state).below(self.below).limit(PAGE);
+            filter = self.queue.iter().fold(filter, JobFilter::queue);
+            filter = self.kind.iter().fold(filter, JobFilter::kind);
             loop {
                 let page = self.observe.jobs(&filter).await?;
                 let meant = page
@@ -265,8 +263,8 @@ impl Selection {
                         "select fewer: --queue and --kind together, or one --state at a time",
                     ));
                 }
-                filter.below = page.last().map(|job| job.id);
-                if (page.len() as i64) < PAGE {
+                filter = filter.below(page.last().map(|job| job.id));
+                if page.len() < PAGE as usize {
                     break;
                 }
             }

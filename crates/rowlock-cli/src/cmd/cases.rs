@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use comfy_table::Cell;
-use rowlock::CaseErrorView;
+use rowlock::observe::CaseErrorView;
 
 use super::Place;
 use crate::output::{self, right, short, table, text, when};

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use comfy_table::Cell;
-use rowlock::JobView;
+use rowlock::observe::JobView;
 
 use super::{Place, tables};
 use crate::output::{self, right, short, table, text};

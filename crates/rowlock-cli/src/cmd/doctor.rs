@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use comfy_table::{Cell, Color};
-use rowlock::{Finding, Health};
+use rowlock::observe::{Finding, Health};
 use serde::Serialize;
 
 use super::Place;

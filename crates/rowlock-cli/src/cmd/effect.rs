@@ -1,7 +1,11 @@
 //! `rowlock effect resolve`: records whether an uncertain external call happened.
 
 use anyhow::Result;
-use rowlock::{Admin, CaseView, EffectFilter, Resolution};
+use rowlock::{
+    Admin,
+    effect::{EffectFilter, Resolution},
+    observe::CaseView,
+};
 
 use super::{Actor, Place};
 use crate::output;
@@ -94,11 +98,7 @@ async fn reopen(admin: &Admin, job: i64, actor: &str) -> Result<Result<(), Strin
             case.reason
         )));
     }
-    let doubts = EffectFilter {
-        job: Some(job),
-        doubtful: true,
-        max: 100,
-    };
+    let doubts = EffectFilter::new().job(job).doubtful().limit(100);
     let doubts = observe.effects(&doubts).await?;
     if let Some(other) = doubts.iter().find(|effect| effect.policy == "park") {
         return Ok(Err(format!(

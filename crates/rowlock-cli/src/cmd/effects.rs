@@ -1,7 +1,7 @@
 //! `rowlock effects`: external calls of staged handlers, by default only the uncertain ones.
 
 use anyhow::Result;
-use rowlock::EffectFilter;
+use rowlock::effect::EffectFilter;
 
 use super::{Place, tables};
 use crate::output;
@@ -15,19 +15,17 @@ pub(crate) struct Args {
     #[arg(long, value_name = "ID", value_parser = super::job_id)]
     job: Option<i64>,
     /// Maximum number of calls
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
-    max: i64,
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    max: u32,
     /// Print a JSON array, each call with its reply and error
     #[arg(long)]
     json: bool,
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
-    let filter = EffectFilter {
-        job: args.job,
-        doubtful: !args.all,
-        max: args.max,
-    };
+    let filter = args.job.into_iter().fold(EffectFilter::new(), EffectFilter::job);
+    let filter = filter.limit(args.max);
+    let filter = if args.all { filter } else { filter.doubtful() };
     let effects = place.checked().await?.observe().effects(&filter).await?;
     if args.json {
         return output::print_json(&effects);

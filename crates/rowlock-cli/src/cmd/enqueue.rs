@@ -66,22 +66,25 @@ fn hold(text: &str) -> Result<Hold, String> {
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
-    let job = NamedJob {
-        kind: args.kind,
-        version: args.version,
-        payload: payload(args.payload)?,
-        queue: args.queue,
-        priority: args.priority,
-        attempts_max: args.attempts,
-        delay: args.after,
-        on_trigger: args.on_trigger,
-        key: args.key,
-        hold: args.hold.unwrap_or_default(),
-        group: args.group.map(|name| match args.group_stops {
-            true => Group::new(name).stop_when_retired(),
-            false => Group::new(name),
-        }),
-    };
+    let mut job = NamedJob::new(args.kind, payload(args.payload)?)
+        .version(args.version)
+        .queue(args.queue)
+        .priority(args.priority)
+        .attempts(args.attempts)
+        .after(args.after)
+        .hold(args.hold.unwrap_or_default());
+    if args.on_trigger {
+        job = job.on_trigger();
+    }
+    job = args.key.into_iter().fold(job, NamedJob::key);
+    if let Some(name) = args.group {
+        let group = Group::new(name);
+        job = job.group(if args.group_stops {
+            group.stop_when_retired()
+        } else {
+            group
+        });
+    }
     let put = place.checked().await?.enqueue(job).await?;
     let existing = match &put {
         Enqueued::Existing(existing) => Some(existing),

@@ -1,13 +1,17 @@
 //! `rowlock inspect`: everything about one job.
 
 use anyhow::Result;
-use rowlock::{CaseView, EffectFilter, JobView, State};
+use rowlock::{
+    State,
+    effect::EffectFilter,
+    observe::{CaseView, JobView},
+};
 
 use super::{Place, tables};
 use crate::output::{self, BOLD, DIM, PLAIN, RED, when};
 
 /// No more of a job's effects are shown.
-const EFFECTS_MAX: i64 = 1000;
+const EFFECTS_MAX: u32 = 1000;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -25,11 +29,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         return Err(super::no_job(args.id));
     };
     let attempts = observe.attempts(args.id).await?;
-    let effects = EffectFilter {
-        job: Some(args.id),
-        max: EFFECTS_MAX,
-        ..EffectFilter::default()
-    };
+    let effects = EffectFilter::new().job(args.id).limit(EFFECTS_MAX);
     let effects = observe.effects(&effects).await?;
     let chain = observe.chain(args.id).await?;
     let case = observe.case(args.id).await?;

@@ -1,14 +1,17 @@
 //! `rowlock jobs`: lists jobs, newest first.
 
 use anyhow::Result;
-use rowlock::{Ended, JobFilter, JobView, Observe, State};
+use rowlock::{
+    Ended, State,
+    observe::{JobFilter, JobView, Observe},
+};
 
 use super::{Place, tables};
 use crate::output;
 
 /// Jobs read at a time, and at most, to find those that ended in one way.
-const PAGE: i64 = 500;
-const READ_MAX: i64 = 100_000;
+const PAGE: u32 = 500;
+const READ_MAX: u32 = 100_000;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -31,8 +34,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "NAME")]
     group: Option<String>,
     /// Maximum number of jobs
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
-    max: i64,
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    max: u32,
     /// Only ids below this one, for the next page
     #[arg(long, value_name = "ID", value_parser = super::job_id)]
     below: Option<i64>,
@@ -86,22 +89,22 @@ fn is_ready(word: &str) -> bool {
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
-    let filter = JobFilter {
-        queue: args.queue,
-        kind: args.kind,
-        state: args.state.map(|wanted| wanted.state),
-        tag: args.tag,
-        key: args.key,
-        group: args.group,
-        below: args.below,
-        max: args.max,
-    };
+    let mut filter = JobFilter::new().below(args.below).limit(args.max);
+    filter = args.queue.into_iter().fold(filter, JobFilter::queue);
+    filter = args.kind.into_iter().fold(filter, JobFilter::kind);
+    filter = args
+        .state
+        .iter()
+        .fold(filter, |filter, wanted| filter.state(wanted.state));
+    filter = args.tag.into_iter().fold(filter, JobFilter::tag);
+    filter = args.key.into_iter().fold(filter, JobFilter::key);
+    filter = args.group.into_iter().fold(filter, JobFilter::group);
     let observe = place.checked().await?.observe();
     let found = match args.state.and_then(|wanted| wanted.ended) {
-        Some(ended) => that_ended(&observe, filter, ended).await?,
+        Some(ended) => that_ended(&observe, filter, ended, args.max as usize).await?,
         None => {
             let jobs = observe.jobs(&filter).await?;
-            let full = i64::try_from(jobs.len()).is_ok_and(|n| n == args.max);
+            let full = u32::try_from(jobs.len()).is_ok_and(|n| n == args.max);
             let below = jobs.last().map(|job| job.id).filter(|_| full);
             Found { jobs, below }
         }
@@ -127,15 +130,15 @@ struct Found {
 }
 
 /// Finished jobs that ended like this. The database finds finished jobs, and this picks from them, up to a bound.
-async fn that_ended(observe: &Observe, mut filter: JobFilter, ended: Ended) -> Result<Found> {
-    let max = usize::try_from(filter.max).unwrap_or(usize::MAX);
-    filter.max = PAGE;
+async fn that_ended(observe: &Observe, mut filter: JobFilter, ended: Ended, max: usize) -> Result<Found> {
+    filter = filter.limit(PAGE);
     let (mut jobs, mut read) = (Vec::new(), 0);
     loop {
         let page = observe.jobs(&filter).await?;
-        let last_page = (page.len() as i64) < PAGE;
+        let last_page = page.len() < PAGE as usize;
         read += PAGE;
-        filter.below = page.last().map(|job| job.id);
+        let below = page.last().map(|job| job.id);
+        filter = filter.below(below);
         jobs.extend(page.into_iter().filter(|job| job.last_outcome == Some(ended)));
         if jobs.len() >= max {
             jobs.truncate(max);
@@ -146,7 +149,6 @@ async fn that_ended(observe: &Observe, mut filter: JobFilter, ended: Ended) -> R
             return Ok(Found { jobs, below: None });
         }
         if read >= READ_MAX {
-            let below = filter.below;
             return Ok(Found { jobs, below });
         }
     }

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use comfy_table::Cell;
-use rowlock::{Observe, Target};
+use rowlock::{observe::Observe, operate::Target};
 
 use super::{Actor, Place};
 use crate::output::{self, table, text, when};

@@ -7,7 +7,11 @@ use std::{process::ExitCode, str::FromStr, time::Duration};
 
 use anyhow::Result;
 use jiff::Timestamp;
-use rowlock::{JobFilter, Observe, Pruned, Retention, State};
+use rowlock::{
+    Retention, State,
+    observe::{JobFilter, Observe},
+    operate::Pruned,
+};
 use serde::Serialize;
 
 use super::{Actor, Place, duration};
@@ -15,7 +19,7 @@ use crate::output;
 
 /// Finished jobs are counted up to here, so many at a time.
 const FINISHED_MAX: usize = 10_000;
-const PAGE: i64 = 500;
+const PAGE: u32 = 500;
 /// Cases come with their history.
 const CASES_MAX: i64 = 1000;
 
@@ -62,11 +66,13 @@ impl FromStr for Age {
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
     let admin = place.checked().await?;
-    let keep = Retention {
-        history: args.finished.time,
-        cases: args.cases.as_ref().map(|age| age.time),
-        keys: None,
-        audit: None,
+    let keep = Retention::new()
+        .history(args.finished.time)
+        .keys_for_ever()
+        .audit_for_ever();
+    let keep = match &args.cases {
+        Some(age) => keep.cases(age.time),
+        None => keep.cases_for_ever(),
     };
     if !args.yes {
         return Count::of(&admin.observe(), &args).await?.tell(&args);
@@ -146,12 +152,10 @@ fn ago(age: &Age) -> Timestamp {
 
 /// How many finished jobs ended before that, counted up to a bound.
 async fn finished(observe: &Observe, before: Timestamp) -> Result<usize> {
-    let mut filter = JobFilter {
-        state: Some(State::Finished),
-        below: Some(first_since(observe, before).await?),
-        max: PAGE,
-        ..JobFilter::default()
-    };
+    let mut filter = JobFilter::new()
+        .state(State::Finished)
+        .below(first_since(observe, before).await?)
+        .limit(PAGE);
     let mut count = 0;
     loop {
         let page = observe.jobs(&filter).await?;
@@ -159,8 +163,8 @@ async fn finished(observe: &Observe, before: Timestamp) -> Result<usize> {
             .iter()
             .filter(|job| job.last_ended_at.is_some_and(|at| at < before));
         count += over.count();
-        filter.below = page.last().map(|job| job.id);
-        if (page.len() as i64) < PAGE || count >= FINISHED_MAX {
+        filter = filter.below(page.last().map(|job| job.id));
+        if page.len() < PAGE as usize || count >= FINISHED_MAX {
             return Ok(count.min(FINISHED_MAX));
         }
     }
@@ -169,11 +173,7 @@ async fn finished(observe: &Observe, before: Timestamp) -> Result<usize> {
 /// The id from which all jobs are younger. Ids rise with time, so a binary search finds it and reads no younger job.
 async fn first_since(observe: &Observe, since: Timestamp) -> Result<i64> {
     let is_young = async |below: i64| -> Result<bool> {
-        let newest = JobFilter {
-            below: Some(below),
-            max: 1,
-            ..JobFilter::default()
-        };
+        let newest = JobFilter::new().below(below).limit(1);
         let newest = observe.jobs(&newest).await?;
         Ok(newest.first().is_some_and(|job| job.created_at >= since))
     };

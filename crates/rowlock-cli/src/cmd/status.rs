@@ -2,7 +2,10 @@
 
 use anyhow::Result;
 use comfy_table::Cell;
-use rowlock::{BreakerState, BreakerView, LaneStatus, PauseView, Status};
+use rowlock::{
+    breaker::{BreakerState, BreakerView},
+    observe::{LaneStatus, PauseView, Status},
+};
 use serde::Serialize;
 
 use super::{Place, workers};

@@ -1,7 +1,11 @@
 //! Tables that more than one command shows.
 
 use comfy_table::{Cell, Color};
-use rowlock::{AttemptView, EffectState, EffectView, Ended, JobView, State};
+use rowlock::{
+    Ended, State,
+    effect::{EffectState, EffectView},
+    observe::{AttemptView, JobView},
+};
 
 use crate::output::{right, short, span_ms, table, text, when};
 

@@ -7,7 +7,7 @@ use std::{process::ExitCode, time::Duration};
 
 use anyhow::Result;
 use comfy_table::{Cell, Color};
-use rowlock::{Breach, CheckState, CheckView, Invariant, Verification, VerifyLimits};
+use rowlock::observe::{Breach, CheckState, CheckView, Invariant, Verification, VerifyLimits};
 use serde::Serialize;
 
 use super::Place;
@@ -64,11 +64,9 @@ impl<'a> Check<'a> {
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
-    let limits = VerifyLimits {
-        rows: args.rows,
-        time: Duration::from_secs(args.seconds),
-        ..VerifyLimits::default()
-    };
+    let limits = VerifyLimits::new()
+        .rows(args.rows)
+        .time(Duration::from_secs(args.seconds));
     let seen = place.checked().await?.observe().verify(&limits).await?;
     match args.json {
         true => output::print_json(&Printed {

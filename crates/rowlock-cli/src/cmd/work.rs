@@ -15,7 +15,9 @@ use std::{process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::Result;
 use clap::ValueEnum;
-use rowlock::{Admin, Backend, Error, Event, Fail, NamedKind, OnUnknown, Outcome, RawJob, Rowlock, Staged, Worker};
+use rowlock::{
+    Admin, Backend, Error, Event, Fail, NamedKind, OnUnknown, Outcome, RawJob, Retention, Rowlock, Staged, Worker,
+};
 use serde_json::value::RawValue;
 use tokio_util::task::TaskTracker;
 
@@ -182,7 +184,7 @@ async fn work<DB: Backend>(
         .name(format!("rowlock work, pid {}", std::process::id()))
         .lease(args.lease)
         .grace(args.grace)
-        .retention(args.history);
+        .retention(Retention::new().history(args.history));
     for Slots { queue, slots } in &args.queues {
         worker = worker.queue(queue, *slots);
     }
@@ -191,7 +193,7 @@ async fn work<DB: Backend>(
             .version(served.version)
             .time_limit(bounds.time_limit.saturating_add(LIMIT_GRACE + MARGIN));
         let target = target.clone();
-        worker = worker.staged_named(kind, move |cx, job| handle(cx, job, target.clone(), bounds, on_unknown));
+        worker = worker.handle(kind.staged(move |cx, job| handle(cx, job, target.clone(), bounds, on_unknown)));
     }
     if !args.quiet {
         worker = worker.on_event(|event| {

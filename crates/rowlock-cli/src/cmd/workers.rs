@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use comfy_table::{Cell, Color};
-use rowlock::WorkerStatus;
+use rowlock::observe::WorkerStatus;
 use serde::Serialize;
 
 use super::Place;

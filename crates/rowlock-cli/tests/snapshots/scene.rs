@@ -3,7 +3,10 @@
 
 use std::{future::pending, time::Duration};
 
-use rowlock::{Backend, Backoff, Breaker, Ctx, Fail, Job, Observe, Outcome, Rowlock, Staged, State, Tx, Worker};
+use rowlock::{
+    Backend, Backoff, Breaker, Ctx, Fail, Job, Outcome, Rowlock, Staged, State, Tx, Worker, atomic, observe::Observe,
+    staged,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -89,14 +92,15 @@ pub(crate) async fn build<DB: Backend>(url: &str) {
     let worker = Worker::new(&rowlock)
         .name("worker 7")
         .queue("orders", 1)
-        .atomic(charge::<DB>)
-        .breaker("bank", Breaker::after(5))
-        .atomic(receipt::<DB>)
-        .backoff(Backoff {
-            base: Duration::from_millis(1),
-            max: Duration::from_millis(1),
-        })
-        .staged(refund::<DB>);
+        .handle(atomic(charge::<DB>).breaker("bank", Breaker::after(5)))
+        .handle(
+            atomic(receipt::<DB>).backoff(
+                Backoff::new()
+                    .base(Duration::from_millis(1))
+                    .max(Duration::from_millis(1)),
+            ),
+        )
+        .handle(staged(refund::<DB>));
     let play = async {
         let put = rowlock.enqueue_now(Charge { order: 1 }).key("charge:1").tag("vip");
         assert_eq!(put.await.unwrap().id(), 1);
@@ -144,7 +148,7 @@ impl Holder {
                 .name("worker 8")
                 .lease(LEASE)
                 .queue("reports", 1)
-                .staged(report::<DB>);
+                .handle(staged(report::<DB>));
             runtime.block_on(async {
                 tokio::select! {
                     ended = worker.run_until(pending()) => ended.unwrap(),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use anyhow::Result;
-use rowlock::{EffectFilter, Ended, State};
+use rowlock::{Ended, State, effect::EffectFilter};
 use serde::Serialize;
 
 use super::{
@@ -121,11 +121,7 @@ pub(crate) async fn check<DB: Tables>(ground: &mut Ground<DB>, tally: &Tally) ->
         cut_short: ground.cut_short(&jobs).await?,
         ..Findings::default()
     };
-    let doubtful = EffectFilter {
-        doubtful: true,
-        max: jobs.len() as i64 + 1,
-        ..EffectFilter::default()
-    };
+    let doubtful = EffectFilter::new().doubtful().limit(jobs.len() as u32 + 1);
     let doubtful: HashSet<i64> = ground
         .observe
         .effects(&doubtful)

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use rowlock::{EffectKey, Fail, Job, NotDone, OnUnknown, Outcome, Rowlock, Staged, Worker};
+use rowlock::{EffectKey, Fail, Job, NotDone, OnUnknown, Outcome, Rowlock, Staged, Worker, staged};
 use serde::{Deserialize, Serialize};
 
 use super::super::{
@@ -58,7 +58,7 @@ async fn charge<DB: Tables>(cx: Staged<Shop, DB>, job: ChargeOrder) -> Outcome<D
         "insert into {}payment (order_id, receipt) values ($1, $2)",
         cx.state().prefix
     );
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     DB::change(&mut tx, note, vec![job.order, receipt]).await?;
     tx.done().ok()
 }
@@ -74,5 +74,5 @@ async fn ask(provider: SocketAddr, job: &ChargeOrder, key: EffectKey) -> Result<
 
 /// A worker of the shop.
 pub(crate) fn worker<DB: Tables>(rowlock: &Rowlock<DB>, shop: Shop) -> Worker<Shop, DB> {
-    bare_worker(rowlock, shop).staged(charge::<DB>).backoff(backoff())
+    bare_worker(rowlock, shop).handle(staged(charge::<DB>).backoff(backoff()))
 }

@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use rowlock::{Error, Fail, Job, Outcome, Rowlock, Staged, Worker};
+use rowlock::{Error, Fail, Job, Outcome, Rowlock, Staged, Worker, staged};
 use serde::{Deserialize, Serialize};
 
 use super::{
@@ -61,7 +61,7 @@ async fn evaluate<DB: Tables>(mut cx: Staged<Arc<Watch>, DB>, job: Evaluate) -> 
     tokio::time::sleep(Duration::from_millis(job.ms)).await;
     watch.note(&format!("evaluated {begun_us} {}", now_us()))?;
 
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     if !watch.careless
         && let Err(error) = tx.unchanged_version(&guard, version).await
     {
@@ -122,8 +122,7 @@ pub(crate) async fn work<DB: Tables>(
         .connections(role.share(role.pool, number))
         .lease(LEASE)
         .grace(LEASE / 2)
-        .staged(evaluate::<DB>)
-        .backoff(backoff());
+        .handle(staged(evaluate::<DB>).backoff(backoff()));
     let counters = worker.counters();
     worker.run_until(told).await?;
     Ok(watch.note(&format!("changed {}", counters.changed()))?)

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use rowlock::{Ctx, EffectKey, Fail, Job, Outcome, Rowlock, Staged, Tx, Worker};
+use rowlock::{Ctx, EffectKey, Fail, Job, Outcome, Rowlock, Staged, Tx, Worker, atomic, staged};
 use serde::{Deserialize, Serialize};
 
 use super::super::{
@@ -80,7 +80,7 @@ async fn charge<DB: Tables>(cx: Staged<Shop, DB>, job: ChargePayment) -> Outcome
     let note = cx
         .state()
         .sql("insert into demo_payment (order_id, receipt) values ($1, $2)");
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     DB::change(&mut tx, note, vec![job.order, receipt]).await?;
     tx.done().then(SendReceipt { order: job.order }).ok()
 }
@@ -91,7 +91,7 @@ async fn send_receipt<DB: Tables>(cx: Staged<Shop, DB>, job: SendReceipt) -> Out
     let note = cx
         .state()
         .sql("insert into demo_receipt (order_id, mail) values ($1, $2)");
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     DB::change(&mut tx, note, vec![job.order, mail]).await?;
     tx.done().ok()
 }
@@ -108,10 +108,7 @@ async fn ask(provider: SocketAddr, what: &str, order: i64, key: EffectKey) -> st
 /// A worker of the shop.
 pub(crate) fn worker<DB: Tables>(rowlock: &Rowlock<DB>, shop: Shop) -> Worker<Shop, DB> {
     bare_worker(rowlock, shop)
-        .atomic(reserve::<DB>)
-        .backoff(backoff())
-        .staged(charge::<DB>)
-        .backoff(backoff())
-        .staged(send_receipt::<DB>)
-        .backoff(backoff())
+        .handle(atomic(reserve::<DB>).backoff(backoff()))
+        .handle(staged(charge::<DB>).backoff(backoff()))
+        .handle(staged(send_receipt::<DB>).backoff(backoff()))
 }

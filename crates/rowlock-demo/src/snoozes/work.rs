@@ -3,7 +3,12 @@
 use std::{net::SocketAddr, time::Duration};
 
 use anyhow::Result;
-use rowlock::{Adopted, Columns, Fail, NotDone, RowOutcome, RowStaged, postgres::Rowlock};
+use rowlock::{
+    Fail, NotDone,
+    adopt::{self, Adopted, Columns},
+    postgres::Rowlock,
+    staged,
+};
 use sqlx::{FromRow, Row, postgres::PgRow};
 
 use super::super::{
@@ -53,14 +58,13 @@ pub(crate) async fn work(url: &str, schema: &str, number: u32, role: Role) -> Re
         .lease(LEASE)
         .grace(LEASE)
         .poll(Duration::from_millis(200))
-        .backoff(backoff())
-        .staged(remind);
+        .handle(staged(remind).backoff(backoff()));
     worker.run_until(stdin_ended()).await?;
     Ok(())
 }
 
 /// No transaction is open while the mail is sent, and its key is the same on every attempt.
-async fn remind(cx: RowStaged<SocketAddr>, row: Snooze) -> RowOutcome {
+async fn remind(cx: adopt::Staged<SocketAddr>, row: Snooze) -> adopt::Outcome {
     if !row.user_email.contains('@') {
         return Err(Fail::retry(format!("{:?} is no address", row.user_email)));
     }

@@ -27,7 +27,7 @@ type Calling<'a, T> = Pin<Box<dyn Future<Output = Result<T, Fail>> + Send + 'a>>
 /// How often a reply that has come is tried to be stored.
 const STORE_TRIES: u32 = 5;
 
-/// An outside call of a row in the making; await it. See [`RowStaged::effect`](crate::RowStaged::effect).
+/// An outside call of a row in the making; await it. See [`Staged::effect`](crate::adopt::Staged::effect).
 #[must_use = "nothing is called until this is awaited"]
 pub struct RowEffect<'a, T> {
     attempt: &'a RowAttempt,
@@ -36,6 +36,8 @@ pub struct RowEffect<'a, T> {
     call: Box<dyn FnOnce(EffectKey) -> Calling<'a, T> + Send + 'a>,
     park: bool,
 }
+
+crate::debug::debug_fields!([T] RowEffect<'_, T>, "Effect", name, park);
 
 impl<'a, T: Send + 'a> RowEffect<'a, T> {
     pub(super) fn new<F, Fut, E>(

@@ -31,6 +31,15 @@ pub struct RowAttempt {
     pub(super) shared: Arc<Shared>,
 }
 
+impl std::fmt::Debug for RowAttempt {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Attempt")
+            .field("id", &self.id())
+            .field("attempt", &self.attempt())
+            .finish_non_exhaustive()
+    }
+}
+
 impl RowAttempt {
     /// The primary key, as text.
     pub fn id(&self) -> &str {
@@ -79,6 +88,8 @@ pub struct RowCtx<A = ()> {
     attempt: RowAttempt,
 }
 
+crate::debug::debug_fields!([A] RowCtx<A>, "Ctx", attempt);
+
 impl<A> RowCtx<A> {
     /// What the worker was given with `state`.
     pub fn state(&self) -> &A {
@@ -106,13 +117,15 @@ pub struct RowStaged<A = ()> {
     outside: Outside<Postgres>,
 }
 
+crate::debug::debug_fields!([A] RowStaged<A>, "Staged", attempt);
+
 impl<A> RowStaged<A> {
     /// What the worker was given with `state`.
     pub fn state(&self) -> &A {
         &self.state
     }
 
-    /// For enqueuing inside the transaction that `settle` gives.
+    /// For enqueuing inside the transaction that `begin` gives.
     pub fn rowlock(&self) -> &Rowlock<Postgres> {
         self.attempt.shared.rowlock()
     }
@@ -120,9 +133,9 @@ impl<A> RowStaged<A> {
     /// Goes outside under a key that is the same on every attempt of this row, also after its case was reopened. The intent
     /// is committed before `f` runs and the reply after it, both only while the claim holds; a later attempt gets the stored
     /// reply without a call. A call that ended in any other way is made again under the same key, or parks the row
-    /// ([`RowEffect::park`]); one that fails with [`NotDone`](crate::NotDone) has not happened.
+    /// ([`Effect::park`](RowEffect::park)); one that fails with [`NotDone`](crate::NotDone) has not happened.
     ///
-    /// A name stands for one call in a row's whole life. Where a row is worked off again and again ([`RowTx::keep`]), put
+    /// A name stands for one call in a row's whole life. Where a row is worked off again and again ([`Tx::keep`](RowTx::keep)), put
     /// what tells the occasions apart into the name: `format!("mail-{}", row.round)`.
     ///
     /// # Errors
@@ -144,7 +157,7 @@ impl<A> RowStaged<A> {
     ///
     /// # Errors
     /// The database could not be reached. Cancel-safe: a connection dropped half-way is closed.
-    pub async fn settle(self) -> std::result::Result<RowTx, Fail> {
+    pub async fn begin(self) -> std::result::Result<RowTx, Fail> {
         let RowAttempt { row, shared } = self.attempt;
         let tx = self
             .outside
@@ -174,6 +187,8 @@ pub struct RowTx {
     tx: Tx<Postgres>,
     row: Arc<RowInHand>,
 }
+
+crate::debug::debug_fields!([] RowTx, "Tx");
 
 impl RowTx {
     /// The row is done: inactive, its claim and its last error cleared, in the same commit as what the handler wrote.
@@ -224,6 +239,8 @@ impl InTransaction<Postgres> for RowTx {
 /// Success on its way to the commit.
 #[must_use = "return it from the handler, with `.ok()` or in `Ok(…)`"]
 pub struct RowDone(Done<Postgres>);
+
+crate::debug::debug_fields!([] RowDone, "Done");
 
 impl RowDone {
     /// Ends the handler: `tx.done().ok()`.

@@ -9,7 +9,7 @@ use super::run::Shared;
 use crate::{
     backoff::Backoff,
     error::chain,
-    handle::{Ctx, Fail, Outcome, Tx},
+    handle::{Ctx, Fail, Outcome, Tx, atomic},
     job::Job,
     retention::Horizon,
     store::postgres::{PgStore, adopt::AdoptedTable},
@@ -43,9 +43,9 @@ pub(super) async fn run(shared: Arc<Shared>) {
             .queue(&*shared.table.queue, 1)
             .name(format!("{} (cases)", shared.settings.name))
             .connections(1)
-            .keep(shared.settings.retention)
+            .retention(shared.settings.retention)
             .poll_only()
-            .atomic(put_back);
+            .handle(atomic(put_back));
         let Err(error) = worker.run_until(shared.gone.cancelled()).await else {
             return;
         };

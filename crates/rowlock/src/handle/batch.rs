@@ -5,7 +5,7 @@ use std::time::Duration;
 /// The most jobs that may share a commit: beyond it they wait for each other's row locks longer than a commit costs.
 pub(crate) const JOBS_MAX: usize = 50;
 
-/// Jobs of one kind that share a transaction and its commit, for [`Worker::atomic_with`](crate::Worker::atomic_with).
+/// Jobs of one kind that share a transaction and its commit, for [`Handler::batch`](crate::Handler::batch).
 ///
 /// Whatever was locked by the first of them stays locked until the last one's commit, so this is for short handlers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

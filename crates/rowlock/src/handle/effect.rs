@@ -67,7 +67,7 @@ type Call<'a, T> = Box<dyn FnOnce(EffectKey) -> Calling<'a, T> + Send + 'a>;
 ///
 /// ```
 /// use std::time::Duration;
-/// use rowlock::{Job, NotDone, Verdict, sqlite::{Outcome, Staged, TestRig}};
+/// use rowlock::{Job, NotDone, Verdict, staged, sqlite::{Outcome, Staged, TestRig}};
 /// use serde::{Deserialize, Serialize};
 ///
 /// #[derive(Serialize, Deserialize, Job)]
@@ -83,7 +83,7 @@ type Call<'a, T> = Box<dyn FnOnce(EffectKey) -> Calling<'a, T> + Send + 'a>;
 ///             }
 ///         })
 ///         .request(&job.cents)
-///         .limit(Duration::from_secs(10))
+///         .timeout(Duration::from_secs(10))
 ///         .ask(|_key| async { Ok::<_, std::io::Error>(Verdict::Happened("transfer 1".to_owned())) })
 ///         .await?;
 ///     cx.done().result(&transfer).ok()
@@ -91,7 +91,7 @@ type Call<'a, T> = Box<dyn FnOnce(EffectKey) -> Calling<'a, T> + Send + 'a>;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// # tokio::runtime::Runtime::new()?.block_on(async {
-/// let rig = TestRig::sqlite().await?.staged(pay_out);
+/// let rig = TestRig::sqlite().await?.handle(staged(pay_out));
 /// rig.enqueue(PayOut { cents: 800 }).await?;
 /// for _ in 0..2 {
 ///     rig.run_once().await?.expect(rowlock::Ended::Retried);
@@ -112,6 +112,8 @@ pub struct Effect<'a, T> {
     fingerprint: Result<Option<Fingerprint>>,
     limit: Option<Duration>,
 }
+
+crate::debug::debug_fields!([T] Effect<'_, T>, "Effect", name, policy, limit);
 
 fn boxed<'a, T, F, Fut, E>(f: F) -> Call<'a, T>
 where
@@ -180,8 +182,8 @@ impl<'a, T> Effect<'a, T> {
 
     /// How long the call may take; past it the call is dropped and its effect is in doubt. Without it the handler's own
     /// time limit ends the call, and the attempt with it.
-    pub fn limit(mut self, limit: Duration) -> Self {
-        self.limit = Some(limit);
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.limit = Some(timeout);
         self
     }
 }

@@ -139,7 +139,7 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for Fail {
                 how = known(link);
             }
             if wrote_in_prepare(link) {
-                texts.push("prepare is read-only; write after `settle`".into());
+                texts.push("prepare is read-only; write after `begin`".into());
             }
             not_done |= link.is::<Undone>();
             next = link.source();

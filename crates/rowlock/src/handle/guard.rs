@@ -84,6 +84,8 @@ pub struct Guards<'a, DB: Backend> {
     versions: Vec<(String, i64)>,
 }
 
+crate::debug::debug_fields!([DB: Backend] Guards<'_, DB>, "Guards", versions);
+
 impl<'a, DB: Backend> Guards<'a, DB> {
     fn new(rowlock: &Rowlock<DB>, conn: &'a mut DB::Connection) -> Self {
         Guards {

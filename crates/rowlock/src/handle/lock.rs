@@ -89,6 +89,8 @@ pub struct TakeLock {
     given_back: i64,
 }
 
+crate::debug::debug_fields!([] TakeLock, "TakeLock", key, slots, patience);
+
 impl TakeLock {
     /// So many attempts may hold the key at once (1 unless set, at most 1000). Give the same number wherever the key is
     /// used: each caller looks at the slots up to its own number only.
@@ -99,8 +101,8 @@ impl TakeLock {
 
     /// Waits this long for a slot before the job is deferred (not at all unless set). The time counts against the kind's
     /// time limit, and the queue's slot stays taken meanwhile.
-    pub fn wait(mut self, patience: Duration) -> TakeLock {
-        self.patience = patience;
+    pub fn timeout(mut self, timeout: Duration) -> TakeLock {
+        self.patience = timeout;
         self
     }
 
@@ -128,7 +130,7 @@ impl TakeLock {
             if self.locks.settling.load(Ordering::Relaxed) {
                 let key = &self.key;
                 return Err(Fail::retire(format!(
-                    "lock {key:?} was taken after settle; take it before settle, because it ends with the commit"
+                    "lock {key:?} was taken after begin; take it before begin, because it ends with the commit"
                 )));
             }
             match self.store.take_slot(self.token, &self.key, self.slots).await? {
@@ -175,6 +177,8 @@ pub struct BodyLock {
     in_hand: InHand,
 }
 
+crate::debug::debug_fields!([] BodyLock, "BodyLock", token, slot);
+
 impl BodyLock {
     /// Which of the key's slots, from 1.
     pub fn slot(&self) -> i32 {
@@ -185,13 +189,13 @@ impl BodyLock {
     /// somebody else may have been in the body since, and keeps the slot. What this attempt still settles is refused.
     ///
     /// # Errors
-    /// [`Error::Config`] after `settle`: from there on the lock ends with the commit. [`Error::Database`] otherwise; the
+    /// [`Error::Config`] after `begin`: from there on the lock ends with the commit. [`Error::Database`] otherwise; the
     /// slot is then free when the attempt ends at the latest. Cancel-safe in the same way.
     pub async fn release(self) -> Result<bool> {
         if self.in_hand.locks.settling.load(Ordering::Relaxed) {
             let key = &self.in_hand.key;
             return Err(Error::Config(format!(
-                "lock {key:?} was released after settle; release it before settle, or let it end with the commit"
+                "lock {key:?} was released after begin; release it before begin, or let it end with the commit"
             )));
         }
         self.store.free_slot(self.token, &self.in_hand.key, self.slot).await
@@ -199,13 +203,13 @@ impl BodyLock {
 }
 
 impl<A, DB: Backend> Staged<A, DB> {
-    /// Locks a key for the rest of this attempt: `let lock = cx.lock("customer:42").slots(3).wait(limit).await?`. While
+    /// Locks a key for the rest of this attempt: `let lock = cx.lock("customer:42").slots(3).timeout(limit).await?`. While
     /// every slot is taken by attempts that hold their leases, the job is deferred, which gives the attempt back: for
     /// about a second the first time, and longer each time up to 30 s. No connection is held while the lock is.
     ///
     /// # Errors
     /// A deferral when no slot became free; a case when the key, the number of slots, a second lock of the same key in
-    /// this attempt or a lock after `settle` makes no sense; a retry when the database refused.
+    /// this attempt or a lock after `begin` makes no sense; a retry when the database refused.
     ///
     /// Cancel safety: dropped half-way, the slot may be taken; it ends with the attempt, and taking it again succeeds.
     pub fn lock(&self, key: impl Into<String>) -> TakeLock {

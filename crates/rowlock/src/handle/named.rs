@@ -12,23 +12,17 @@ use super::{
 use crate::{backoff::Backoff, root::Backend, store::Isolation};
 
 /// A kind by its name, with what a type would say in its [`Job`](crate::Job) impl. See
-/// [`Worker::staged_named`](crate::Worker::staged_named).
+/// [`NamedKind::staged`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct NamedKind {
-    /// Which jobs.
-    pub kind: String,
-    /// The newest version of their payload that the handler reads (1); it gets every version up to this one.
-    pub version: i32,
-    /// How many attempts its jobs have at most (10). Each job has its own number; this one only tells how long keys must be
-    /// kept.
-    pub attempts_max: i32,
-    /// A handler that runs longer is cut off and the attempt fails (10 min).
-    pub time_limit: Duration,
+    pub(crate) kind: String,
+    pub(crate) version: i32,
+    pub(crate) attempts_max: i32,
+    pub(crate) time_limit: Duration,
 }
 
 impl NamedKind {
-    /// A kind with every default.
+    /// A kind whose handler reads version 1, for 10 min at most.
     pub fn new(kind: impl Into<String>) -> NamedKind {
         NamedKind {
             kind: kind.into(),
@@ -38,13 +32,20 @@ impl NamedKind {
         }
     }
 
-    /// The newest version of the payload that the handler reads.
+    /// The newest version of the payload that the handler reads (1 unless set); it gets every version up to this one.
     pub fn version(mut self, version: i32) -> NamedKind {
         self.version = version;
         self
     }
 
-    /// How long the handler may run.
+    /// How many attempts its jobs have at most (10 unless set). Each job has its own number; this one only says how long
+    /// keys must be kept.
+    pub fn attempts(mut self, attempts_max: i32) -> NamedKind {
+        self.attempts_max = attempts_max;
+        self
+    }
+
+    /// A handler that runs longer is cut off and the attempt fails (10 min unless set).
     pub fn time_limit(mut self, limit: Duration) -> NamedKind {
         self.time_limit = limit;
         self
@@ -52,7 +53,7 @@ impl NamedKind {
 }
 
 /// A job as it is stored, for a handler without a type for it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RawJob {
     /// Its kind.
@@ -62,6 +63,8 @@ pub struct RawJob {
     /// JSON, byte for byte as it was enqueued.
     pub payload: String,
 }
+
+crate::debug::debug_fields!([] RawJob, "RawJob", kind, version);
 
 impl<DB: Backend> Handler<DB> {
     pub(crate) fn staged_named<A, F, Fut>(state: Arc<A>, kind: NamedKind, f: F) -> Handler<DB>

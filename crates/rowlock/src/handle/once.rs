@@ -55,6 +55,8 @@ pub struct OnceSlot<DB: Backend> {
 /// How many slots this process has handed out.
 static SLOTS: AtomicU64 = AtomicU64::new(0);
 
+crate::debug::debug_fields!([DB: Backend] OnceSlot<DB>, "OnceSlot", key);
+
 impl<DB: Backend> OnceSlot<DB> {
     /// The key.
     pub fn key(&self) -> &str {
@@ -109,11 +111,16 @@ impl<DB: Backend> OnceSlot<DB> {
 }
 
 /// A stored answer.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Answer {
     json: Option<String>,
     made_at: Timestamp,
 }
+
+crate::debug::debug_fields!(
+    [] Answer, "Answer",
+    made_at
+);
 
 impl Answer {
     /// Whether the first committed without storing an answer.
@@ -151,6 +158,8 @@ pub struct TakeOnce<'c, DB: Backend> {
     ask: Ask,
     error: Option<Error>,
 }
+
+crate::debug::debug_fields!([DB: Backend] TakeOnce<'_, DB>, "TakeOnce", error);
 
 impl<'c, DB: Backend> TakeOnce<'c, DB> {
     fn new(rowlock: Rowlock<DB>, conn: &'c mut DB::Connection, key: String) -> Self {
@@ -199,8 +208,8 @@ impl<'c, DB: Backend> TakeOnce<'c, DB> {
 
     /// The longest wait for an open twin; past it the answer is [`Error::TryAgain`]. Unless set, the transaction's own
     /// lock time-out holds. On SQLite the connection's busy time-out does, whatever is said here.
-    pub fn wait(mut self, limit: Duration) -> Self {
-        self.ask.wait = Some(limit);
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.ask.wait = Some(timeout);
         self
     }
 }
@@ -267,6 +276,7 @@ fn answer(key: &str, given: Option<Fingerprint>, entry: Entry) -> Result<Answer>
 
 /// A look at the ledger about to happen; say what the request is, then `.await` it.
 #[must_use = "nothing is read until this is awaited"]
+#[derive(Debug)]
 pub struct LookOnce<'c, DB: Backend>(TakeOnce<'c, DB>);
 
 impl<DB: Backend> LookOnce<'_, DB> {

@@ -1,7 +1,7 @@
-//! Staged handlers: prepare, go outside, settle. No transaction can be open across an effect.
+//! Staged handlers: prepare, go outside, begin, settle. No transaction can be open across an effect.
 //!
 //! `prepare` borrows the context until it is committed and `effect` needs the context, so the borrow checker refuses
-//! an effect inside a transaction. `settle` consumes the context, so no effect can follow it.
+//! an effect inside a transaction. `begin` consumes the context, so no effect can follow it.
 
 use std::{
     future::Future,
@@ -63,6 +63,8 @@ pub struct Staged<A, DB: Backend> {
     pub(super) locks: Arc<Locks>,
 }
 
+crate::debug::debug_fields!([A, DB: Backend] Staged<A, DB>, "Staged", attempt);
+
 impl<A, DB: Backend> Deref for Staged<A, DB> {
     type Target = Attempt;
 
@@ -99,13 +101,13 @@ impl<A, DB: Backend> Staged<A, DB> {
         &self.state
     }
 
-    /// For enqueuing inside the transaction that `settle` gives.
+    /// For enqueuing inside the transaction that `begin` gives.
     pub fn rowlock(&self) -> &Rowlock<DB> {
         &self.rowlock
     }
 
     /// Opens a read-only transaction, to look before going outside. All that it reads is of one moment. A write in it is an error: it would commit on
-    /// every attempt, unfenced; write after [`Staged::settle`].
+    /// every attempt, unfenced; write after [`Staged::begin`].
     ///
     /// # Errors
     /// The database could not be reached. Cancel-safe: a connection dropped half-way is closed.
@@ -154,7 +156,7 @@ impl<A, DB: Backend> Staged<A, DB> {
     ///
     /// # Errors
     /// The database could not be reached. Cancel-safe: a connection dropped half-way is closed.
-    pub async fn settle(self) -> std::result::Result<Tx<DB>, Fail> {
+    pub async fn begin(self) -> std::result::Result<Tx<DB>, Fail> {
         let tx = self.outside.begin(self.rowlock, self.attempt).await?;
         self.locks.settling.store(true, Ordering::Relaxed);
         Ok(tx)
@@ -182,6 +184,8 @@ pub struct Prepare<'a, DB: Backend> {
     pub(super) id: i64,
     _context: PhantomData<&'a mut ()>,
 }
+
+crate::debug::debug_fields!([DB: Backend] Prepare<'_, DB>, "Prepare", id);
 
 impl<DB: Backend> Prepare<'_, DB> {
     /// Ends the look; after this the context may go outside.

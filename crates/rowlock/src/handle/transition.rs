@@ -23,6 +23,8 @@ pub struct Transition<'a, DB: Backend> {
     step: Move,
 }
 
+crate::debug::debug_fields!([DB: Backend] Transition<'_, DB>, "Transition");
+
 impl<DB: Backend> Transition<'_, DB> {
     /// The column that holds the status (`status` unless said).
     pub fn column(mut self, column: impl Into<String>) -> Self {

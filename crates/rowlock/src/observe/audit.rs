@@ -6,9 +6,6 @@ use serde::Serialize;
 use super::Observe;
 use crate::error::Result;
 
-/// How many rows a filter that says nothing of it gets.
-const MAX: i64 = 100;
-
 /// One thing that somebody did.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
@@ -33,29 +30,61 @@ pub struct AuditView {
     pub after: Option<String>,
 }
 
-/// Which rows of the audit to read; every set field narrows.
-#[derive(Clone, Debug, Default)]
+/// Which rows of the audit to read; every setting narrows. The newest 100 unless set.
+#[derive(Clone, Debug)]
 pub struct AuditFilter {
-    /// Only this job's.
-    pub job: Option<i64>,
+    pub(crate) job: Option<i64>,
+    pub(crate) actor: Option<String>,
+    pub(crate) below: Option<i64>,
+    pub(crate) limit: u32,
+}
+
+impl AuditFilter {
+    /// Every row.
+    pub const fn new() -> AuditFilter {
+        AuditFilter {
+            job: None,
+            actor: None,
+            below: None,
+            limit: 100,
+        }
+    }
+
+    /// Only what was done to this job.
+    pub fn job(mut self, job: i64) -> AuditFilter {
+        self.job = Some(job);
+        self
+    }
+
     /// Only what this actor did.
-    pub actor: Option<String>,
-    /// Only numbers below this one: the next page.
-    pub below: Option<i64>,
-    /// At most this many, newest first; 0 means 100.
-    pub max: i64,
+    pub fn actor(mut self, actor: impl Into<String>) -> AuditFilter {
+        self.actor = Some(actor.into());
+        self
+    }
+
+    /// Only numbers below this one, which is the next page; `None` starts at the newest.
+    pub fn below(mut self, no: impl Into<Option<i64>>) -> AuditFilter {
+        self.below = no.into();
+        self
+    }
+
+    /// At most this many, newest first (100 unless set).
+    pub fn limit(mut self, rows: u32) -> AuditFilter {
+        self.limit = rows;
+        self
+    }
+}
+
+impl Default for AuditFilter {
+    fn default() -> Self {
+        AuditFilter::new()
+    }
 }
 
 impl AuditView {
     /// Whether before and after are times in what this verb notes: when the job was due, and when it is.
     pub(crate) fn has_times(verb: &str) -> bool {
         ["delay", "run now"].contains(&verb)
-    }
-}
-
-impl AuditFilter {
-    pub(crate) fn limit(&self) -> i64 {
-        if self.max > 0 { self.max } else { MAX }
     }
 }
 

@@ -15,7 +15,7 @@ const UNSERVED_MS: i64 = 30_000;
 /// So many of them are named.
 const NAMED: usize = 5;
 /// Effects in doubt are counted up to here.
-const DOUBTS_MAX: i64 = 100;
+const DOUBTS_MAX: u32 = 100;
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -153,10 +153,7 @@ impl Observe {
     }
 
     async fn rules(&self) -> Result<Finding> {
-        let limits = VerifyLimits {
-            rows: ROWS,
-            ..VerifyLimits::default()
-        };
+        let limits = VerifyLimits::new().rows(ROWS);
         let seen = self.verify(&limits).await?;
         let of = |state| -> Vec<&str> {
             let checks = seen.checks.iter().filter(|check| check.state == state);
@@ -208,13 +205,9 @@ impl Observe {
     }
 
     async fn doubts(&self) -> Result<Finding> {
-        let doubtful = EffectFilter {
-            doubtful: true,
-            max: DOUBTS_MAX,
-            ..EffectFilter::default()
-        };
+        let doubtful = EffectFilter::new().doubtful().limit(DOUBTS_MAX);
         let doubts = self.effects(&doubtful).await?.len();
-        let full = i64::try_from(doubts).is_ok_and(|doubts| doubts >= DOUBTS_MAX);
+        let full = u32::try_from(doubts).is_ok_and(|doubts| doubts >= DOUBTS_MAX);
         let calls = match doubts {
             0 => return Ok(Finding::ok("effects", "none is in doubt")),
             1 => "1 outside call".to_owned(),

@@ -134,25 +134,45 @@ impl Serialize for Invariant {
 /// How much a verification may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VerifyLimits {
-    /// How many rows of a table each check looks at, the newest first: 100,000 unless set, at most ten million.
-    pub rows: i64,
-    /// How long each check may take: 10 s unless set, at most an hour.
-    pub time: Duration,
-    /// How many breaches of each check are shown: 5 unless set, at most 1,000.
-    pub shown: i64,
+    pub(crate) rows: i64,
+    pub(crate) time: Duration,
+    pub(crate) shown: i64,
 }
 
 impl Default for VerifyLimits {
     fn default() -> Self {
+        VerifyLimits::new()
+    }
+}
+
+impl VerifyLimits {
+    /// 100,000 rows and 10 s for each check, and 5 breaches of each.
+    pub const fn new() -> VerifyLimits {
         VerifyLimits {
             rows: 100_000,
             time: Duration::from_secs(10),
             shown: 5,
         }
     }
-}
 
-impl VerifyLimits {
+    /// How many rows of a table each check looks at, the newest first: at most ten million.
+    pub const fn rows(mut self, rows: i64) -> VerifyLimits {
+        self.rows = rows;
+        self
+    }
+
+    /// How long each check may take: at most an hour.
+    pub const fn time(mut self, time: Duration) -> VerifyLimits {
+        self.time = time;
+        self
+    }
+
+    /// How many breaches of each check are shown: at most 1,000.
+    pub const fn shown(mut self, breaches: i64) -> VerifyLimits {
+        self.shown = breaches;
+        self
+    }
+
     fn check(&self) -> Result<()> {
         const ROWS_MAX: i64 = 10_000_000;
         const SHOWN_MAX: i64 = 1000;
@@ -300,7 +320,7 @@ impl Observe {
     /// A broken invariant is no error but part of the answer. Cancel-safe.
     ///
     /// ```
-    /// use rowlock::{VerifyLimits, sqlite::Rowlock};
+    /// use rowlock::{observe::VerifyLimits, sqlite::Rowlock};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// # tokio::runtime::Runtime::new()?.block_on(async {

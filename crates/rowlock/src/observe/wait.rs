@@ -47,6 +47,8 @@ pub struct Wait {
     chain: bool,
 }
 
+crate::debug::debug_fields!([] Wait, "Wait", id, timeout, chain);
+
 impl Wait {
     /// Gives up after this long (60 s unless set).
     pub fn timeout(mut self, timeout: Duration) -> Wait {

@@ -84,7 +84,7 @@ impl Operate {
     /// As [`Operate::reopen`], and [`Error::Invalid`] when the payload is no JSON or too large. Cancel safety: dropped
     /// half-way, the payload may be another while the case is still open.
     pub async fn reopen_with(&self, id: i64, payload: &str, actor: &str) -> Result<()> {
-        check_payload(payload, &Limits::default())?;
+        check_payload(payload, &Limits::new())?;
         serde_json::from_str::<serde_json::Value>(payload)
             .map_err(|e| Error::invalid("payload", format!("not valid JSON: {e}")))?;
         match self.store.edit_case(id, payload, actor).await? {

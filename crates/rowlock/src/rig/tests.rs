@@ -2,8 +2,9 @@ use serde::{Deserialize, Serialize};
 
 use super::*;
 use crate::{
-    EffectFilter, Job,
-    handle::Fail,
+    Job,
+    effect::EffectFilter,
+    handle::{Fail, atomic, staged},
     recover::Recovery,
     sqlite::{Ctx, Outcome, Staged, Tx},
     state::State,
@@ -40,7 +41,7 @@ async fn second(cx: Staged<Arc<std::sync::Mutex<Vec<String>>>>, _job: Second) ->
 
 #[tokio::test]
 async fn a_chain_runs_link_by_link() {
-    let rig = TestRig::sqlite().await.unwrap().atomic(first);
+    let rig = TestRig::sqlite().await.unwrap().handle(atomic(first));
     rig.enqueue(First { fail: false }).await.unwrap();
 
     rig.run_once().await.unwrap().expect_done().expect_next::<Second>();
@@ -54,7 +55,7 @@ async fn a_chain_runs_link_by_link() {
 async fn a_keyed_job_is_enqueued_once_and_a_refused_next_link_makes_a_case() {
     let keyed = || JobOptions::new().key("first");
     let handler = |cx: Staged, job: First| async move { cx.done().then_with(job, JobOptions::new().key("taken")).ok() };
-    let rig = TestRig::sqlite().await.unwrap().staged(handler);
+    let rig = TestRig::sqlite().await.unwrap().handle(staged(handler));
     rig.enqueue_with(Second, JobOptions::new().key("taken")).await.unwrap();
     let id = rig.enqueue_with(First { fail: false }, keyed()).await.unwrap();
     assert_eq!(rig.enqueue_with(First { fail: false }, keyed()).await.unwrap(), id);
@@ -70,20 +71,20 @@ async fn a_keyed_job_is_enqueued_once_and_a_refused_next_link_makes_a_case() {
 
 #[tokio::test]
 async fn upkeep_goes_by_the_rigs_clock() {
-    let rig = TestRig::sqlite().await.unwrap().atomic(first);
+    let rig = TestRig::sqlite().await.unwrap().handle(atomic(first));
     let id = rig.enqueue(First { fail: false }).await.unwrap();
     rig.run_once().await.unwrap().expect_done();
-    rig.upkeep(&Retention::default()).await.unwrap();
+    rig.upkeep(&Retention::new()).await.unwrap();
     assert!(rig.rowlock().observe().job(id).await.unwrap().is_some());
     rig.advance(Duration::from_secs(15 * 24 * 3600));
-    rig.upkeep(&Retention::default()).await.unwrap();
+    rig.upkeep(&Retention::new()).await.unwrap();
     assert!(rig.rowlock().observe().job(id).await.unwrap().is_none());
     rig.close().await.unwrap();
 }
 
 #[tokio::test]
 async fn the_clock_moves_a_retry_into_reach() {
-    let rig = TestRig::sqlite().await.unwrap().atomic(first);
+    let rig = TestRig::sqlite().await.unwrap().handle(atomic(first));
     let id = rig.enqueue(First { fail: true }).await.unwrap();
 
     rig.run_once().await.unwrap().expect(Ended::Retried);
@@ -99,7 +100,11 @@ async fn the_clock_moves_a_retry_into_reach() {
 #[tokio::test]
 async fn a_crash_before_the_commit_gets_the_stored_reply_without_a_call() {
     let calls = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let rig = TestRig::sqlite().await.unwrap().state(calls.clone()).staged(second);
+    let rig = TestRig::sqlite()
+        .await
+        .unwrap()
+        .state(calls.clone())
+        .handle(staged(second));
     let id = rig.enqueue(Second).await.unwrap();
 
     assert_eq!(rig.lose_before_commit().await.unwrap(), id);
@@ -107,7 +112,7 @@ async fn a_crash_before_the_commit_gets_the_stored_reply_without_a_call() {
 
     let calls = calls.lock().unwrap().clone();
     assert_eq!(calls.len(), 1, "{calls:?}");
-    let effects = rig.rowlock().observe().effects(&EffectFilter::default()).await.unwrap();
+    let effects = rig.rowlock().observe().effects(&EffectFilter::new()).await.unwrap();
     assert_eq!((effects.len(), effects[0].key.as_str()), (1, calls[0].as_str()));
     let attempts = rig.rowlock().observe().attempts(id).await.unwrap();
     let ended: Vec<_> = attempts.iter().map(|a| a.outcome).collect();
@@ -117,7 +122,7 @@ async fn a_crash_before_the_commit_gets_the_stored_reply_without_a_call() {
 
 #[tokio::test]
 async fn a_lost_worker_costs_an_attempt() {
-    let rig = TestRig::sqlite().await.unwrap().atomic(first);
+    let rig = TestRig::sqlite().await.unwrap().handle(atomic(first));
     let id = rig.enqueue(First { fail: false }).await.unwrap();
 
     rig.lose_before_running().await.unwrap();
@@ -183,7 +188,7 @@ async fn waits(_cx: Ctx, _job: Second, mut tx: Tx) -> Outcome {
 
 #[tokio::test]
 async fn a_wait_ends_by_a_completion_or_by_the_rigs_clock() {
-    let rig = TestRig::sqlite().await.unwrap().atomic(waits);
+    let rig = TestRig::sqlite().await.unwrap().handle(atomic(waits));
     let minute = Duration::from_secs(60);
     let wait = |name| JobOptions::new().waits_for(name).wait_limit(minute);
     let comes = rig.enqueue_with(Second, wait("comes")).await.unwrap();
@@ -219,7 +224,11 @@ async fn hooked(cx: Ctx<Arc<std::sync::Mutex<Vec<i32>>>>, job: First, mut tx: Tx
 #[tokio::test]
 async fn hooks_run_in_the_rig_after_a_commit_and_not_before_one() {
     let seen = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let rig = TestRig::sqlite().await.unwrap().state(seen.clone()).atomic(hooked);
+    let rig = TestRig::sqlite()
+        .await
+        .unwrap()
+        .state(seen.clone())
+        .handle(atomic(hooked));
     rig.enqueue(First { fail: true }).await.unwrap();
     rig.run_once().await.unwrap().expect(Ended::Retried);
     rig.lose_before_commit().await.unwrap();
@@ -227,5 +236,36 @@ async fn hooks_run_in_the_rig_after_a_commit_and_not_before_one() {
     rig.enqueue(First { fail: false }).await.unwrap();
     rig.run_once().await.unwrap().expect_done();
     assert_eq!(*seen.lock().unwrap(), [1]);
+    rig.close().await.unwrap();
+}
+
+#[cfg(feature = "postgres")]
+#[derive(Serialize, Deserialize, Job)]
+struct Note(String);
+
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn no_debug_text_shows_a_password_or_a_payload() {
+    let rowlock = crate::postgres::Rowlock::open("postgres://app:secret@127.0.0.1/shop").unwrap();
+    let worker = crate::Worker::new(&rowlock).state("secret").queue("mail", 1);
+    let admin = crate::Admin::open("postgres://app:secret@127.0.0.1/shop", "rowlock").unwrap();
+    let named = crate::NamedJob::new("mail", "\"secret\"").key("k");
+    let options = JobOptions::new().queue("mail").if_retired(Note("secret".into()));
+    let raw = crate::RawJob {
+        kind: "mail".into(),
+        version: 1,
+        payload: "\"secret\"".into(),
+    };
+    let rig = TestRig::sqlite().await.unwrap();
+    rig.enqueue(Note("secret".into())).await.unwrap();
+    let job = rig.rowlock().observe().job(1).await.unwrap();
+    let enqueue = rig.rowlock().enqueue_now(Note("secret".into()));
+    let shown: [&dyn std::fmt::Debug; 9] = [&rowlock, &worker, &admin, &named, &options, &raw, &rig, &job, &enqueue];
+    for shown in shown {
+        let text = format!("{shown:?}");
+        assert!(!text.contains("secret"), "{text}");
+        assert!(text.len() > 5, "{text}");
+    }
+    drop(enqueue);
     rig.close().await.unwrap();
 }

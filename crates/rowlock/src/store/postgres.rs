@@ -53,7 +53,7 @@ use self::{
     sql::Sql,
 };
 pub use self::{
-    hosts::Hosts,
+    hosts::{Fresh, Hosts},
     migrate::{SCHEMA, migration_sql},
 };
 use crate::{

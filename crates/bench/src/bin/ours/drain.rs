@@ -12,7 +12,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use protocol::{Args, say, unix_us, unsupported};
-use rowlock::{Batch, Counters, Ended, Event, Rowlock, Worker};
+use rowlock::{Batch, Counters, Ended, Event, Rowlock, Worker, atomic, staged};
 use serde_json::json;
 
 use super::{
@@ -38,9 +38,9 @@ pub(crate) async fn run<DB: Tables>(rowlock: &Rowlock<DB>, args: &Args) -> Resul
     let tally = Tally::new(jobs, args.next);
     let worker = worker(rowlock, args, &args.kind, &tally);
     let worker = match (args.kind.as_str(), args.batch) {
-        ("book", None) => worker.atomic(book::<DB>),
-        ("book", Some(batch)) => worker.atomic_with(book::<DB>, batch_of(args, batch)),
-        (_, None) => worker.staged(noop::<DB>),
+        ("book", None) => worker.handle(atomic(book::<DB>)),
+        ("book", Some(batch)) => worker.handle(atomic(book::<DB>).batch(batch_of(args, batch))),
+        (_, None) => worker.handle(staged(noop::<DB>)),
         (_, Some(_)) => {
             unsupported("staged no-op jobs are settled in batches already");
             return Ok(());

@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use protocol::{Args, DONE, Fill, say, unsupported};
-use rowlock::{Job, Outcome, Rowlock, Staged, Worker};
+use rowlock::{Job, Outcome, Rowlock, Staged, Worker, staged};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -67,7 +67,7 @@ macro_rules! kinds {
         /// Handles one kind.
         fn handle<DB: Tables>(worker: Worker<Arc<Tally>, DB>, kind: usize) -> Worker<Arc<Tally>, DB> {
             match kind {
-                $($no => worker.staged(count::<$no, DB>),)*
+                $($no => worker.handle(staged(count::<$no, DB>)),)*
                 _ => unreachable!("kinds are counted before"),
             }
         }

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use protocol::{Args, BACKLOG_MAX, Fill, say};
-use rowlock::{Counters, Ended, Rowlock};
+use rowlock::{Counters, Ended, Rowlock, staged};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -25,7 +25,7 @@ pub(crate) async fn run<DB: Tables>(rowlock: &Rowlock<DB>, args: &Args) -> Resul
     warm(rowlock).await?;
     let fill = Arc::new(Fill::new(args.payload));
     let tally = Tally::new(args.jobs, false);
-    let worker = worker(rowlock, args, "noop", &tally).staged(noop::<DB>);
+    let worker = worker(rowlock, args, "noop", &tally).handle(staged(noop::<DB>));
     let counters = worker.counters();
     let mut producing = produce(rowlock, args, args.jobs, &fill, &counters).0;
     let mut took = Duration::ZERO;
@@ -48,7 +48,7 @@ pub(crate) async fn hold<DB: Tables>(rowlock: &Rowlock<DB>, args: &Args) -> Resu
     warm(rowlock).await?;
     let fill = Arc::new(Fill::new(args.payload));
     let tally = Tally::new(u64::MAX, false);
-    let worker = worker(rowlock, args, "noop", &tally).staged(noop::<DB>);
+    let worker = worker(rowlock, args, "noop", &tally).handle(staged(noop::<DB>));
     let counters = worker.counters();
     let (mut producing, enqueued) = produce(rowlock, args, u64::MAX, &fill, &counters);
     let seconds = async {

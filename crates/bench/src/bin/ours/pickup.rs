@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::Result;
 use protocol::{Args, Fill, say};
-use rowlock::{Outcome, Rowlock, Staged, Worker};
+use rowlock::{Outcome, Rowlock, Staged, Worker, staged};
 use serde_json::json;
 use tokio::task::JoinSet;
 
@@ -37,7 +37,7 @@ pub(crate) async fn run<DB: Tables>(rowlock: &Rowlock<DB>, args: &Args) -> Resul
         .state(starts.clone())
         .queue("noop", args.concurrency.unwrap_or(best.concurrency))
         .connections(args.connections.unwrap_or(best.connections))
-        .staged(started::<DB>);
+        .handle(staged(started::<DB>));
     if args.poll_only {
         worker = worker.poll_only();
     }

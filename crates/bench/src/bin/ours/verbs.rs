@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use anyhow::Result;
 use protocol::{Args, say};
-use rowlock::{Job, Outcome, Rowlock, Staged, Worker};
+use rowlock::{Job, Outcome, Rowlock, Staged, Worker, staged};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -25,7 +25,7 @@ pub(crate) async fn stuck<DB: Tables>(rowlock: &Rowlock<DB>, args: &Args) -> Res
     if !args.again {
         let _ = rowlock.enqueue_now(Stuck {}).await?;
     }
-    let worker = Worker::new(rowlock).queue("stuck", 4).staged(sleep::<DB>);
+    let worker = Worker::new(rowlock).queue("stuck", 4).handle(staged(sleep::<DB>));
     worker.run_until(std::future::pending()).await?;
     Ok(())
 }
@@ -43,7 +43,7 @@ async fn nothing<DB: Tables>(cx: Staged<Arc<()>, DB>, _job: Noop) -> Outcome<DB>
 pub(crate) async fn idle<DB: Tables>(rowlock: &Rowlock<DB>, args: &Args) -> Result<()> {
     let worker = Worker::new(rowlock).state(Arc::new(()));
     let worker = (0..args.queues).fold(worker, |worker, no| worker.queue(format!("idle{no}"), 4));
-    let worker = worker.staged(nothing::<DB>);
+    let worker = worker.handle(staged(nothing::<DB>));
     let up = async {
         say(&json!({"event": "idle", "pid": std::process::id()}));
         tokio::time::sleep(Duration::from_secs(args.seconds)).await;

@@ -104,7 +104,9 @@ pub(crate) fn heard(log: &Log, event: &Event) {
             ..
         } => Line::Done { id: *id, epoch: *epoch },
         Event::LeaseLost { id, epoch, .. } => Line::Lost { id: *id, epoch: *epoch },
-        Event::CommitResolved { id, epoch, committed } => Line::Resolved {
+        Event::CommitResolved {
+            id, epoch, committed, ..
+        } => Line::Resolved {
             id: *id,
             epoch: *epoch,
             committed: *committed,

@@ -10,7 +10,7 @@ use proof::chaos::{
     },
     orders::{Role, RowerOrders},
 };
-use rowlock::{Attempt, Backoff, Batch, Breaker, Fail, Guard};
+use rowlock::{Attempt, Backoff, Batch, Breaker, Fail, Guard, atomic, staged};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -36,10 +36,9 @@ pub(crate) async fn work(orders: &RowerOrders, stop: CancellationToken) -> Resul
     else {
         bail!("these are not a worker's orders");
     };
-    let quickly = Backoff {
-        base: Duration::from_millis(20),
-        max: Duration::from_millis(300),
-    };
+    let quickly = Backoff::new()
+        .base(Duration::from_millis(20))
+        .max(Duration::from_millis(300));
     let breaker = Breaker::after(3).cooldown(Duration::from_secs(1));
     let breaker = breaker.cooldown_max(Duration::from_secs(2)).probes(LINE_PROBES as u32);
     let tools = Tools::new(orders, limited)?;
@@ -52,31 +51,18 @@ pub(crate) async fn work(orders: &RowerOrders, stop: CancellationToken) -> Resul
         .connections(connections)
         .name(name)
         .on_event(move |event| heard(&log, event))
-        .atomic(transfer)
-        .backoff(quickly)
-        .atomic_with(tally, Batch::up_to(BATCH))
-        .backoff(quickly)
-        .atomic(link)
-        .backoff(quickly)
-        .staged(charge)
-        .backoff(quickly)
-        .staged(dial)
-        .backoff(quickly)
-        .breaker(LINE, breaker)
-        .staged(errand)
-        .backoff(quickly)
-        .atomic(posting)
-        .backoff(quickly)
-        .staged(guarded)
-        .backoff(quickly)
-        .atomic(keyed)
-        .backoff(quickly)
-        .staged(poison)
-        .backoff(quickly)
-        .atomic(doomed)
-        .backoff(quickly)
-        .atomic(trip)
-        .backoff(quickly);
+        .handle(atomic(transfer).backoff(quickly))
+        .handle(atomic(tally).batch(Batch::up_to(BATCH)).backoff(quickly))
+        .handle(atomic(link).backoff(quickly))
+        .handle(staged(charge).backoff(quickly))
+        .handle(staged(dial).backoff(quickly).breaker(LINE, breaker))
+        .handle(staged(errand).backoff(quickly))
+        .handle(atomic(posting).backoff(quickly))
+        .handle(staged(guarded).backoff(quickly))
+        .handle(atomic(keyed).backoff(quickly))
+        .handle(staged(poison).backoff(quickly))
+        .handle(atomic(doomed).backoff(quickly))
+        .handle(atomic(trip).backoff(quickly));
     if limited {
         worker = worker.queue(MEMORY, 1);
     }
@@ -156,7 +142,7 @@ async fn charge(cx: Staged<Tools>, job: Charge) -> Outcome {
         return Err(Fail::retry("the first attempt fails, between the call and the commit"));
     }
     let attempt: Attempt = (*cx).clone();
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     book(&mut tx, &attempt, job.order, &receipt.to_string()).await?;
     tx.done().ok()
 }
@@ -170,7 +156,7 @@ async fn dial(mut cx: Staged<Tools>, job: Dial) -> Outcome {
     if up == 0 {
         return Err(Fail::dependency(LINE, "the line is down"));
     }
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     book(&mut tx, &attempt, job.order, "dial").await?;
     tx.done().ok()
 }
@@ -179,7 +165,7 @@ async fn errand(cx: Staged<Tools>, job: Errand) -> Outcome {
     let attempt: Attempt = (*cx).clone();
     let _running = cx.state().running(&attempt);
     tokio::time::sleep(Duration::from_millis(job.ms)).await;
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     book(&mut tx, &attempt, job.order, "errand").await?;
     tx.done().ok()
 }
@@ -222,7 +208,7 @@ async fn guarded(mut cx: Staged<Tools>, job: Guarded) -> Outcome {
     read.commit().await?;
     let _running = cx.state().running(&attempt);
     tokio::time::sleep(Duration::from_millis(job.ms)).await;
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     match counted {
         true => _ = tx.unchanged_version(&key, seen).await?,
         false => tx.unchanged(&rows, &seen).await?,

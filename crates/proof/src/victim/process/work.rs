@@ -7,7 +7,7 @@ use crate::victim::{
     Plain, Quick, Slow, Staged as StagedJob, Together,
 };
 use anyhow::Result;
-use rowlock::{Backoff, Batch, Effect, Fail};
+use rowlock::{Backoff, Batch, Fail, handle::Effect};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -33,40 +33,34 @@ pub(crate) async fn run(
 
 fn worker(orders: &Orders) -> Result<Worker<Tools>> {
     let quiet = orders.quiet;
-    let quickly = Backoff {
-        base: Duration::from_millis(20),
-        max: Duration::from_millis(200),
-    };
+    let quickly = Backoff::new()
+        .base(Duration::from_millis(20))
+        .max(Duration::from_millis(200));
     let mut worker = Worker::new(&Rowlock::open(&orders.url)?)
         .state(Tools::new(orders)?)
         .queue(&orders.queue, orders.concurrency)
         .lease(Duration::from_millis(orders.lease_ms))
         .grace(Duration::from_secs(5))
         .on_event(move |event| print(event, quiet))
-        .atomic(atomic)
-        .atomic(failing)
-        .atomic(follow)
-        .atomic(hooked)
-        .atomic(plain)
-        .backoff(quickly)
-        .atomic(numbered)
-        .backoff(quickly)
-        .atomic(behind)
-        .backoff(quickly)
-        .atomic(moody)
-        .backoff(quickly)
-        .staged(gated)
-        .staged(staged)
-        .staged(batched)
-        .staged(pay)
-        .backoff(quickly)
-        .staged(parked)
-        .staged(quick)
-        .staged(slow)
-        .staged(abort)
-        .staged(hold);
+        .handle(rowlock::atomic(atomic))
+        .handle(rowlock::atomic(failing))
+        .handle(rowlock::atomic(follow))
+        .handle(rowlock::atomic(hooked))
+        .handle(rowlock::atomic(plain).backoff(quickly))
+        .handle(rowlock::atomic(numbered).backoff(quickly))
+        .handle(rowlock::atomic(behind).backoff(quickly))
+        .handle(rowlock::atomic(moody).backoff(quickly))
+        .handle(rowlock::staged(gated))
+        .handle(rowlock::staged(staged))
+        .handle(rowlock::staged(batched))
+        .handle(rowlock::staged(pay).backoff(quickly))
+        .handle(rowlock::staged(parked))
+        .handle(rowlock::staged(quick))
+        .handle(rowlock::staged(slow))
+        .handle(rowlock::staged(abort))
+        .handle(rowlock::staged(hold));
     if let Some(jobs) = orders.batch {
-        worker = worker.atomic_with(together, Batch::up_to(jobs));
+        worker = worker.handle(rowlock::atomic(together).batch(Batch::up_to(jobs)));
     }
     if let Some(prefetch) = orders.prefetch {
         worker = worker.prefetch(prefetch);
@@ -152,7 +146,7 @@ async fn gated(cx: Staged<Tools>, job: Gated) -> Outcome {
     while !job.gate.exists() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
-    let (id, mut tx) = (cx.id(), cx.settle().await?);
+    let (id, mut tx) = (cx.id(), cx.begin().await?);
     ledger(&mut tx, id, &job.no.to_string()).await?;
     tx.done().ok()
 }
@@ -164,7 +158,7 @@ async fn staged(mut cx: Staged<Tools>, _job: StagedJob) -> Outcome {
         .await?;
     read.commit().await?;
     let receipt = charge(&cx).await?;
-    let (id, mut tx) = (cx.id(), cx.settle().await?);
+    let (id, mut tx) = (cx.id(), cx.begin().await?);
     ledger(&mut tx, id, &receipt).await?;
     tx.done().then(Follow {}).ok()
 }
@@ -176,7 +170,7 @@ async fn batched(cx: Staged<Tools>, _job: Batched) -> Outcome {
 
 async fn parked(cx: Staged<Tools>, _job: Parked) -> Outcome {
     let receipt = charge(&cx).park().await?;
-    let (id, mut tx) = (cx.id(), cx.settle().await?);
+    let (id, mut tx) = (cx.id(), cx.begin().await?);
     ledger(&mut tx, id, &receipt).await?;
     tx.done().then(Follow {}).ok()
 }
@@ -199,7 +193,7 @@ async fn pay(cx: Staged<Tools>, job: Charge) -> Outcome {
         )
         .request(&job);
     let receipt: i64 = if job.park { call.park().await? } else { call.await? };
-    let (id, mut tx) = (cx.id(), cx.settle().await?);
+    let (id, mut tx) = (cx.id(), cx.begin().await?);
     ledger(&mut tx, id, &receipt.to_string()).await?;
     tx.done().ok()
 }
@@ -214,7 +208,7 @@ async fn slow(cx: Staged<Tools>, job: Slow) -> Outcome {
         tokio::time::sleep(Duration::from_millis(job.ms)).await;
     }
     let receipt = charge(&cx).await?;
-    let (id, mut tx) = (cx.id(), cx.settle().await?);
+    let (id, mut tx) = (cx.id(), cx.begin().await?);
     ledger(&mut tx, id, &receipt).await?;
     tx.done().ok()
 }

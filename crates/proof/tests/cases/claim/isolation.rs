@@ -24,16 +24,14 @@ async fn jobs_that_are_strangers_are_done_once_at_every_level_without_a_retry(be
         };
         let staged = |cx: Staged, job: Other| async move {
             let id = cx.id();
-            let mut tx = cx.settle().await?;
+            let mut tx = cx.begin().await?;
             write(&mut tx, id, &job.n.to_string()).await?;
             tx.done().then(Note::new("next")).ok()
         };
         let worker = bed
             .worker()
-            .atomic(atomic)
-            .isolation(level)
-            .staged(staged)
-            .isolation(level);
+            .handle(rowlock::atomic(atomic).isolation(level))
+            .handle(rowlock::staged(staged).isolation(level));
         let counters = bed.work(worker, &ids).await;
         assert_eq!(
             counters.settled(Ended::Retired),
@@ -62,7 +60,10 @@ async fn jobs_that_all_want_one_row_are_done_once_and_none_becomes_a_case(bed: &
     };
     let worker = Worker::new(&bed.rowlock).queue("default", 16).connections(16);
     let counters = bed
-        .work(worker.atomic(handler).isolation(Isolation::RepeatableRead), &ids)
+        .work(
+            worker.handle(rowlock::atomic(handler).isolation(Isolation::RepeatableRead)),
+            &ids,
+        )
         .await;
     assert_eq!(
         (counters.settled(Ended::Done), counters.settled(Ended::Retired)),

@@ -3,7 +3,7 @@
 use std::{pin::Pin, sync::Arc, time::Duration};
 
 use jiff::{Timestamp, ToSpan};
-use rowlock::{Ended, Job, State};
+use rowlock::{Ended, Job, State, atomic, staged};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -28,7 +28,7 @@ async fn a_better_priority_is_always_served_first(bed: &Bed) {
         ids.push(bed.rowlock.enqueue_now(job).priority(priority).await.unwrap().id());
     }
     let seen = Seen::default();
-    bed.work(bed.single().staged(recording(&seen)), &ids).await;
+    bed.work(bed.single().handle(staged(recording(&seen))), &ids).await;
     assert_eq!(seen.all(), ["1", "1", "2", "2", "3", "4", "5", "5"]);
 }
 
@@ -41,7 +41,8 @@ async fn jobs_claimed_together_start_in_order(bed: &Bed) {
         ids.push(bed.rowlock.enqueue_now(job).priority(priority).await.unwrap().id());
     }
     let seen = Seen::default();
-    bed.work(bed.single().prefetch(30).staged(recording(&seen)), &ids).await;
+    bed.work(bed.single().prefetch(30).handle(staged(recording(&seen))), &ids)
+        .await;
     let order = seen.all();
     assert!(order.is_sorted(), "{order:?}");
 }
@@ -66,7 +67,7 @@ async fn within_a_priority_the_due_time_decides_and_then_the_id(bed: &Bed) {
     .await;
 
     let seen = Seen::default();
-    bed.work(bed.single().staged(recording(&seen)), &ids).await;
+    bed.work(bed.single().handle(staged(recording(&seen))), &ids).await;
     assert_eq!(seen.all(), ["a", "b", "c", "d", "soon", "later"]);
 }
 
@@ -79,7 +80,7 @@ async fn a_future_job_is_not_claimed(bed: &Bed) {
         .unwrap()
         .id();
     let due = bed.note("due").await;
-    bed.work(bed.worker().atomic(note), &[due]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[due]).await;
     let job = bed.job(future).await;
     assert_eq!((job.state, job.attempt, job.epoch), (State::Ready, 0, 0));
     assert_eq!(bed.ledger().await, 1);
@@ -94,7 +95,7 @@ async fn a_job_is_claimed_when_its_time_comes(bed: &Bed) {
         .unwrap()
         .id();
     let due = bed.job(id).await.due_at.unwrap();
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[id]).await;
     let attempt = &bed.attempts(id).await[0];
     assert!(
         attempt.started_at >= due,
@@ -117,8 +118,11 @@ async fn a_backlog_of_one_kind_does_not_starve_another(bed: &Bed) {
         others.push("other");
         async { cx.done().ok() }
     };
-    bed.work(bed.single().staged(recording(&seen)).staged(other), &ids)
-        .await;
+    bed.work(
+        bed.single().handle(staged(recording(&seen))).handle(staged(other)),
+        &ids,
+    )
+    .await;
     let last = seen.all().iter().rposition(|kind| kind == "other").unwrap();
     assert!(
         last < 3000,
@@ -129,7 +133,7 @@ async fn a_backlog_of_one_kind_does_not_starve_another(bed: &Bed) {
 async fn an_unknown_kind_stays_untouched_and_visible(bed: &Bed) {
     let unknown = bed.rowlock.enqueue_now(Other { n: 1 }).await.unwrap().id();
     let known = bed.note("known").await;
-    bed.work(bed.worker().atomic(note), &[known]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[known]).await;
 
     let job = bed.job(unknown).await;
     assert_eq!((job.state, job.attempt, job.epoch), (State::Ready, 0, 0));
@@ -148,7 +152,7 @@ async fn a_queue_that_is_not_served_is_left_alone(bed: &Bed) {
         .unwrap()
         .id();
     let here = bed.note("here").await;
-    bed.work(bed.worker().atomic(note), &[here]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[here]).await;
     assert_eq!((bed.job(elsewhere).await.state, bed.ledger().await), (State::Ready, 1));
 }
 
@@ -218,7 +222,7 @@ async fn an_older_payload_is_decoded_and_a_newer_one_stays_untouched(bed: &Bed) 
         met.push(job.first);
         async { tx.done().ok() }
     };
-    bed.work(bed.worker().atomic(greet), &[old, own]).await;
+    bed.work(bed.worker().handle(atomic(greet)), &[old, own]).await;
 
     let mut names = seen.all();
     names.sort();
@@ -232,7 +236,7 @@ async fn an_expired_job_is_cancelled_unrun(bed: &Bed) {
     let put = |text, at| bed.rowlock.enqueue_now(Note::new(text)).expires(at);
     let expired = put("too late", now - 1.second()).await.unwrap().id();
     let fresh = put("in time", now + 1.hour()).await.unwrap().id();
-    bed.work(bed.worker().atomic(note), &[expired, fresh]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[expired, fresh]).await;
 
     let job = bed.job(expired).await;
     assert_eq!((job.state, job.last_outcome), (State::Finished, Some(Ended::Cancelled)));
@@ -253,7 +257,7 @@ async fn the_attempt_is_counted_by_the_claim_itself(bed: &Bed) {
             cx.done().ok()
         }
     };
-    let running = Running::start(bed.worker().staged(held));
+    let running = Running::start(bed.worker().handle(staged(held)));
     entered.notified().await;
     let job = bed.job(id).await;
     assert_eq!((job.state, job.attempt, job.epoch), (State::Leased, 1, 1));
@@ -274,7 +278,7 @@ async fn a_missing_body_makes_one_case_and_does_not_fail_its_neighbours(bed: &Be
         .unwrap();
     let broken = ids.remove(2);
     bed.run(&format!("delete from rowlock.job where id = {broken}")).await;
-    let running = Running::start(bed.worker().atomic(note));
+    let running = Running::start(bed.worker().handle(atomic(note)));
     for id in &ids {
         until("the others to finish", async || {
             bed.job(*id).await.state == State::Finished

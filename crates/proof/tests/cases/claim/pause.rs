@@ -6,10 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Ended, Error, State, Target};
+use rowlock::{Ended, Error, State, atomic, operate::Target, staged};
 use tokio::sync::{Notify, Semaphore};
 
-use super::db::{Ctx, Staged, Tx, Worker};
+use super::db::{Ctx, Handler, Staged, Tx, Worker};
 use super::{Bed, Note, Other, Running, until};
 
 /// What is promised, from the operator's commit to the last worker's last claim.
@@ -21,8 +21,8 @@ fn worker(bed: &Bed) -> Worker {
     Worker::new(&bed.rowlock)
         .queue("a", 4)
         .queue("b", 4)
-        .atomic(note)
-        .atomic(other)
+        .handle(atomic(note))
+        .handle(atomic(other))
 }
 
 async fn put(bed: &Bed, queue: &str, note: bool) -> i64 {
@@ -74,7 +74,7 @@ async fn what_was_claimed_and_not_started_comes_back_with_its_attempt(bed: &Bed)
     let kind = Target::kind("note");
     let running = unstarted_come_back(
         bed,
-        |worker| worker,
+        |handler| handler,
         async || pause(bed, &kind).await,
         "paused before it started",
     )
@@ -103,7 +103,7 @@ impl Stopped {
 /// back with their attempt, for this reason.
 pub(crate) async fn unstarted_come_back(
     bed: &Bed,
-    set: impl FnOnce(Worker) -> Worker,
+    set: impl FnOnce(Handler) -> Handler,
     stop: impl AsyncFnOnce(),
     reason: &str,
 ) -> Stopped {
@@ -125,8 +125,8 @@ pub(crate) async fn unstarted_come_back(
     let worker = Worker::new(&bed.rowlock)
         .queue("default", 1)
         .prefetch(3)
-        .staged(handler);
-    let running = Running::start(set(worker));
+        .handle(set(staged(handler)));
+    let running = Running::start(worker);
     begun.notified().await;
     until("all to be claimed", async || {
         bed.count("select count(*) from rowlock.lease").await == 4
@@ -228,7 +228,7 @@ async fn plain_sql_pauses_and_resumes_too(bed: &Bed) {
     assert!(bed.rowlock.observe().pauses().await.unwrap().is_empty());
     assert_eq!(bed.job(head).await.state, State::Ready);
     let handler = |_: Ctx, _: Note, tx: Tx| async move { tx.done().ok() };
-    bed.work(bed.worker().atomic(handler), &[head, behind]).await;
+    bed.work(bed.worker().handle(atomic(handler)), &[head, behind]).await;
     let noted = "select count(*) from rowlock.audit where actor = 'ann'";
     assert_eq!(bed.count(noted).await, 6, "each once");
     for bad in ["mail", "queue:", "", "table:mail"] {

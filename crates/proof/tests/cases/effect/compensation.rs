@@ -1,6 +1,6 @@
 //! When a compensation comes: with the retirement, at most once, and not before somebody has decided about a parked doubt.
 
-use rowlock::{Ended, Error, Fail, Resolution, State};
+use rowlock::{Ended, Error, Fail, State, atomic, effect::Resolution, staged};
 use tokio_util::sync::CancellationToken;
 
 use super::db::{Ctx, Outcome, Staged, Tx};
@@ -33,7 +33,7 @@ async fn park(cx: Staged, job: Note) -> Outcome {
 }
 
 async fn work(bed: &Bed, ids: &[i64]) {
-    bed.work(bed.worker().staged(park).backoff(AT_ONCE), ids).await;
+    bed.work(bed.worker().handle(staged(park).backoff(AT_ONCE)), ids).await;
 }
 
 async fn resolve(bed: &Bed, id: i64, found: Resolution) {
@@ -96,8 +96,11 @@ async fn a_worker_lost_in_a_parked_call_leaves_a_case_without_compensation(bed: 
             cx.done().ok()
         }
     };
-    vanish(bed.hasty_worker().staged(hang), async move { called.cancelled().await }).await;
-    let running = Running::start(bed.hasty_worker().staged(park));
+    vanish(bed.hasty_worker().handle(staged(hang)), async move {
+        called.cancelled().await
+    })
+    .await;
+    let running = Running::start(bed.hasty_worker().handle(staged(park)));
     proof::bed::until("the lease to end", LEASE * 15, async || {
         (bed.job(id).await.state == State::Case).then_some(())
     })
@@ -132,12 +135,12 @@ async fn a_doubt_resolved_while_its_attempt_ends_is_not_compensated(bed: &Bed) {
             ended
         }
     };
-    bed.work(bed.worker().staged(handler.clone()), &[id]).await;
+    bed.work(bed.worker().handle(staged(handler.clone())), &[id]).await;
     assert_eq!(bed.job(id).await.state, State::Case);
     assert_eq!(only(bed, id).await.resolved_by.as_deref(), Some("tess"));
     assert_eq!(compensations(bed, id).await, 0);
     reopen(bed, id).await;
-    bed.work(bed.worker().staged(handler), &[id]).await;
+    bed.work(bed.worker().handle(staged(handler)), &[id]).await;
     assert_eq!(
         (bed.job(id).await.result, compensations(bed, id).await),
         (Some(12.into()), 0)
@@ -151,7 +154,8 @@ async fn a_doubt_that_is_not_parked_withholds_nothing(bed: &Bed) {
         cx.effect("charge", async |_| Err::<(), _>("no answer")).await?;
         cx.done().ok()
     };
-    bed.work(bed.worker().staged(handler).backoff(AT_ONCE), &[id]).await;
+    bed.work(bed.worker().handle(staged(handler).backoff(AT_ONCE)), &[id])
+        .await;
     assert_eq!(
         (bed.job(id).await.state, compensations(bed, id).await),
         (State::Case, 1)
@@ -162,7 +166,7 @@ async fn a_job_that_is_retired_again_is_compensated_once(bed: &Bed) {
     let id = put(bed, "x").await;
     for round in 1..=3 {
         let handler = |_: Ctx, _: Note, _: Tx| async { fail(Fail::retire("no stock")) };
-        bed.work(bed.worker().atomic(handler), &[id]).await;
+        bed.work(bed.worker().handle(atomic(handler)), &[id]).await;
         assert_eq!(bed.ends(id).await.len(), round);
         assert_eq!(compensations(bed, id).await, 1, "round {round}");
         reopen(bed, id).await;
@@ -181,7 +185,7 @@ async fn a_trace_goes_on_to_the_next_link_and_to_the_compensation(bed: &Bed) {
         "done" => tx.done().then(Other { n: 1 }).ok(),
         _ => fail(Fail::retire("no")),
     };
-    bed.work(bed.worker().atomic(handler), &[done, retired]).await;
+    bed.work(bed.worker().handle(atomic(handler)), &[done, retired]).await;
     let others = format!("select count(*) from rowlock.job where kind = 'other' and trace = '{trace}'");
     assert_eq!(bed.count(&others).await, 2);
     let refused = bed.rowlock.enqueue_now(Note::new("x")).trace("no trace").await;

@@ -3,7 +3,11 @@
 use std::{future::pending, time::Duration};
 
 use anyhow::Context;
-use rowlock::{EffectState, Ended, Error, Fail, NotDone, OnUnknown, Resolution, State, Verdict};
+use rowlock::{
+    Ended, Error, Fail, NotDone, OnUnknown, State, Verdict,
+    effect::{EffectState, Resolution},
+    staged,
+};
 use tokio_util::sync::CancellationToken;
 
 use super::db::{Outcome, Staged};
@@ -30,7 +34,10 @@ async fn first_call_ends(cx: Staged, job: Note, calls: Seen, on_unknown: OnUnkno
             other => Err(anyhow::anyhow!("no such end: {other}")),
         }
     });
-    let reply = called.limit(Duration::from_millis(300)).on_unknown(on_unknown).await?;
+    let reply = called
+        .timeout(Duration::from_millis(300))
+        .on_unknown(on_unknown)
+        .await?;
     cx.done().result(&reply).ok()
 }
 
@@ -206,7 +213,7 @@ async fn a_doubt_is_not_resolved_while_its_call_is_in_flight(bed: &Bed) {
             }
         }
     };
-    let running = Running::start(bed.worker().staged(handler));
+    let running = Running::start(bed.worker().handle(staged(handler)));
     called.cancelled().await;
     let effect = only(bed, id).await;
     assert_eq!(effect.state, EffectState::InFlight);

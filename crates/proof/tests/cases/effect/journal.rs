@@ -2,17 +2,18 @@
 
 use std::sync::Arc;
 
-use rowlock::{EffectFilter, EffectState, EffectView, Ended, Fail, Resolution};
+use rowlock::{
+    Ended, Fail,
+    effect::{EffectFilter, EffectState, EffectView, Resolution},
+    staged,
+};
 use serde::{Deserialize, Serialize};
 
 use super::db::{Outcome, Staged};
 use super::{AT_ONCE, Bed, Note, Running, Seen, fail, until, write};
 
 pub(crate) async fn effects(bed: &Bed, id: i64) -> Vec<EffectView> {
-    let filter = EffectFilter {
-        job: Some(id),
-        ..EffectFilter::default()
-    };
+    let filter = EffectFilter::new().job(id);
     bed.rowlock.observe().effects(&filter).await.unwrap()
 }
 
@@ -23,10 +24,7 @@ pub(crate) async fn only(bed: &Bed, id: i64) -> EffectView {
 }
 
 pub(crate) async fn doubts(bed: &Bed) -> Vec<i64> {
-    let filter = EffectFilter {
-        doubtful: true,
-        ..EffectFilter::default()
-    };
+    let filter = EffectFilter::new().doubtful();
     let found = bed.rowlock.observe().effects(&filter).await.unwrap();
     found.iter().map(|effect| effect.no).collect()
 }
@@ -41,7 +39,8 @@ where
     F: Fn(Staged, Note) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Outcome> + Send + 'static,
 {
-    bed.work(bed.worker().staged(handler).backoff(AT_ONCE), ids).await
+    bed.work(bed.worker().handle(staged(handler).backoff(AT_ONCE)), ids)
+        .await
 }
 
 pub(crate) async fn reopen(bed: &Bed, id: i64) {
@@ -116,7 +115,7 @@ async fn effects_in_a_loop_and_beside_each_other_are_each_called_once(bed: &Bed)
                 if attempt == 2 {
                     return fail("once more");
                 }
-                let mut tx = cx.settle().await?;
+                let mut tx = cx.begin().await?;
                 write(&mut tx, id, &total.to_string()).await?;
                 tx.done().result(&total).ok()
             }
@@ -172,7 +171,7 @@ async fn another_request_under_the_same_name_becomes_a_case_and_is_not_called(be
         .await
         .unwrap();
     reopen(bed, ids[1]).await;
-    bed.work_attempts(bed.worker().staged(handler), ids[1], 3).await;
+    bed.work_attempts(bed.worker().handle(staged(handler)), ids[1], 3).await;
     assert_eq!(seen.all().len(), 3);
 }
 
@@ -298,7 +297,7 @@ async fn a_lease_lost_at_the_intent_or_at_the_reply_ends_the_attempt_unrecorded(
             }
         }
     };
-    let running = Running::start(bed.worker().staged(handler));
+    let running = Running::start(bed.worker().handle(staged(handler)));
     until("both to be lost", async || running.counters.lease_lost() == 2).await;
     running.stop().await;
     assert_eq!(seen.all(), ["reply"]);

@@ -1,6 +1,6 @@
 //! Chains: jobs joined commit by commit.
 
-use rowlock::{Ended, Job, JobOptions, JobView, State};
+use rowlock::{Ended, Job, JobOptions, State, observe::JobView};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 
@@ -58,7 +58,12 @@ async fn a_chain_started_in_the_callers_transaction_runs_to_its_end(bed: &Bed) {
     let root = bed.rowlock.enqueue(&mut *tx, Reserve { order: 42 }).await.unwrap().id();
     tx.commit().await.unwrap();
 
-    let running = Running::start(bed.worker().atomic(reserve).staged(charge).atomic(receipt));
+    let running = Running::start(
+        bed.worker()
+            .handle(rowlock::atomic(reserve))
+            .handle(rowlock::staged(charge))
+            .handle(rowlock::atomic(receipt)),
+    );
     until("the chain to end", async || running.counters.settled(Ended::Done) == 3).await;
     running.stop().await;
 
@@ -98,7 +103,7 @@ async fn a_chain_of_a_rolled_back_caller_never_was(bed: &Bed) {
 
 async fn a_job_without_links_is_a_chain_of_one(bed: &Bed) {
     let id = bed.note("alone").await;
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(rowlock::atomic(note)), &[id]).await;
     let links = chain(bed, id).await;
     assert_eq!(links.iter().map(|l| (l.id, l.position)).collect::<Vec<_>>(), [(id, 0)]);
 }
@@ -113,7 +118,7 @@ async fn one_link_may_have_several_next_ones(bed: &Bed) {
             .then_with(Charge { order: 3 }, options)
             .ok()
     };
-    bed.work(bed.worker().atomic(fan_out), &[root]).await;
+    bed.work(bed.worker().handle(rowlock::atomic(fan_out)), &[root]).await;
 
     let links = chain(bed, root).await;
     assert_eq!(links.len(), 4);
@@ -136,7 +141,8 @@ async fn a_handler_that_fails_after_building_the_next_link_leaves_none(bed: &Bed
         }
         done.ok()
     };
-    bed.work(bed.worker().atomic(handler).backoff(AT_ONCE), &[root]).await;
+    bed.work(bed.worker().handle(rowlock::atomic(handler).backoff(AT_ONCE)), &[root])
+        .await;
     let links = chain(bed, root).await;
     assert_eq!(links.len(), 2);
     assert_eq!(links[1].payload["n"], 2);
@@ -154,8 +160,13 @@ async fn an_invalid_next_link_fails_the_attempt_and_writes_nothing(bed: &Bed) {
             .then_with(Note::new("x"), JobOptions::new().queue("two words"))
             .ok()
     };
-    bed.work(bed.worker().atomic(handler).staged(outside), &[atomic, staged])
-        .await;
+    bed.work(
+        bed.worker()
+            .handle(rowlock::atomic(handler))
+            .handle(rowlock::staged(outside)),
+        &[atomic, staged],
+    )
+    .await;
 
     for (id, field) in [(atomic, "payload: "), (staged, "queue: ")] {
         let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
@@ -181,8 +192,13 @@ async fn what_is_refused_fails_the_attempt_also_without_the_closing_ok(bed: &Bed
         let options = JobOptions::new().queue("two words");
         Ok(cx.done().then_with(Note::new("x"), options))
     };
-    bed.work(bed.worker().atomic(handler).staged(outside), &[link, result, staged])
-        .await;
+    bed.work(
+        bed.worker()
+            .handle(rowlock::atomic(handler))
+            .handle(rowlock::staged(outside)),
+        &[link, result, staged],
+    )
+    .await;
 
     for (id, field) in [(link, "payload: "), (result, "result: "), (staged, "queue: ")] {
         let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{Timestamp, ToSpan};
-use rowlock::{Ended, Enqueue, Error, Fail, Job, JobFilter, State};
+use rowlock::{Ended, Error, Fail, Job, State, atomic, enqueue::Enqueue, observe::JobFilter};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 
@@ -49,7 +49,7 @@ async fn on_a_bare_connection_it_is_a_commit_of_its_own(bed: &Bed) {
     let id = bed.rowlock.enqueue(&mut conn, Note::new("alone")).await.unwrap().id();
     conn.close().await.unwrap();
 
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[id]).await;
     assert_eq!(bed.ledger().await, 1);
 }
 
@@ -128,11 +128,7 @@ async fn many_in_one_call_get_ids_in_input_order(bed: &Bed) {
 
     assert_eq!(ids.len(), 2500);
     assert!(ids.is_sorted_by(|a, b| a < b));
-    let filter = JobFilter {
-        max: 3000,
-        tag: Some("bulk".into()),
-        ..JobFilter::default()
-    };
+    let filter = JobFilter::new().limit(3000).tag("bulk");
     let mut jobs = bed.rowlock.observe().jobs(&filter).await.unwrap();
     jobs.reverse();
     let stored: Vec<(i64, i64)> = jobs.iter().map(|j| (j.id, j.payload["n"].as_i64().unwrap())).collect();
@@ -195,7 +191,7 @@ impl Job for Unnamed {
 
 fn refused<T: std::fmt::Debug>(result: rowlock::Result<T>) -> String {
     match result {
-        Err(Error::Invalid { field, problem }) => {
+        Err(Error::Invalid { field, problem, .. }) => {
             assert!(!problem.is_empty());
             field
         }
@@ -262,11 +258,8 @@ async fn a_bad_job_in_a_batch_is_refused_by_its_index(bed: &Bed) {
 }
 
 async fn other_limits_may_be_set(bed: &Bed) {
-    let limits = rowlock::Limits {
-        payload_bytes_max: 20,
-        ..rowlock::Limits::default()
-    };
-    let strict = bed.rowlock.clone().limits_set(limits);
+    let limits = rowlock::Limits::new().payload_bytes(20);
+    let strict = bed.rowlock.clone().with_limits(limits);
     assert_eq!(
         refused(strict.enqueue_now(Note::new("longer than that")).await),
         "payload"
@@ -294,7 +287,7 @@ async fn the_most_distant_times_are_no_sql_error(bed: &Bed) {
     let (past, future, expired) = (past.unwrap(), future.unwrap(), expired.unwrap());
     tx.commit().await.unwrap();
 
-    bed.work(bed.worker().atomic(note), &[past, expired]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[past, expired]).await;
     assert_eq!(bed.ends(past).await, [Ended::Done]);
     assert_eq!(bed.ends(expired).await, [Ended::Cancelled]);
     assert_eq!(bed.job(future).await.state, State::Ready);
@@ -318,8 +311,11 @@ async fn a_compensating_job_is_enqueued_by_the_commit_that_retires(bed: &Bed) {
             _ => tx.done().ok(),
         }
     };
-    bed.work(bed.worker().atomic(ends).backoff(AT_ONCE), &[given_up, exhausted, fine])
-        .await;
+    bed.work(
+        bed.worker().handle(atomic(ends).backoff(AT_ONCE)),
+        &[given_up, exhausted, fine],
+    )
+    .await;
 
     for (id, links) in [(given_up, 2), (exhausted, 2), (fine, 1)] {
         let chain = bed.rowlock.observe().chain(id).await.unwrap();

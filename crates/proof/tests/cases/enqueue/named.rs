@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Admin, Ended, Fail, NamedJob, NamedKind, RawJob, State};
+use rowlock::{Admin, Ended, Fail, NamedJob, NamedKind, RawJob, State, staged};
 
 use super::db::Staged;
 use super::{Bed, Note, Running, Seen, until};
@@ -24,7 +24,7 @@ async fn a_kind_known_by_name_gets_its_payload_byte_for_byte(bed: &Bed) {
             cx.done().result(&key).ok()
         }
     };
-    let worker = bed.worker().staged_named(NamedKind::new("resize"), handler);
+    let worker = bed.worker().handle(NamedKind::new("resize").staged(handler));
     bed.work(worker, &[id]).await;
     assert_eq!(seen.all(), [format!("resize 1 {payload}")]);
     let job = bed.job(id).await;
@@ -34,14 +34,11 @@ async fn a_kind_known_by_name_gets_its_payload_byte_for_byte(bed: &Bed) {
 async fn versions_up_to_the_named_one_are_served_and_newer_ones_stay_untouched(bed: &Bed) {
     let mut ids = Vec::new();
     for version in 1..=3 {
-        let job = NamedJob {
-            version,
-            ..NamedJob::new("grow", "{}")
-        };
+        let job = NamedJob::new("grow", "{}").version(version);
         ids.push(enqueue(bed, job).await);
     }
     let handler = |cx: Staged, job: RawJob| async move { cx.done().result(&job.version).ok() };
-    let worker = bed.worker().staged_named(NamedKind::new("grow").version(2), handler);
+    let worker = bed.worker().handle(NamedKind::new("grow").version(2).staged(handler));
     bed.work(worker, &ids[..2]).await;
     for (id, version) in ids.iter().zip([1, 2]) {
         assert_eq!(bed.job(*id).await.result, Some(version.into()));
@@ -55,19 +52,24 @@ async fn named_and_typed_kinds_share_a_worker_and_no_kind_has_two_handlers(bed: 
     let by_type = |cx: Staged, _: Note| async move { cx.done().ok() };
     let by_name = |cx: Staged, _: RawJob| async move { cx.done().ok() };
     let kind = |name: &str| NamedKind::new(name);
-    let both = bed.worker().staged(by_type).staged_named(kind("named"), by_name);
+    let both = bed
+        .worker()
+        .handle(staged(by_type))
+        .handle(kind("named").staged(by_name));
     bed.work(both, &[typed, named]).await;
     for (worker, told) in [
         (
-            bed.worker().staged(by_type).staged_named(kind("note"), by_name),
+            bed.worker()
+                .handle(staged(by_type))
+                .handle(kind("note").staged(by_name)),
             "kind \"note\" has two handlers; remove one",
         ),
         (
-            bed.worker().staged_named(kind("no name"), by_name),
+            bed.worker().handle(kind("no name").staged(by_name)),
             "is not a valid name; use 1 to 100 of",
         ),
         (
-            bed.worker().staged_named(kind("named").version(0), by_name),
+            bed.worker().handle(kind("named").version(0).staged(by_name)),
             "kind \"named\": version 0 is out of range (1 or more)",
         ),
     ] {
@@ -77,14 +79,11 @@ async fn named_and_typed_kinds_share_a_worker_and_no_kind_has_two_handlers(bed: 
 }
 
 async fn a_handler_without_a_type_is_cut_at_its_own_time_limit(bed: &Bed) {
-    let job = NamedJob {
-        attempts_max: 1,
-        ..NamedJob::new("slow", "{}")
-    };
+    let job = NamedJob::new("slow", "{}").attempts(1);
     let id = enqueue(bed, job).await;
     let kind = NamedKind::new("slow").time_limit(Duration::from_millis(300));
     let handler = |_: Staged, _: RawJob| std::future::pending();
-    bed.work(bed.worker().staged_named(kind, handler), &[id]).await;
+    bed.work(bed.worker().handle(kind.staged(handler)), &[id]).await;
     assert_eq!(bed.ends(id).await, [Ended::Retired]);
 }
 
@@ -97,7 +96,7 @@ async fn a_deferral_may_say_why(bed: &Bed) {
             _ => cx.done().ok(),
         }
     };
-    bed.work(bed.worker().staged(handler), &[id]).await;
+    bed.work(bed.worker().handle(staged(handler)), &[id]).await;
     assert_eq!(bed.ends(id).await, [Ended::Deferred, Ended::Deferred, Ended::Done]);
     let errors: Vec<_> = bed.attempts(id).await.into_iter().map(|a| a.error).collect();
     assert_eq!(errors, [Some("asked to wait".to_owned()), None, None]);
@@ -120,7 +119,7 @@ async fn a_handler_can_hand_its_jobs_trace_on(bed: &Bed) {
         told.push(format!("{:?} {:?}", cx.traceparent(), cx.tracestate()));
         async move { cx.done().ok() }
     };
-    let running = Running::start(bed.single().staged(handler));
+    let running = Running::start(bed.single().handle(staged(handler)));
     until("all three", async || seen.all().len() == 3).await;
     running.stop().await;
     let wanted = [

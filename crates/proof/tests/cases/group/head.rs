@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rowlock::{Ended, Fail, Group, Retention, State, Target};
+use rowlock::{Ended, Fail, Group, Retention, State, atomic, operate::Target, staged};
 use tokio::sync::{Notify, Semaphore};
 
 use super::db::{Ctx, Staged, Tx, Worker};
@@ -34,7 +34,8 @@ async fn a_head_that_fails_holds_its_group_while_it_is_tried_again(bed: &Bed) {
             tx.done().ok()
         }
     };
-    bed.work(bed.worker().atomic(handler).backoff(AT_ONCE), &ids).await;
+    bed.work(bed.worker().handle(atomic(handler).backoff(AT_ONCE)), &ids)
+        .await;
     assert_eq!(seen.all(), ["bad", "bad", "bad", "good"]);
     assert_eq!(bed.ends(ids[0]).await, [Ended::Retried, Ended::Retried, Ended::Done]);
 }
@@ -49,7 +50,7 @@ async fn gives_up(cx: Ctx, job: Note, mut tx: Tx) -> super::db::Outcome {
 
 async fn a_retired_head_lets_its_group_go_on(bed: &Bed) {
     let ids = puts(bed, "a", &["bad", "good"]).await;
-    bed.work(bed.worker().atomic(gives_up), &ids).await;
+    bed.work(bed.worker().handle(atomic(gives_up)), &ids).await;
     assert_eq!(bed.job(ids[0]).await.state, State::Case);
     assert_eq!(written(bed).await, ["good"]);
 }
@@ -58,19 +59,19 @@ async fn or_stops_it_until_the_case_is_reopened(bed: &Bed) {
     let stops = Group::new("a").stop_when_retired();
     let bad = put(bed, stops, "bad").await;
     let behind = put(bed, "a", "good").await;
-    bed.work(bed.worker().atomic(gives_up), &[bad]).await;
+    bed.work(bed.worker().handle(atomic(gives_up)), &[bad]).await;
     let beside = put(bed, "b", "beside").await;
-    bed.work(bed.worker().atomic(gives_up), &[beside]).await;
+    bed.work(bed.worker().handle(atomic(gives_up)), &[beside]).await;
     assert_eq!(bed.job(behind).await.state, State::Waiting);
     bed.rowlock.operate().reopen(bad, "tess").await.unwrap();
     assert_eq!(bed.job(bad).await.state, State::Ready, "its turn it still is");
-    bed.work(bed.worker().atomic(note), &[bad, behind]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[bad, behind]).await;
     assert_eq!(written(bed).await, ["beside", "bad", "good"]);
 }
 
 async fn a_reopened_job_whose_group_went_on_is_the_next_in_turn(bed: &Bed) {
     let bad = put(bed, "a", "bad").await;
-    bed.work(bed.worker().atomic(gives_up), &[bad]).await;
+    bed.work(bed.worker().handle(atomic(gives_up)), &[bad]).await;
     let later = puts(bed, "a", &["2", "3"]).await;
     bed.rowlock.operate().reopen(bad, "tess").await.unwrap();
     let places = [
@@ -79,10 +80,11 @@ async fn a_reopened_job_whose_group_went_on_is_the_next_in_turn(bed: &Bed) {
         bed.job(later[1]).await.state,
     ];
     assert_eq!(places, [State::Waiting, State::Ready, State::Waiting]);
-    bed.work(bed.worker().atomic(note), &[bad, later[0], later[1]]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[bad, later[0], later[1]])
+        .await;
     assert_eq!(written(bed).await, ["2", "bad", "3"]);
     let alone = put(bed, "b", "bad").await;
-    bed.work(bed.worker().atomic(gives_up), &[alone]).await;
+    bed.work(bed.worker().handle(atomic(gives_up)), &[alone]).await;
     bed.rowlock.operate().reopen(alone, "tess").await.unwrap();
     assert_eq!(bed.job(alone).await.state, State::Ready, "nobody is in its group");
 }
@@ -96,7 +98,7 @@ async fn an_expired_head_passes_the_turn_on(bed: &Bed) {
         .expires(past)
         .await;
     let (expired, next) = (expired.unwrap().id(), put(bed, "a", "next").await);
-    bed.work(bed.worker().atomic(note), &[expired, next]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[expired, next]).await;
     assert_eq!(bed.ends(expired).await, [Ended::Cancelled]);
     assert_eq!(written(bed).await, ["next"]);
 }
@@ -105,27 +107,27 @@ async fn a_scheduled_head_holds_those_behind_it(bed: &Bed) {
     let soon = Duration::from_millis(300);
     let first = bed.rowlock.enqueue_now(Note::new("first")).group("a").after(soon).await;
     let ids = [first.unwrap().id(), put(bed, "a", "second").await];
-    bed.work(bed.worker().atomic(note), &ids).await;
+    bed.work(bed.worker().handle(atomic(note)), &ids).await;
     assert_eq!(written(bed).await, ["first", "second"]);
 }
 
 async fn lose(bed: &Bed) {
     let begun = Arc::new(Notify::new());
     let at = begun.clone();
-    let worker = bed.hasty_worker().staged(move |_: Staged, _: Note| {
+    let worker = bed.hasty_worker().handle(staged(move |_: Staged, _: Note| {
         let at = at.clone();
         async move {
             at.notify_one();
             std::future::pending().await
         }
-    });
+    }));
     vanish(worker, async move { begun.notified().await }).await;
 }
 
 async fn a_head_whose_worker_is_lost_stays_the_head(bed: &Bed) {
     let ids = puts(bed, "a", &["1", "2"]).await;
     lose(bed).await;
-    bed.work(bed.hasty_worker().atomic(note), &ids).await;
+    bed.work(bed.hasty_worker().handle(atomic(note)), &ids).await;
     assert_eq!(written(bed).await, ["1", "2"]);
     assert_eq!(bed.ends(ids[0]).await, [Ended::Lost, Ended::Done]);
 }
@@ -134,7 +136,7 @@ async fn one_that_is_lost_for_the_last_time_lets_its_group_go_on(bed: &Bed) {
     let last = bed.rowlock.enqueue_now(Note::new("1")).group("a").attempts(1).await;
     let ids = [last.unwrap().id(), put(bed, "a", "2").await];
     lose(bed).await;
-    bed.work(bed.hasty_worker().atomic(note), &ids).await;
+    bed.work(bed.hasty_worker().handle(atomic(note)), &ids).await;
     assert_eq!(
         (bed.job(ids[0]).await.state, written(bed).await),
         (State::Case, vec!["2".to_owned()])
@@ -148,7 +150,7 @@ async fn a_paused_group_is_left_alone_until_it_is_resumed(bed: &Bed) {
     assert!(operate.pause(&group, "tess").await.unwrap());
     assert!(!operate.pause(&group, "tess").await.unwrap(), "it was so before");
     let second = put(bed, "a", "2").await;
-    let running = Running::start(bed.worker().atomic(note));
+    let running = Running::start(bed.worker().handle(atomic(note)));
     let beside = put(bed, "b", "beside").await;
     until("another group to be done", async || {
         bed.job(beside).await.state == State::Finished
@@ -182,7 +184,7 @@ async fn a_pause_lets_the_head_end_and_holds_it_back_when_it_fails(bed: &Bed) {
             }
         }
     };
-    let running = Running::start(bed.worker().staged(handler));
+    let running = Running::start(bed.worker().handle(staged(handler)));
     begun.notified().await;
     assert!(bed.rowlock.operate().pause(&group, "tess").await.unwrap());
     assert_eq!(
@@ -210,18 +212,18 @@ async fn a_worker_that_stops_leaves_the_turn_where_it_was(bed: &Bed) {
     let worker = Worker::new(&bed.rowlock)
         .queue("default", 2)
         .grace(Duration::from_millis(50));
-    let worker = worker.staged(move |_: Staged, _: Note| {
+    let worker = worker.handle(staged(move |_: Staged, _: Note| {
         let at = at.clone();
         async move {
             at.notify_one();
             std::future::pending().await
         }
-    });
+    }));
     let ids = puts(bed, "a", &["1", "2"]).await;
     let running = Running::start(worker);
     begun.notified().await;
     running.stop().await;
-    bed.work(bed.worker().atomic(note), &ids).await;
+    bed.work(bed.worker().handle(atomic(note)), &ids).await;
     assert_eq!(written(bed).await, ["1", "2"]);
 }
 
@@ -234,7 +236,7 @@ async fn a_stopped_group_goes_on_when_the_case_is_removed(bed: &Bed) {
     rigged.rig.run_once().await.unwrap();
     assert_eq!(rigged.state(first).await, Some(State::Case));
     assert_eq!(rigged.state(second).await, Some(State::Waiting));
-    assert_eq!(rigged.pass(100 * DAY, Retention::default()).await, 1);
+    assert_eq!(rigged.pass(100 * DAY, Retention::new()).await, 1);
     rigged.rig.run_once().await.unwrap().expect_done();
     assert_eq!(rigged.state(second).await, Some(State::Finished));
 }
@@ -249,7 +251,7 @@ async fn upkeep_mends_a_group_whose_head_is_over(bed: &Bed) {
     rigged
         .run(&format!("delete from rowlock.ready where id = {first}"))
         .await;
-    rigged.pass(Duration::ZERO, Retention::default()).await;
+    rigged.pass(Duration::ZERO, Retention::new()).await;
     for _ in 0..2 {
         rigged.rig.run_once().await.unwrap().expect_done();
     }

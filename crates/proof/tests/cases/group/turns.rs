@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rowlock::{Batch, Enqueued, Error, Group, JobFilter, JobOptions, State};
+use rowlock::{Batch, Enqueued, Error, Group, JobOptions, State, atomic, observe::JobFilter, staged};
 use sqlx::Connection;
 use tokio::sync::Semaphore;
 
@@ -90,14 +90,14 @@ async fn jobs_of_a_group_run_in_order_and_never_two_at_once(bed: &Bed) {
     let watched = Watched::default();
     let worker = || {
         let watched = watched.clone();
-        bed.worker().staged(move |cx: Staged, job: Note| {
+        bed.worker().handle(staged(move |cx: Staged, job: Note| {
             let watched = watched.clone();
             async move {
                 let work = tokio::time::sleep(Duration::from_millis(3));
                 watched.run(&job.text, work).await;
                 cx.done().ok()
             }
-        })
+        }))
     };
     let second = Running::start(worker());
     bed.work(worker(), &ids).await;
@@ -113,13 +113,13 @@ async fn jobs_of_a_group_run_in_order_and_never_two_at_once(bed: &Bed) {
 
 async fn in_transactions_of_handlers_too(bed: &Bed) {
     let ids = puts(bed, "a", &["1", "2", "3", "4"]).await;
-    bed.work(bed.worker().atomic(note), &ids).await;
+    bed.work(bed.worker().handle(atomic(note)), &ids).await;
     assert_eq!(written(bed).await, ["1", "2", "3", "4"]);
     no_groups_are_left_with_a_worker(bed).await;
 }
 
 async fn no_groups_are_left_with_a_worker(bed: &Bed) {
-    let running = Running::start(bed.worker().atomic(note));
+    let running = Running::start(bed.worker().handle(atomic(note)));
     no_groups_are_left(bed).await;
     running.stop().await;
 }
@@ -130,7 +130,7 @@ async fn a_group_that_is_held_up_holds_nobody_else(bed: &Bed) {
     let mut others = puts(bed, "fast", &["fast 1", "fast 2"]).await;
     others.push(bed.note("of no group").await);
     let (gate, told) = (go_on.clone(), seen.clone());
-    let running = Running::start(bed.worker().staged(move |cx: Staged, job: Note| {
+    let running = Running::start(bed.worker().handle(staged(move |cx: Staged, job: Note| {
         let (gate, told) = (gate.clone(), told.clone());
         async move {
             if job.text.starts_with("slow") {
@@ -139,7 +139,7 @@ async fn a_group_that_is_held_up_holds_nobody_else(bed: &Bed) {
             told.push(&job.text);
             cx.done().ok()
         }
-    }));
+    })));
     for id in others {
         until("the others to be done", async || {
             bed.job(id).await.state == State::Finished
@@ -185,7 +185,7 @@ async fn many_in_one_transaction_keep_their_order_and_a_rollback_leaves_no_group
                 State::Waiting
             ]
         );
-        bed.work(bed.worker().atomic(note), &ids).await;
+        bed.work(bed.worker().handle(atomic(note)), &ids).await;
     }
     let all = written(bed).await;
     let of = |group: &str| all.iter().filter(|n| n.starts_with(group)).cloned().collect::<Vec<_>>();
@@ -206,7 +206,7 @@ async fn a_next_link_takes_its_place_in_the_group(bed: &Bed) {
             .then_with(Note::new("link"), JobOptions::new().group("a"))
             .ok()
     };
-    let running = Running::start(bed.worker().atomic(links).atomic(note));
+    let running = Running::start(bed.worker().handle(atomic(links)).handle(atomic(note)));
     until("all of them", async || bed.ledger().await == 2).await;
     running.stop().await;
     assert_eq!(bed.job(first).await.state, State::Finished);
@@ -221,7 +221,8 @@ async fn batches_take_one_of_each_group(bed: &Bed) {
             ids.push(put(bed, group, &format!("{group}{n}")).await);
         }
     }
-    bed.work(bed.worker().atomic_with(note, Batch::up_to(10)), &ids).await;
+    bed.work(bed.worker().handle(atomic(note).batch(Batch::up_to(10))), &ids)
+        .await;
     let all = written(bed).await;
     for group in ["a", "b", "c", "d"] {
         let of: Vec<&String> = all.iter().filter(|n| n.starts_with(group)).collect();
@@ -247,17 +248,14 @@ async fn a_key_that_is_held_puts_no_second_job_into_the_group(bed: &Bed) {
     );
     assert_eq!(first.id(), again.id());
     let other = put(bed, "a", "y").await;
-    bed.work(bed.worker().atomic(note), &[first.id(), other]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[first.id(), other]).await;
     assert_eq!(written(bed).await, ["x", "y"]);
 }
 
 async fn people_see_the_group_and_who_waits_in_it(bed: &Bed) {
     let ids = puts(bed, "account:42", &["1", "2"]).await;
     let other = bed.note("of no group").await;
-    let filter = JobFilter {
-        group: Some("account:42".into()),
-        ..JobFilter::default()
-    };
+    let filter = JobFilter::new().group("account:42");
     let listed = bed.rowlock.observe().jobs(&filter).await.unwrap();
     assert_eq!(listed.iter().map(|j| j.id).collect::<Vec<_>>(), [ids[1], ids[0]]);
     assert!(listed.iter().all(|j| j.group.as_deref() == Some("account:42")));
@@ -311,7 +309,7 @@ async fn a_partial_unique_index_admits_one_open_job_per_thing(bed: &Bed) {
         close.bind(job.n).execute(&mut *tx).await?;
         tx.done().ok()
     };
-    bed.work(bed.worker().atomic(pays), &[first, other]).await;
+    bed.work(bed.worker().handle(atomic(pays)), &[first, other]).await;
     let again = ask(1).await.unwrap();
     assert_eq!(bed.job(again).await.state, State::Ready);
 }

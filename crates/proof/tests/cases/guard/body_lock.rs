@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Ended, State};
+use rowlock::{Ended, State, atomic, staged};
 use tokio::sync::{Barrier, Notify};
 use tokio_util::sync::CancellationToken;
 
@@ -55,7 +55,7 @@ async fn never_more_than_the_slots(bed: &Bed, slots: i32, jobs: i64) {
             let lock = cx
                 .lock("customer:42")
                 .slots(slots)
-                .wait(Duration::from_secs(60))
+                .timeout(Duration::from_secs(60))
                 .await?;
             inside.enter();
             // The first ones stay until every slot is taken, however long that takes.
@@ -69,7 +69,7 @@ async fn never_more_than_the_slots(bed: &Bed, slots: i32, jobs: i64) {
         }
     };
     // A lease that is renewed in time also while fifty handlers ask for the lock on a busy machine.
-    let worker = wide(bed).lease(Duration::from_secs(60)).staged(handler);
+    let worker = wide(bed).lease(Duration::from_secs(60)).handle(staged(handler));
     bed.work(worker, &ids).await;
     assert_eq!(inside.most(), i64::from(slots), "in the body at once");
     let done = bed
@@ -106,7 +106,7 @@ async fn keys_do_not_meet(bed: &Bed) {
             cx.done().ok()
         }
     };
-    bed.work(bed.worker().staged(handler), &ids).await;
+    bed.work(bed.worker().handle(staged(handler)), &ids).await;
 }
 
 async fn a_job_that_finds_no_slot_is_deferred_and_keeps_its_attempts(bed: &Bed) {
@@ -126,7 +126,7 @@ async fn a_job_that_finds_no_slot_is_deferred_and_keeps_its_attempts(bed: &Bed) 
         let _lock = cx.lock("k").await?;
         cx.done().ok()
     };
-    let running = Running::start(bed.worker().staged(handler).staged(other));
+    let running = Running::start(bed.worker().handle(staged(handler)).handle(staged(other)));
     taken.notified().await;
     let id = bed.rowlock.enqueue_now(Note::new("x")).attempts(1).await.unwrap().id();
     until("it to come back twice", async || bed.ends(id).await.len() >= 2).await;
@@ -157,13 +157,13 @@ async fn no_connection_is_held_while_a_lock_is(bed: &Bed) {
             left.cancelled().await;
             assert!(lock.release().await?);
             let id = cx.id();
-            let mut tx = cx.settle().await?;
+            let mut tx = cx.begin().await?;
             write(&mut tx, id, "back").await?;
             tx.done().ok()
         }
     };
     // One connection for all: were it held with the lock, the atomic job beside them could not run.
-    let running = Running::start(bed.worker().connections(1).staged(handler).atomic(note));
+    let running = Running::start(bed.worker().connections(1).handle(staged(handler)).handle(atomic(note)));
     meet.wait().await;
     assert_eq!(bed.count("select count(*) from rowlock.body_lock").await, 4);
     let meanwhile = bed.note("meanwhile").await;
@@ -199,7 +199,7 @@ fn locks(seen: Seen) -> impl Fn(Staged, Note) -> std::pin::Pin<Box<dyn Future<Ou
     move |cx: Staged, job: Note| {
         let seen = seen.clone();
         Box::pin(async move {
-            let _lock = cx.lock("k").wait(Duration::from_secs(20)).await?;
+            let _lock = cx.lock("k").timeout(Duration::from_secs(20)).await?;
             seen.push(job.text);
             cx.done().ok()
         })
@@ -220,12 +220,15 @@ async fn a_lost_workers_lock_is_free_within_a_second_of_its_lease(bed: &Bed) {
         }
     };
     let beaten = Instant::now();
-    vanish(bed.hasty_worker().staged(hang), async move { taken.notified().await }).await;
+    vanish(bed.hasty_worker().handle(staged(hang)), async move {
+        taken.notified().await
+    })
+    .await;
     let gone = Instant::now();
     let seen = Seen::default();
     let next = bed.note("next").await;
     // The lost job comes back too, alone and later; it is not what is measured.
-    let running = Running::start(bed.hasty_worker().staged(locks(seen.clone())));
+    let running = Running::start(bed.hasty_worker().handle(staged(locks(seen.clone()))));
     until("the next to enter", async || seen.all().contains(&"next".to_owned())).await;
     let (since_gone, since_start) = (gone.elapsed(), beaten.elapsed());
     // SQLite declares a silent worker dead at the second look, a third of the lease later.
@@ -288,7 +291,7 @@ async fn a_release_after_the_lease_was_lost_says_so_and_frees_nobodys_slot(bed: 
             cx.done().ok()
         }
     };
-    let running = Running::start(bed.worker().staged(loser).staged(owner));
+    let running = Running::start(bed.worker().handle(staged(loser)).handle(staged(owner)));
     in_first.notified().await;
     lose_lease(bed, first).await;
     let second = bed.note("owner").await;
@@ -308,7 +311,7 @@ async fn a_release_after_the_lease_was_lost_says_so_and_frees_nobodys_slot(bed: 
 }
 
 async fn a_lock_ends_with_its_attempt_and_a_wrong_use_is_a_case(bed: &Bed) {
-    let ids = ["fine", "twice", "slots", "key", "after settle", "taken after settle"];
+    let ids = ["fine", "twice", "slots", "key", "after begin", "taken after begin"];
     let ids = bed.rowlock.enqueue_all_now(ids.map(Note::new)).await.unwrap();
     let handler = |cx: Staged, job: Note| async move {
         match job.text.as_str() {
@@ -318,15 +321,15 @@ async fn a_lock_ends_with_its_attempt_and_a_wrong_use_is_a_case(bed: &Bed) {
             }
             "slots" => drop(cx.lock("b").slots(0).await?),
             "key" => drop(cx.lock("").await?),
-            "after settle" => {
+            "after begin" => {
                 let lock = cx.lock("c").await?;
-                let tx = cx.settle().await?;
+                let tx = cx.begin().await?;
                 let said = lock.release().await.unwrap_err().to_string();
                 return tx.done().result(&said).ok();
             }
-            "taken after settle" => {
-                let late = cx.lock("e").wait(Duration::from_secs(600));
-                let tx = cx.settle().await?;
+            "taken after begin" => {
+                let late = cx.lock("e").timeout(Duration::from_secs(600));
+                let tx = cx.begin().await?;
                 drop(late.await?);
                 return tx.done().ok();
             }
@@ -339,7 +342,7 @@ async fn a_lock_ends_with_its_attempt_and_a_wrong_use_is_a_case(bed: &Bed) {
         }
         cx.done().ok()
     };
-    bed.work(bed.worker().staged(handler), &ids).await;
+    bed.work(bed.worker().handle(staged(handler)), &ids).await;
     let reason = async |n: usize| bed.rowlock.observe().case(ids[n]).await.unwrap().unwrap().reason;
     assert_eq!(
         reason(1).await,
@@ -353,9 +356,9 @@ async fn a_lock_ends_with_its_attempt_and_a_wrong_use_is_a_case(bed: &Bed) {
     );
     assert_eq!(
         reason(5).await,
-        "lock \"e\" was taken after settle; take it before settle, because it ends with the commit"
+        "lock \"e\" was taken after begin; take it before begin, because it ends with the commit"
     );
-    let said = "lock \"c\" was released after settle; release it before settle, or let it end with the commit";
+    let said = "lock \"c\" was released after begin; release it before begin, or let it end with the commit";
     assert_eq!(bed.job(ids[4]).await.result, Some(said.into()));
     assert_eq!(bed.ends(ids[0]).await, [Ended::Done]);
     // What they left is taken over at once: their leases are gone.
@@ -368,7 +371,7 @@ async fn a_lock_ends_with_its_attempt_and_a_wrong_use_is_a_case(bed: &Bed) {
         ];
         cx.done().result(&slots).ok()
     };
-    bed.work(bed.worker().staged(handler), &[next]).await;
+    bed.work(bed.worker().handle(staged(handler)), &[next]).await;
     assert_eq!(bed.job(next).await.result, Some(serde_json::json!([1, 1, 1])));
 }
 

@@ -9,7 +9,7 @@ use std::{
     time::Duration,
 };
 
-use rowlock::{Ended, Guard, Job};
+use rowlock::{Ended, Guard, Job, staged};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio::sync::{Barrier, watch};
@@ -63,7 +63,7 @@ async fn evaluate(mut cx: Staged<Arc<Race>>, job: Evaluate) -> Outcome {
     if !seen.is_empty() {
         return cx.done().ok();
     }
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     tx.unchanged(&guard, &seen).await?;
     open(&mut tx, job.entity).await?;
     race.opened.fetch_add(1, Ordering::SeqCst);
@@ -103,7 +103,7 @@ async fn racing_evaluations_over_a_small_pool_never_open_two_incidents(bed: &Bed
         opened: AtomicI64::new(0),
     });
     let worker = Worker::new(&bed.rowlock).queue("default", HANDLERS).connections(POOL);
-    let running = Running::start(worker.state(race.clone()).staged(evaluate));
+    let running = Running::start(worker.state(race.clone()).handle(staged(evaluate)));
 
     // A hundred at once in their evaluation, over five connections: that alone could not be if one were held there.
     proof::bed::until("every handler to evaluate", LIMIT, async || {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use rowlock::{Applied, Ended, Error, Fail, Guard, Job};
+use rowlock::{Applied, Ended, Error, Fail, Guard, Job, atomic, staged};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio::sync::Barrier;
@@ -67,7 +67,7 @@ async fn evaluate(mut cx: Staged<Arc<Barrier>>, job: Evaluate) -> Outcome {
         return cx.done().ok();
     }
     cx.state().wait().await;
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     tx.unchanged(&guard, &seen).await?;
     open(&mut tx, job.entity).await?;
     tx.done().ok()
@@ -77,7 +77,7 @@ async fn of_two_evaluations_at_once_one_opens_the_incident_and_the_other_is_done
     incidents(bed).await;
     let jobs = [Evaluate { entity: 1 }, Evaluate { entity: 1 }];
     let ids = bed.rowlock.enqueue_all_now(jobs).await.unwrap();
-    let worker = bed.worker().state(Arc::new(Barrier::new(2))).staged(evaluate);
+    let worker = bed.worker().state(Arc::new(Barrier::new(2))).handle(staged(evaluate));
     let counters = bed.work(worker, &ids).await;
 
     assert_eq!(open_count(bed).await, 1);
@@ -281,7 +281,7 @@ async fn a_handler_may_settle_a_change_as_it_chooses(bed: &Bed) {
         tx.raise_version("seen").await?;
         tx.done().ok()
     };
-    let counters = bed.work(bed.worker().atomic(handler), &[id]).await;
+    let counters = bed.work(bed.worker().handle(atomic(handler)), &[id]).await;
     assert_eq!(bed.ends(id).await, [Ended::Retried, Ended::Done]);
     assert_eq!(counters.changed(), 0);
     let first = &bed.attempts(id).await[0];
@@ -299,7 +299,7 @@ async fn a_change_behind_any_wrapping_is_done_quietly_with_nothing_written(bed: 
         tx.unchanged_version("b", 9).await.context("while opening")?;
         tx.done().ok()
     };
-    let counters = bed.work(bed.worker().atomic(handler), &[id]).await;
+    let counters = bed.work(bed.worker().handle(atomic(handler)), &[id]).await;
     assert_eq!(bed.ends(id).await, [Ended::Done]);
     assert_eq!((counters.changed(), counters.already_handled()), (1, 0));
     assert_eq!(bed.rowlock.version(&mut bed.conn().await, "a").await.unwrap(), 0);
@@ -321,11 +321,11 @@ async fn a_static_rule_is_kept_by_a_partial_unique_index_alone(bed: &Bed) {
             .applied()?;
         tx.done().ok()
     };
-    let counters = bed.work(bed.worker().atomic(handler), &ids).await;
+    let counters = bed.work(bed.worker().handle(atomic(handler)), &ids).await;
     assert_eq!((open_count(bed).await, counters.already_handled()), (2, 2));
     bed.run("update incident set open = 0").await;
     let again = bed.rowlock.enqueue_now(Evaluate { entity: 1 }).await.unwrap().id();
-    bed.work(bed.worker().atomic(handler), &[again]).await;
+    bed.work(bed.worker().handle(atomic(handler)), &[again]).await;
     assert_eq!(open_count(bed).await, 1, "closed ones are not in its way");
 }
 

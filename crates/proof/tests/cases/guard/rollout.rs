@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Error, Job, JobOptions};
+use rowlock::{Error, Job, JobOptions, atomic};
 use serde::{Deserialize, Serialize};
 
 use super::db::{Ctx, Outcome, Rowlock, Tx, Worker};
@@ -166,7 +166,10 @@ async fn a_change_counts_within_a_second_on_two_workers_without_a_restart(bed: &
     for (queue, rowlock) in ["a", "b"].into_iter().zip(&rowlocks) {
         // A queue and a handle each, so that both are busy and neither knows what the other knows.
         let _ = rowlock.enqueue_now(Act {}).queue(queue).await.unwrap();
-        let worker = Worker::new(rowlock).queue(queue, 1).state(ways.clone()).atomic(act);
+        let worker = Worker::new(rowlock)
+            .queue(queue, 1)
+            .state(ways.clone())
+            .handle(atomic(act));
         running.push(Running::start(worker));
     }
     for (percent, new) in [(0, false), (100, true), (0, false)] {

@@ -1,7 +1,7 @@
 //! The where-status pattern on the user's own tables: of two at once one moves the row, and nothing that a caller says is
 //! ever read as SQL.
 
-use rowlock::{AlreadyHandled, Ended, Error, RowId};
+use rowlock::{AlreadyHandled, Ended, Error, atomic, handle::RowId};
 use sqlx::Connection;
 use uuid::Uuid;
 
@@ -86,7 +86,7 @@ async fn the_same_job_several_times_at_once_moves_the_row_once_and_the_others_ar
         tx.transition("orders", 1, "pending", "paid").await?;
         tx.done().ok()
     };
-    let counters = bed.work(bed.worker().atomic(handler), &ids).await;
+    let counters = bed.work(bed.worker().handle(atomic(handler)), &ids).await;
     assert_eq!((bed.ledger().await, status(bed, 1).await), (1, "paid".into()));
     assert_eq!((counters.settled(Ended::Done), counters.already_handled()), (4, 3));
 }

@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rowlock::{AlreadyHandled, Batch, Ended, Fail, Job, JobOptions, State};
+use rowlock::{AlreadyHandled, Batch, Ended, Fail, Job, JobOptions, State, atomic};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio_util::sync::CancellationToken;
@@ -66,7 +66,9 @@ async fn jobs_of_a_batch_share_one_commit(bed: &Bed) {
             tx.done().ok()
         }
     };
-    let counters = bed.work(worker(bed).atomic_with(handler, batch(3)), &ids).await;
+    let counters = bed
+        .work(worker(bed).handle(atomic(handler).batch(batch(3))), &ids)
+        .await;
     let wanted = [
         "0 of which 0 committed",
         "1 of which 0 committed",
@@ -123,7 +125,7 @@ pub(crate) fn told() -> [(&'static str, Vec<Ended>, i64); 10] {
 async fn a_job_that_fails_in_a_batch_fails_alone(bed: &Bed) {
     let told = told();
     let ids = enqueue(bed, told.clone().map(|(text, ..)| text)).await;
-    let worker = worker(bed).atomic_with(as_told, batch(10)).backoff(AT_ONCE);
+    let worker = worker(bed).handle(atomic(as_told).batch(batch(10)).backoff(AT_ONCE));
     let counters = bed.work(worker, &ids).await;
     for (id, (text, ends, rows)) in ids.iter().zip(told) {
         assert_eq!(ended(bed, *id).await, (ends, rows), "{text}");
@@ -135,7 +137,9 @@ async fn a_job_that_fails_in_a_batch_fails_alone(bed: &Bed) {
 
 async fn the_last_of_a_batch_may_fail(bed: &Bed) {
     let ids = enqueue(bed, ["done", "done", "retire"]).await;
-    let counters = bed.work(worker(bed).atomic_with(as_told, batch(3)), &ids).await;
+    let counters = bed
+        .work(worker(bed).handle(atomic(as_told).batch(batch(3))), &ids)
+        .await;
     for (id, end) in ids
         .iter()
         .zip([(Ended::Done, 1), (Ended::Done, 1), (Ended::Retired, 0)])
@@ -156,7 +160,7 @@ async fn an_error_that_is_swallowed_spoils_no_neighbour(bed: &Bed) {
         }
         tx.done().ok()
     };
-    let worker = worker(bed).atomic_with(handler, batch(10)).backoff(AT_ONCE);
+    let worker = worker(bed).handle(atomic(handler).batch(batch(10)).backoff(AT_ONCE));
     let counters = bed.work(worker, &ids).await;
     let swallowed = match bed.database.is_sqlite() {
         true => vec![Ended::Done],
@@ -185,7 +189,9 @@ async fn nested_transactions_stay_inside_their_job(bed: &Bed) {
             false => tx.done().ok(),
         }
     };
-    let counters = bed.work(worker(bed).atomic_with(handler, batch(10)), &ids).await;
+    let counters = bed
+        .work(worker(bed).handle(atomic(handler).batch(batch(10))), &ids)
+        .await;
     for (id, wanted) in ids.iter().zip([2, 1, 1, 0, 2]) {
         assert_eq!(rows(bed, *id).await, wanted, "{}", bed.job(*id).await.payload);
     }
@@ -224,7 +230,7 @@ async fn a_transaction_ended_by_hand_keeps_nothing_of_its_neighbours(bed: &Bed) 
         "rollback, then panic",
     ] {
         let ids = enqueue(bed, ["a", "b", text, "c"]).await;
-        let worker = worker(bed).atomic_with(ends_it, batch(10)).backoff(AT_ONCE);
+        let worker = worker(bed).handle(atomic(ends_it).batch(batch(10)).backoff(AT_ONCE));
         let counters = bed.work(worker, &ids).await;
         let by_hand = |id: i64| id == ids[2];
         for id in &ids {
@@ -263,10 +269,11 @@ async fn a_lease_lost_in_a_batch_takes_nobody_with_it(bed: &Bed) {
             tx.done().ok()
         }
     };
-    let worker = worker(bed)
-        .lease(LEASE)
-        .atomic_with(handler, Batch::up_to(10).within(LEASE / 10))
-        .backoff(AT_ONCE);
+    let worker = worker(bed).lease(LEASE).handle(
+        atomic(handler)
+            .batch(Batch::up_to(10).within(LEASE / 10))
+            .backoff(AT_ONCE),
+    );
     let counters = bed.work(worker, &ids).await;
     for id in &ids {
         assert_eq!(rows(bed, *id).await, 1);
@@ -296,7 +303,9 @@ async fn links_results_and_hooks_belong_to_their_job(bed: &Bed) {
             }
         }
     };
-    let counters = bed.work(worker(bed).atomic_with(handler, batch(10)), &ids).await;
+    let counters = bed
+        .work(worker(bed).handle(atomic(handler).batch(batch(10))), &ids)
+        .await;
     until("the hooks", async || seen.all().len() == 2).await;
     let mut hooks = seen.all();
     hooks.sort();
@@ -319,7 +328,7 @@ async fn what_is_refused_fails_its_job_alone_also_without_the_closing_ok(bed: &B
         };
         Ok(tx.done().then_with(Other { n: cx.id() }, options))
     };
-    let worker = worker(bed).atomic_with(handler, batch(10)).backoff(AT_ONCE);
+    let worker = worker(bed).handle(atomic(handler).batch(batch(10)).backoff(AT_ONCE));
     bed.work(worker, &ids).await;
     assert_eq!(ended(bed, ids[0]).await, (vec![Ended::Done], 1));
     let refused = vec![Ended::Retried, Ended::Retried, Ended::Retired];
@@ -339,7 +348,9 @@ async fn a_key_that_is_refused_makes_a_case_of_its_job_alone(bed: &Bed) {
         let options = JobOptions::new().key(job.text);
         tx.done().then_with(Other { n: cx.id() }, options).ok()
     };
-    let counters = bed.work(worker(bed).atomic_with(handler, batch(10)), &ids).await;
+    let counters = bed
+        .work(worker(bed).handle(atomic(handler).batch(batch(10))), &ids)
+        .await;
     for (id, end) in ids
         .iter()
         .zip([(Ended::Done, 1), (Ended::Retired, 0), (Ended::Done, 1)])
@@ -370,7 +381,7 @@ async fn a_handler_that_hangs_in_a_batch_burns_no_neighbours_attempt(bed: &Bed) 
         }
         tx.done().ok()
     };
-    let worker = worker(bed).atomic_with(handler, batch(10)).backoff(AT_ONCE);
+    let worker = worker(bed).handle(atomic(handler).batch(batch(10)).backoff(AT_ONCE));
     let counters = bed.work(worker, &ids).await;
     for (n, id) in ids.iter().enumerate() {
         let wanted = match n {
@@ -402,8 +413,7 @@ async fn a_transaction_given_away_in_a_batch_costs_no_neighbour(bed: &Bed) {
     };
     let worker = worker(bed)
         .connections(2)
-        .atomic_with(handler, batch(10))
-        .backoff(AT_ONCE);
+        .handle(atomic(handler).batch(batch(10)).backoff(AT_ONCE));
     let running = Running::start(worker);
     // On PostgreSQL it is taken back; on SQLite nobody writes while somebody has it.
     if bed.database.is_sqlite() {

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rowlock::{Batch, Ended, Error};
+use rowlock::{Batch, Ended, Error, atomic};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Tx};
@@ -27,7 +27,7 @@ async fn a_stop_ends_a_batch_after_the_job_under_way(bed: &Bed) {
             tx.done().ok()
         }
     };
-    let running = Running::start(worker(bed).atomic_with(handler, batch(10)));
+    let running = Running::start(worker(bed).handle(atomic(handler).batch(batch(10))));
     waits.notified().await;
     running.stop().await;
     for (id, wanted) in ids.iter().zip([
@@ -55,7 +55,7 @@ async fn a_job_whose_worker_was_lost_shares_no_transaction(bed: &Bed) {
         }
     };
     let short = Batch::up_to(10).within(LEASE / 10);
-    let first = worker(bed).lease(LEASE).atomic_with(hang, short);
+    let first = worker(bed).lease(LEASE).handle(atomic(hang).batch(short));
     vanish(first, async move { started.notified().await }).await;
     let more = enqueue(bed, ["d", "e"]).await;
 
@@ -72,7 +72,7 @@ async fn a_job_whose_worker_was_lost_shares_no_transaction(bed: &Bed) {
         }
     };
     let all = [ids.clone(), more].concat();
-    bed.work(worker(bed).lease(LEASE).atomic_with(handler, short), &all)
+    bed.work(worker(bed).lease(LEASE).handle(atomic(handler).batch(short)), &all)
         .await;
     assert_eq!(seen.all().len(), 3);
     for line in seen.all() {
@@ -111,13 +111,16 @@ async fn a_batch_passes_over_no_job_of_better_priority(bed: &Bed) {
         others.push(job.n.to_string());
         async move { tx.done().ok() }
     };
-    bed.work(worker(bed).atomic_with(note, batch(10)).atomic(other), &ids)
-        .await;
+    bed.work(
+        worker(bed).handle(atomic(note).batch(batch(10))).handle(atomic(other)),
+        &ids,
+    )
+    .await;
     assert_eq!(seen.all(), ["1", "also 1", "2", "3"]);
 }
 
 async fn a_batch_that_cannot_be_is_refused_with_a_sentence(bed: &Bed) {
-    let refusal = async |batch: Batch| match worker(bed).atomic_with(note, batch).run_until(async {}).await {
+    let refusal = async |batch: Batch| match worker(bed).handle(atomic(note).batch(batch)).run_until(async {}).await {
         Err(Error::Config(sentence)) => sentence,
         other => panic!("not refused: {other:?}"),
     };
@@ -132,7 +135,9 @@ async fn a_batch_that_cannot_be_is_refused_with_a_sentence(bed: &Bed) {
 async fn many_slots_of_batches_do_every_job_once(bed: &Bed) {
     let jobs = (0..500).map(|n| Note::new(if n % 25 == 0 { "fail" } else { "done" }));
     let ids = bed.rowlock.enqueue_all_now(jobs).await.unwrap();
-    let worker = bed.worker().atomic_with(as_told, Batch::default()).backoff(AT_ONCE);
+    let worker = bed
+        .worker()
+        .handle(atomic(as_told).batch(Batch::default()).backoff(AT_ONCE));
     let counters = bed.work(worker, &ids).await;
     assert_eq!(
         (counters.settled(Ended::Done), counters.settled(Ended::Retried)),
@@ -148,9 +153,7 @@ async fn many_slots_of_batches_do_every_job_once(bed: &Bed) {
 async fn without_savepoints_a_job_still_fails_alone(bed: &Bed) {
     let told = told();
     let ids = enqueue(bed, told.clone().map(|(text, ..)| text)).await;
-    let worker = worker(bed)
-        .atomic_with(as_told, batch(10).without_savepoints())
-        .backoff(AT_ONCE);
+    let worker = worker(bed).handle(atomic(as_told).batch(batch(10).without_savepoints()).backoff(AT_ONCE));
     let counters = bed.work(worker, &ids).await;
     for (id, (text, ends, rows)) in ids.iter().zip(told) {
         assert_eq!(ended(bed, *id).await, (ends, rows), "{text}");
@@ -171,9 +174,7 @@ async fn without_savepoints_a_swallowed_error_spoils_no_neighbour(bed: &Bed) {
         }
         tx.done().ok()
     };
-    let worker = worker(bed)
-        .atomic_with(handler, batch(10).without_savepoints())
-        .backoff(AT_ONCE);
+    let worker = worker(bed).handle(atomic(handler).batch(batch(10).without_savepoints()).backoff(AT_ONCE));
     let counters = bed.work(worker, &ids).await;
     let (swallowed, undone) = match bed.database.is_sqlite() {
         true => (vec![Ended::Done], 0),
@@ -189,7 +190,7 @@ async fn without_savepoints_many_slots_do_every_job_once(bed: &Bed) {
     let jobs = (0..500).map(|n| Note::new(if n % 100 == 0 { "fail" } else { "done" }));
     let ids = bed.rowlock.enqueue_all_now(jobs).await.unwrap();
     let batch = Batch::default().without_savepoints();
-    let worker = bed.worker().atomic_with(as_told, batch).backoff(AT_ONCE);
+    let worker = bed.worker().handle(atomic(as_told).batch(batch).backoff(AT_ONCE));
     let counters = bed.work(worker, &ids).await;
     assert_eq!(
         (counters.settled(Ended::Done), counters.settled(Ended::Retried)),

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Ended, Event, Fail, State};
+use rowlock::{Ended, Event, Fail, State, atomic, staged};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
@@ -46,7 +46,7 @@ async fn hooks_run_after_the_commit_in_the_order_given(bed: &Bed) {
             tx.done().after_commit(told(&seen, &format!("{id} 3"))).ok()
         }
     };
-    let running = Running::start(bed.worker().atomic(handler));
+    let running = Running::start(bed.worker().handle(atomic(handler)));
     until("six hooks", async || seen.all().len() == 6).await;
     running.stop().await;
     for id in ids {
@@ -71,13 +71,13 @@ async fn hooks_of_staged_handlers_run_too(bed: &Bed) {
                 return cx.done().after_commit(told(&seen, "batched")).ok();
             }
             let id = cx.id();
-            let mut tx = cx.settle().await?;
+            let mut tx = cx.begin().await?;
             write(&mut tx, id, "x").await?;
             tx.after_commit(told(&seen, "settled"));
             tx.done().ok()
         }
     };
-    bed.work(bed.worker().staged(handler), &ids).await;
+    bed.work(bed.worker().handle(staged(handler)), &ids).await;
     let mut all = seen.all();
     all.sort();
     assert_eq!(all, ["batched", "settled"], "the stop has waited for them");
@@ -126,7 +126,7 @@ async fn hooks_are_dropped_with_whatever_does_not_commit(bed: &Bed) {
             }
         }
     };
-    let worker = bed.worker().atomic(handler).backoff(AT_ONCE);
+    let worker = bed.worker().handle(atomic(handler).backoff(AT_ONCE));
     bed.work(worker, &ids).await;
     let mut all = seen.all();
     all.sort();
@@ -155,8 +155,8 @@ async fn a_hook_that_fails_or_panics_is_counted_and_changes_nothing(bed: &Bed) {
     };
     let failed = Seen::default();
     let errors = failed.clone();
-    let worker = bed.worker().atomic(handler).on_event(move |event| {
-        if let Event::HookFailed { id, kind, error } = event {
+    let worker = bed.worker().handle(atomic(handler)).on_event(move |event| {
+        if let Event::HookFailed { id, kind, error, .. } = event {
             errors.push(format!("{id} {kind}: {error}"));
         }
     });
@@ -195,7 +195,7 @@ async fn the_stop_waits_for_hooks_within_the_grace_period_and_no_longer(bed: &Be
                 tx.done().ok() as Outcome
             }
         };
-        let worker = bed.worker().grace(Duration::from_millis(grace)).atomic(handler);
+        let worker = bed.worker().grace(Duration::from_millis(grace)).handle(atomic(handler));
         let running = Running::start(worker);
         started.notified().await;
         assert_eq!(
@@ -229,7 +229,7 @@ async fn hooks_of_a_thousand_jobs_run_at_once_and_more_are_dropped_and_counted(b
     };
     let failed = Seen::default();
     let errors = failed.clone();
-    let worker = bed.worker().staged(handler).on_event(move |event| {
+    let worker = bed.worker().handle(staged(handler)).on_event(move |event| {
         if let Event::HookFailed { error, .. } = event {
             errors.push(error.clone());
         }

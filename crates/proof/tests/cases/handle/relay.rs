@@ -1,6 +1,6 @@
 //! A slot that passes from one atomic job to the next, with its connection: what ends the one must not touch the other.
 
-use rowlock::{Ended, State};
+use rowlock::{Ended, State, atomic};
 
 use super::db::{Ctx, Outcome, Tx, Worker};
 use super::{
@@ -67,7 +67,7 @@ async fn the_end_of_one_job_does_not_touch_the_next_of_its_slot(bed: &Bed) {
         "d",
     ];
     let ids = enqueue(bed, texts).await;
-    let running = Running::start(worker(bed).atomic(as_told).backoff(AT_ONCE));
+    let running = Running::start(worker(bed).handle(atomic(as_told).backoff(AT_ONCE)));
     for (id, text) in ids.iter().zip(texts) {
         let ended = match text {
             "loses its lease" => State::Leased,
@@ -111,7 +111,7 @@ async fn the_next_job_of_a_slot_sees_what_the_one_before_committed(bed: &Bed) {
             as_told(cx, job, tx).await
         }
     };
-    bed.work(worker(bed).atomic(handler), &ids).await;
+    bed.work(worker(bed).handle(atomic(handler)), &ids).await;
     assert_eq!(seen.all(), ["0", "1", "2", "3", "4", "5", "6", "7"]);
 }
 
@@ -140,7 +140,7 @@ async fn a_link_arrives_word_for_word(bed: &Bed) {
             tx.done().ok()
         }
     };
-    let running = Running::start(worker(bed).atomic(handler));
+    let running = Running::start(worker(bed).handle(atomic(handler)));
     until("all links", async || seen.all().len() == texts.len()).await;
     running.stop().await;
     let mut arrived = seen.all();
@@ -161,7 +161,7 @@ async fn a_payload_that_does_not_decode_ends_alone(bed: &Bed) {
         ids[1]
     );
     bed.run(&broken).await;
-    bed.work(worker(bed).atomic(as_told), &ids).await;
+    bed.work(worker(bed).handle(atomic(as_told)), &ids).await;
     let states: Vec<State> = [bed.job(ids[0]).await, bed.job(ids[1]).await, bed.job(ids[2]).await]
         .iter()
         .map(|job| job.state)

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rowlock::{Ended, Fail, NotDone, State};
+use rowlock::{Ended, Fail, NotDone, State, atomic, staged};
 use sqlx::Connection;
 use tokio::sync::Barrier;
 use tokio_util::sync::CancellationToken;
@@ -24,10 +24,10 @@ async fn a_write_in_prepare_is_an_error_that_points_to_settle(bed: &Bed) {
         read.commit().await?;
         cx.done().ok()
     };
-    bed.work(bed.worker().staged(handler), &[id]).await;
+    bed.work(bed.worker().handle(staged(handler)), &[id]).await;
     let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
     assert!(
-        case.reason.contains("prepare is read-only; write after `settle`"),
+        case.reason.contains("prepare is read-only; write after `begin`"),
         "{}",
         case.reason
     );
@@ -48,7 +48,8 @@ async fn prepare_reads_and_may_be_dropped_unfinished(bed: &Bed) {
         read.commit().await?;
         cx.done().result(&amount).ok()
     };
-    bed.work(bed.worker().connections(1).staged(handler), &[id]).await;
+    bed.work(bed.worker().connections(1).handle(staged(handler)), &[id])
+        .await;
     assert_eq!(bed.job(id).await.result, Some("amount 12".into()));
 }
 
@@ -76,7 +77,8 @@ async fn an_effects_key_is_the_same_on_every_attempt_and_differs_per_name_and_jo
             cx.done().ok()
         }
     };
-    bed.work(bed.worker().staged(handler).backoff(AT_ONCE), &ids).await;
+    bed.work(bed.worker().handle(staged(handler).backoff(AT_ONCE)), &ids)
+        .await;
 
     let mut calls = seen.all();
     assert_eq!(calls.len(), 2 * 2 * 3, "two jobs, two effects, three attempts");
@@ -98,7 +100,7 @@ async fn an_effect_name_used_twice_or_badly_becomes_a_case(bed: &Bed) {
         }
         cx.done().ok()
     };
-    bed.work(bed.worker().staged(handler), &[twice, badly]).await;
+    bed.work(bed.worker().handle(staged(handler)), &[twice, badly]).await;
     let reason = async |id| bed.rowlock.observe().case(id).await.unwrap().unwrap().reason;
     let text = reason(twice).await;
     assert!(
@@ -121,7 +123,7 @@ async fn effects_may_run_beside_each_other(bed: &Bed) {
         let (a, b) = tokio::try_join!(cx.effect("a", call), cx.effect("b", call))?;
         cx.done().result(&(a + b)).ok()
     };
-    bed.work(bed.worker().staged(handler), &[id]).await;
+    bed.work(bed.worker().handle(staged(handler)), &[id]).await;
     assert_eq!(bed.job(id).await.result, Some(2.into()));
 }
 
@@ -130,10 +132,10 @@ async fn charge(cx: Staged, job: Note) -> Outcome {
     let receipt: String = cx
         .effect("charge", |key| async move { Ok::<_, Fail>(format!("paid {key}")) })
         .await?;
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     write(&mut tx, id, &receipt).await?;
     match job.text.as_str() {
-        "fail" => fail(Fail::retire("after settle")),
+        "fail" => fail(Fail::retire("after begin")),
         _ => tx.done().result(&receipt).then(Other { n: 1 }).ok(),
     }
 }
@@ -144,7 +146,7 @@ async fn settle_commits_the_reply_the_outcome_and_the_next_link_together(bed: &B
         .enqueue_all_now(["fine", "fail"].map(Note::new))
         .await
         .unwrap();
-    bed.work(bed.worker().staged(charge), &ids).await;
+    bed.work(bed.worker().handle(staged(charge)), &ids).await;
 
     let fine = bed.job(ids[0]).await;
     assert_eq!(
@@ -157,7 +159,7 @@ async fn settle_commits_the_reply_the_outcome_and_the_next_link_together(bed: &B
     assert_eq!(
         bed.ledger().await,
         1,
-        "what the failed one wrote after settle is rolled back"
+        "what the failed one wrote after begin is rolled back"
     );
 }
 
@@ -180,7 +182,8 @@ async fn an_effects_error_is_the_attempts_and_a_typed_end_stays_what_it_is(bed: 
         }
         cx.done().ok()
     };
-    bed.work(bed.worker().staged(handler).backoff(AT_ONCE), &ids).await;
+    bed.work(bed.worker().handle(staged(handler).backoff(AT_ONCE)), &ids)
+        .await;
     assert_eq!(bed.ends(ids[0]).await, [Ended::Retried, Ended::Done]);
     assert_eq!(bed.attempts(ids[0]).await[0].error.as_deref(), Some("connection reset"));
     assert_eq!(bed.ends(ids[1]).await, [Ended::Retired]);
@@ -203,13 +206,13 @@ async fn no_connection_is_held_while_handlers_are_outside(bed: &Bed) {
             })
             .await?;
             let id = cx.id();
-            let mut tx = cx.settle().await?;
+            let mut tx = cx.begin().await?;
             write(&mut tx, id, "back").await?;
             tx.done().ok()
         }
     };
     // One connection for all: were it held outside, the barrier would never fill.
-    let worker = bed.worker().connections(1).staged(handler).atomic(note);
+    let worker = bed.worker().connections(1).handle(staged(handler)).handle(atomic(note));
     let running = Running::start(worker);
     tokio::time::timeout(Duration::from_secs(10), meet.wait())
         .await
@@ -246,7 +249,7 @@ async fn charge_then_record(cx: Staged, job: Note) -> Outcome {
     if how == "before" && attempt == 1 {
         return fail("after the call");
     }
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     match how {
         "changed" => drop(tx.unchanged_version("order:1", 9).await?),
         "chosen" => {
@@ -270,7 +273,7 @@ async fn an_effect_that_happened_for_a_change_that_was_not_to_be_is_a_case_and_n
     for (how, why) in told {
         let id = bed.note(how).await;
         let counters = bed
-            .work(bed.worker().staged(charge_then_record).backoff(AT_ONCE), &[id])
+            .work(bed.worker().handle(staged(charge_then_record).backoff(AT_ONCE)), &[id])
             .await;
         assert_eq!(bed.ends(id).await.last(), Some(&Ended::Retired), "{how}");
         let effect = only(bed, id).await;
@@ -284,7 +287,7 @@ async fn an_effect_that_happened_for_a_change_that_was_not_to_be_is_a_case_and_n
     }
     for (how, quiet) in [("no effect", 1), ("undone", 1), ("chosen", 0)] {
         let id = bed.note(how).await;
-        let counters = bed.work(bed.worker().staged(charge_then_record), &[id]).await;
+        let counters = bed.work(bed.worker().handle(staged(charge_then_record)), &[id]).await;
         let ended = if quiet == 1 { Ended::Done } else { Ended::Cancelled };
         assert_eq!(bed.ends(id).await, [ended], "{how}");
         assert_eq!(counters.already_handled(), quiet, "{how}");

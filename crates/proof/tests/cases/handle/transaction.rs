@@ -25,7 +25,8 @@ async fn an_sql_error_inside_the_handler_is_recorded_and_retried(bed: &Bed) {
         }
         tx.done().ok()
     };
-    bed.work(bed.worker().atomic(handler).backoff(AT_ONCE), &[id]).await;
+    bed.work(bed.worker().handle(rowlock::atomic(handler).backoff(AT_ONCE)), &[id])
+        .await;
     assert_eq!(bed.ends(id).await, [Ended::Retried, Ended::Done]);
     let error = bed.attempts(id).await[0].error.clone().unwrap();
     assert!(error.to_lowercase().contains("null"), "{error}");
@@ -48,10 +49,8 @@ async fn a_panic_is_caught_and_recorded_with_its_text(bed: &Bed) {
     };
     let worker = bed
         .worker()
-        .atomic(handler)
-        .backoff(AT_ONCE)
-        .staged(outside)
-        .backoff(AT_ONCE);
+        .handle(rowlock::atomic(handler).backoff(AT_ONCE))
+        .handle(rowlock::staged(outside).backoff(AT_ONCE));
     bed.work(worker, &[atomic, staged]).await;
 
     for (id, text) in [(atomic, "boom in attempt 1"), (staged, "boom outside")] {
@@ -87,7 +86,7 @@ async fn a_nested_transaction_stays_inside(bed: &Bed) {
         }
         tx.done().ok()
     };
-    bed.work(bed.worker().atomic(handler), &ids).await;
+    bed.work(bed.worker().handle(rowlock::atomic(handler)), &ids).await;
 
     for (id, outer, inner) in [(ids[0], 0, 0), (ids[1], 1, 0), (ids[2], 1, 0), (ids[3], 1, 1)] {
         let rows = |note: &str| format!("select count(*) from ledger where job = {id} and note = '{note}'");
@@ -122,7 +121,11 @@ async fn a_handler_that_commits_its_own_transaction_becomes_a_case(bed: &Bed) {
         "rollback, then done",
     ];
     let ids = bed.rowlock.enqueue_all_now(texts.map(Note::new)).await.unwrap();
-    bed.work(bed.worker().atomic(ends_its_own).backoff(AT_ONCE), &ids).await;
+    bed.work(
+        bed.worker().handle(rowlock::atomic(ends_its_own).backoff(AT_ONCE)),
+        &ids,
+    )
+    .await;
     for id in &ids {
         let case = bed.rowlock.observe().case(*id).await.unwrap().unwrap();
         assert_eq!((case.reason.as_str(), case.attempt), (ENDED_ITS_OWN, 1));
@@ -138,7 +141,11 @@ async fn a_handler_that_commits_its_own_transaction_becomes_a_case(bed: &Bed) {
 async fn a_handler_that_commits_its_own_transaction_and_fails_is_never_retried(bed: &Bed) {
     let texts = ["commit, then fail", "commit, then panic", "commit and begin, then fail"];
     let ids = bed.rowlock.enqueue_all_now(texts.map(Note::new)).await.unwrap();
-    bed.work(bed.worker().atomic(ends_its_own).backoff(AT_ONCE), &ids).await;
+    bed.work(
+        bed.worker().handle(rowlock::atomic(ends_its_own).backoff(AT_ONCE)),
+        &ids,
+    )
+    .await;
     for id in &ids {
         let rows = bed
             .count(&format!("select count(*) from ledger where job = {id}"))
@@ -166,15 +173,21 @@ async fn a_handler_that_commits_its_own_transaction_and_hangs_is_never_retried(b
         std::future::pending::<()>().await;
         tx.done().ok()
     };
-    bed.work(bed.worker().atomic(hang).backoff(AT_ONCE), &[id]).await;
+    bed.work(bed.worker().handle(rowlock::atomic(hang).backoff(AT_ONCE)), &[id])
+        .await;
     assert_eq!((bed.ends(id).await, bed.ledger().await), (vec![Ended::Retired], 1));
 }
 
 async fn the_connection_of_a_handler_that_ended_its_own_transaction_is_not_used_again(bed: &Bed) {
     let bad = bed.note("commit and begin, then done").await;
-    bed.work(bed.worker().connections(1).atomic(ends_its_own), &[bad]).await;
+    bed.work(
+        bed.worker().connections(1).handle(rowlock::atomic(ends_its_own)),
+        &[bad],
+    )
+    .await;
     let good = bed.note("commit and begin, then done").await;
-    bed.work(bed.worker().connections(1).atomic(note), &[good]).await;
+    bed.work(bed.worker().connections(1).handle(rowlock::atomic(note)), &[good])
+        .await;
     assert_eq!(bed.ends(good).await, [Ended::Done]);
 }
 
@@ -190,7 +203,7 @@ async fn a_transaction_dropped_before_the_failure_is_no_trouble(bed: &Bed) {
         }
         fail(Fail::retire("on purpose"))
     };
-    bed.work(bed.worker().atomic(handler), &ids).await;
+    bed.work(bed.worker().handle(rowlock::atomic(handler)), &ids).await;
     for id in ids {
         assert_eq!(bed.job(id).await.last_error.as_deref(), Some("on purpose"));
     }
@@ -218,7 +231,7 @@ async fn a_transaction_moved_to_another_task_is_a_failed_attempt(bed: &Bed) {
             fail("gave my transaction away")
         }
     };
-    let running = Running::start(bed.worker().atomic(handler).backoff(AT_ONCE));
+    let running = Running::start(bed.worker().handle(rowlock::atomic(handler).backoff(AT_ONCE)));
     until("the first attempt to run", async || running.counters.claimed() >= 1).await;
     go.notify_one();
     until("the second attempt to succeed", async || {
@@ -261,7 +274,11 @@ async fn another_jobs_transaction_is_refused(bed: &Bed) {
         stolen.done().ok()
     };
     // The thief runs first: on SQLite nothing can be claimed while the other's transaction is open.
-    let worker = bed.worker().state(passage).staged(takes).atomic(gives).backoff(AT_ONCE);
+    let worker = bed
+        .worker()
+        .state(passage)
+        .handle(rowlock::staged(takes))
+        .handle(rowlock::atomic(gives).backoff(AT_ONCE));
     bed.work(worker, &[thief, victim]).await;
 
     let case = bed.rowlock.observe().case(thief).await.unwrap().unwrap();
@@ -303,8 +320,10 @@ async fn an_undecodable_payload_becomes_a_case_with_the_fields_path(bed: &Bed) {
         .id();
     let missing = admin.enqueue(named("{}")).await.unwrap().id();
     let explosive = bed.rowlock.enqueue_now(Explosive).await.unwrap().id();
-    let worker = bed.worker().atomic(|_: Ctx, _: Order, tx: Tx| async { tx.done().ok() });
-    let worker = worker.staged(|cx: Staged, _: Explosive| async { cx.done().ok() });
+    let worker = bed
+        .worker()
+        .handle(rowlock::atomic(|_: Ctx, _: Order, tx: Tx| async { tx.done().ok() }));
+    let worker = worker.handle(rowlock::staged(|cx: Staged, _: Explosive| async { cx.done().ok() }));
     bed.work(worker, &[wrong, missing, explosive]).await;
 
     let reason = async |id| bed.rowlock.observe().case(id).await.unwrap().unwrap().reason;
@@ -332,7 +351,7 @@ async fn what_a_handler_enqueues_commits_with_it_or_not_at_all(bed: &Bed) {
             _ => fail(Fail::retire("no")),
         }
     };
-    bed.work(bed.worker().atomic(handler), &ids).await;
+    bed.work(bed.worker().handle(rowlock::atomic(handler)), &ids).await;
     let left = bed.count("select count(*) from rowlock.job where kind = 'other'").await;
     assert_eq!(left, 1);
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Ended, Fail, JobOptions, State};
+use rowlock::{Ended, Fail, JobOptions, State, atomic, staged};
 
 use super::db::{Ctx, Staged, Tx};
 use super::{Bed, Note, Other, fail, write};
@@ -26,7 +26,7 @@ async fn a_handler_enqueues_with_a_key_in_its_own_transaction(bed: &Bed) {
         let _ = cx.rowlock().enqueue(&mut *tx, Other { n: 2 }).key("other").await?;
         tx.done().ok()
     };
-    bed.work(bed.worker().atomic(handler), &[id]).await;
+    bed.work(bed.worker().handle(atomic(handler)), &[id]).await;
     let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
     assert!(
         case.reason
@@ -62,7 +62,7 @@ async fn a_next_link_whose_key_is_held_makes_no_second_job(bed: &Bed) {
         let n = if job.text == "x" { 2 } else { 1 };
         tx.done().then_with(Other { n }, keyed(&format!("other:{n}"))).ok()
     };
-    bed.work(bed.worker().atomic(handler), &ids).await;
+    bed.work(bed.worker().handle(atomic(handler)), &ids).await;
     assert_eq!(bed.ledger().await, 2, "both are done");
     assert_eq!(bed.rowlock.observe().chain(ids[0]).await.unwrap().len(), 1);
     let chain = bed.rowlock.observe().chain(ids[1]).await.unwrap();
@@ -72,7 +72,7 @@ async fn a_next_link_whose_key_is_held_makes_no_second_job(bed: &Bed) {
     // The same from a batch of the engine.
     let id = bed.note("staged").await;
     let handler = |cx: Staged, _: Note| async move { cx.done().then_with(Other { n: 1 }, keyed("other:1")).ok() };
-    bed.work(bed.worker().staged(handler), &[id]).await;
+    bed.work(bed.worker().handle(staged(handler)), &[id]).await;
     assert_eq!(bed.ends(id).await, [Ended::Done]);
     assert_eq!(
         bed.count("select count(*) from rowlock.job where kind = 'other'").await,
@@ -90,7 +90,7 @@ async fn a_next_link_that_contradicts_its_key_makes_a_case_and_keeps_nothing(bed
             .then_with(Other { n: 2 }, keyed("other"))
             .ok()
     };
-    bed.work(bed.worker().atomic(handler), &[id]).await;
+    bed.work(bed.worker().handle(atomic(handler)), &[id]).await;
     let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
     assert!(
         case.reason
@@ -121,7 +121,9 @@ async fn a_contradiction_in_an_engine_batch_fails_no_neighbour(bed: &Bed) {
             _ => cx.done().ok(),
         }
     };
-    let worker = rowlock::Worker::new(&bed.rowlock).queue("default", 40).staged(handler);
+    let worker = rowlock::Worker::new(&bed.rowlock)
+        .queue("default", 40)
+        .handle(staged(handler));
     let counters = bed.work(worker, &ids).await;
     assert_eq!(
         (counters.settled(Ended::Done), counters.settled(Ended::Retired)),

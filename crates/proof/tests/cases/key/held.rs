@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use rowlock::{Admin, Ended, Enqueue, Enqueued, Error, Existing, Fail, Hold, JobFilter, NamedJob, State};
+use rowlock::{
+    Admin, Ended, Enqueued, Error, Fail, Hold, NamedJob, State, atomic, enqueue::Enqueue, key::Existing,
+    observe::JobFilter,
+};
 use serde_json::json;
 use sqlx::Connection;
 
@@ -64,7 +67,7 @@ async fn a_repeat_after_the_end_gets_the_stored_result(bed: &Bed) {
         write(&mut tx, cx.id(), &job.text).await?;
         tx.done().result(&json!({ "paid": 7 })).ok()
     };
-    bed.work(bed.worker().atomic(handler), &[id]).await;
+    bed.work(bed.worker().handle(atomic(handler)), &[id]).await;
     let again = existing(put().await.unwrap());
     assert_eq!((again.id, again.state), (id, Some(State::Finished)));
     assert_eq!(
@@ -148,7 +151,7 @@ async fn on_a_bare_connection_key_and_job_are_one_commit(bed: &Bed) {
     let all = bed.rowlock.enqueue_all(&mut conn, ["new", "y"].map(Note::new));
     conflict(all.key_by(|job| if job.text == "y" { "k" } else { "l" }).await);
     assert_eq!(jobs(bed).await, [1, 1], "a refused batch leaves nothing");
-    bed.work(bed.worker().atomic(note), &[put.id()]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[put.id()]).await;
     assert_eq!(bed.ledger().await, 1);
 }
 
@@ -265,7 +268,7 @@ async fn a_key_held_while_open_is_free_once_its_job_is_finished(bed: &Bed) {
         }
         tx.done().ok()
     };
-    bed.work(bed.worker().atomic(handler), &[id]).await;
+    bed.work(bed.worker().handle(atomic(handler)), &[id]).await;
     let case = existing(put("bad").await.unwrap());
     assert_eq!(
         (case.state, case.outcome),
@@ -275,7 +278,7 @@ async fn a_key_held_while_open_is_free_once_its_job_is_finished(bed: &Bed) {
     conflict(put("good").await);
 
     bed.rowlock.operate().reopen(id, "tester").await.unwrap();
-    bed.work(bed.worker().atomic(handler), &[id]).await;
+    bed.work(bed.worker().handle(atomic(handler)), &[id]).await;
     // Over: even another request may have it now, and the job that had it shows it no more.
     let next = put("good").await.unwrap();
     assert!(next.is_new() && next.id() != id);
@@ -306,7 +309,7 @@ async fn a_key_held_for_a_period_is_free_after_it_unless_its_job_is_open(bed: &B
     for _ in 0..3 {
         assert_eq!(existing(put().await.unwrap()).id, id);
     }
-    bed.work(bed.worker().atomic(note), &[id, long]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[id, long]).await;
     let next = put().await.unwrap();
     assert!(next.is_new() && next.id() != id);
     let again = bed.rowlock.enqueue_now(Note::new("y")).key("long");
@@ -317,7 +320,7 @@ async fn a_key_held_by_policy_or_for_ever_outlives_its_job(bed: &Bed) {
     for (key, hold) in [("policy", Hold::Policy), ("ever", Hold::ForEver)] {
         let put = |text: &str| bed.rowlock.enqueue_now(Note::new(text)).key(key).hold(hold);
         let id = put("x").await.unwrap().id();
-        bed.work(bed.worker().atomic(note), &[id]).await;
+        bed.work(bed.worker().handle(atomic(note)), &[id]).await;
         assert_eq!(existing(put("x").await.unwrap()).id, id);
         conflict(put("y").await);
     }
@@ -335,10 +338,7 @@ async fn a_job_is_found_by_its_key(bed: &Bed) {
     }
     let _ = bed.note("none").await;
     let find = async |key: Option<&str>| {
-        let filter = JobFilter {
-            key: key.map(str::to_owned),
-            ..JobFilter::default()
-        };
+        let filter = key.into_iter().fold(JobFilter::new(), JobFilter::key);
         let jobs = bed.rowlock.observe().jobs(&filter).await.unwrap();
         jobs.iter().map(|j| j.payload["n"].as_i64()).collect::<Vec<_>>()
     };
@@ -349,19 +349,13 @@ async fn a_job_is_found_by_its_key(bed: &Bed) {
 
 async fn a_named_job_has_a_key_too(bed: &Bed) {
     let admin = Admin::open(&bed.database.queue_url, "rowlock").unwrap();
-    let named = |payload: &str| NamedJob {
-        key: Some("k".into()),
-        ..NamedJob::new("note", payload)
-    };
+    let named = |payload: &str| NamedJob::new("note", payload).key("k");
     let id = bed.rowlock.enqueue_now(Note::new("x")).key("k").await.unwrap().id();
     // The same request, whoever makes it and however it is spelled.
     let put = admin.enqueue(named(" {\"text\" : \"\\u0078\"} ")).await.unwrap();
     assert_eq!(existing(put).id, id);
     conflict(admin.enqueue(named("{}")).await);
-    let lone = NamedJob {
-        hold: Hold::ForEver,
-        ..NamedJob::new("note", "{}")
-    };
+    let lone = NamedJob::new("note", "{}").hold(Hold::ForEver);
     assert!(matches!(admin.enqueue(lone).await, Err(Error::Invalid { field, .. }) if field == "hold"));
     until("nothing else to be there", async || jobs(bed).await == [1, 1]).await;
 }

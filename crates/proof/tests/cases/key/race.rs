@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rowlock::{Ended, Enqueued, Error, Existing, Fail, State};
+use rowlock::{Ended, Enqueued, Error, Fail, State, atomic, key::Existing};
 use serde_json::json;
 use sqlx::Connection;
 use tokio::{sync::Barrier, task::JoinSet};
@@ -141,12 +141,12 @@ async fn fifty_racing_an_unheard_of_key_make_one_job_and_twenty_five_conflicts(b
             .all(|e| e.id == id && e.state == Some(State::Ready))
     );
 
-    bed.work(bed.worker().atomic(charge), &[id]).await;
+    bed.work(bed.worker().handle(atomic(charge)), &[id]).await;
     assert_eq!(bed.ledger().await, 1);
 }
 
 async fn fifty_racing_one_key_get_one_effect_twenty_four_answers_and_twenty_five_conflicts(bed: &Bed) {
-    let running = Running::start(bed.worker().atomic(charge));
+    let running = Running::start(bed.worker().handle(atomic(charge)));
     let told = race(clients(bed, &halves()).await, to_the_end).await;
     running.stop().await;
     assert_eq!((told.new, told.existing.len(), told.conflicts), (1, 24, 25), "{told:?}");
@@ -173,7 +173,7 @@ async fn fifty_racing_a_key_whose_job_was_retired_and_reopened_get_the_same(bed:
         write(&mut tx, cx.id(), &job.text).await?;
         fail(Fail::retire("declined"))
     };
-    bed.work(bed.worker().atomic(declined), &[id]).await;
+    bed.work(bed.worker().handle(atomic(declined)), &[id]).await;
     let told = race(clients(bed, &halves()).await, once).await;
     assert_eq!((told.new, told.existing.len(), told.conflicts), (0, 25, 25), "{told:?}");
     assert!(told.existing.iter().all(|e| e.id == id && e.state == Some(State::Case)));
@@ -181,7 +181,7 @@ async fn fifty_racing_a_key_whose_job_was_retired_and_reopened_get_the_same(bed:
     bed.rowlock.operate().reopen(id, "tester").await.unwrap();
     let others = halves();
     let racing = race(clients(bed, &others[1..]).await, to_the_end);
-    let running = Running::start(bed.worker().atomic(charge));
+    let running = Running::start(bed.worker().handle(atomic(charge)));
     let told = racing.await;
     running.stop().await;
     assert_eq!((told.new, told.existing.len(), told.conflicts), (0, 24, 25), "{told:?}");
@@ -200,7 +200,7 @@ async fn fifty_racing_a_key_whose_hold_is_over_make_one_job(bed: &Bed) {
         .await
         .unwrap()
         .id();
-    bed.work(bed.worker().atomic(charge), &[before]).await;
+    bed.work(bed.worker().handle(atomic(charge)), &[before]).await;
     let told = race(clients(bed, &halves()).await, once).await;
     assert_eq!((told.new, told.existing.len(), told.conflicts), (1, 24, 25), "{told:?}");
     let id = bed.count("select id from rowlock.job_key").await;

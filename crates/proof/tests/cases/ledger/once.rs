@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use anyhow::Context;
-use rowlock::{Answer, Ended, Error, Fail, Hold, Once, State};
+use rowlock::{Ended, Error, Fail, Hold, Once, State, atomic, handle::Answer};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio::sync::Barrier;
@@ -345,7 +345,9 @@ async fn a_counter_is_raised_once_per_event_however_many_jobs_bring_it(bed: &Bed
     counter(bed).await;
     let jobs = (0..30).map(|n| Note::new(&format!("evt_{}", n % 3)));
     let ids = bed.rowlock.enqueue_all_now(jobs).await.unwrap();
-    let counters = bed.work(bed.worker().atomic(count_event).backoff(AT_ONCE), &ids).await;
+    let counters = bed
+        .work(bed.worker().handle(atomic(count_event).backoff(AT_ONCE)), &ids)
+        .await;
     assert_eq!(counted(bed).await, 3);
     assert_eq!(counters.settled(Ended::Done), 30);
     for (n, id) in ids.iter().enumerate() {
@@ -367,7 +369,8 @@ async fn a_failed_attempt_frees_the_key_that_it_took(bed: &Bed) {
             _ => tx.done().ok(),
         }
     };
-    bed.work(bed.worker().atomic(handler).backoff(AT_ONCE), &[id]).await;
+    bed.work(bed.worker().handle(atomic(handler).backoff(AT_ONCE)), &[id])
+        .await;
     assert_eq!(bed.ends(id).await, [Ended::Retried, Ended::Done]);
     assert_eq!(bed.ledger().await, 1);
     let answer = bed.rowlock.seen(&mut bed.conn().await, "k").await.unwrap().unwrap();
@@ -383,7 +386,7 @@ async fn a_conflict_in_a_handler_makes_a_case_that_names_the_key(bed: &Bed) {
         write(&mut tx, cx.id(), &job.text).await?;
         tx.done().ok()
     };
-    bed.work(bed.single().atomic(handler), &ids).await;
+    bed.work(bed.single().handle(atomic(handler)), &ids).await;
     assert_eq!(bed.ledger().await, 1);
     let mut cases = 0;
     for id in ids {
@@ -407,7 +410,7 @@ async fn handlers_and_requests_share_one_ledger(bed: &Bed) {
     let id = bed.rowlock.enqueue(&mut tx, Note::new("x")).await.unwrap().id();
     slot.store(&mut tx, &77).await.unwrap();
     tx.commit().await.unwrap();
-    bed.work(bed.worker().atomic(count_event), &[id]).await;
+    bed.work(bed.worker().handle(atomic(count_event)), &[id]).await;
     assert_eq!(bed.job(id).await.result, Some(77.into()));
     assert_eq!(counted(bed).await, 0);
     until("the job to be finished", async || {

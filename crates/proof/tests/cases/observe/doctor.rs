@@ -1,6 +1,12 @@
 //! The doctor: what is in the way of jobs is named, with what mends it; and who is well is told so.
 
-use rowlock::{Breaker, Fail, Finding, Force, Health, Target};
+use rowlock::{
+    Breaker, Fail, atomic,
+    breaker::Force,
+    observe::{Finding, Health},
+    operate::Target,
+    staged,
+};
 
 use super::db::{Ctx, Outcome, Staged, Tx};
 use super::{Bed, Note, Running, until};
@@ -24,7 +30,10 @@ fn is(finding: &Finding, health: Health, said: &str, mend: &str) {
 }
 
 async fn who_is_well_is_told_so(bed: &Bed) {
-    let running = Running::start(bed.worker().atomic(async |_: Ctx, _: Note, tx: Tx| tx.done().ok()));
+    let running = Running::start(
+        bed.worker()
+            .handle(atomic(async |_: Ctx, _: Note, tx: Tx| tx.done().ok())),
+    );
     until("the worker to be known", async || {
         !bed.rowlock.observe().status().await.unwrap().workers.is_empty()
     })
@@ -82,7 +91,10 @@ async fn due_jobs_and_nobody_at_work_is_a_failure(bed: &Bed) {
 }
 
 async fn what_is_due_and_nobody_takes_is_named(bed: &Bed) {
-    let running = Running::start(bed.worker().atomic(async |_: Ctx, _: Note, tx: Tx| tx.done().ok()));
+    let running = Running::start(
+        bed.worker()
+            .handle(atomic(async |_: Ctx, _: Note, tx: Tx| tx.done().ok())),
+    );
     until("the worker to be known", async || {
         !bed.rowlock.observe().status().await.unwrap().workers.is_empty()
     })
@@ -125,7 +137,7 @@ async fn what_waits_for_a_person_is_named_with_the_command_for_it(bed: &Bed) {
         is(&finding(bed, check).await, Health::Ok, said, "");
     }
     let id = bed.note("x").await;
-    let worker = bed.worker().staged(doubt).breaker("bank", Breaker::after(5));
+    let worker = bed.worker().handle(staged(doubt).breaker("bank", Breaker::after(5)));
     bed.work(worker, &[id]).await;
     bed.rowlock
         .operate()

@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rowlock::{Ended, Fail, JobFilter, State};
+use rowlock::{Ended, Fail, State, atomic, observe::JobFilter, staged};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Staged, Tx};
@@ -34,12 +34,13 @@ async fn status_counts_each_place_per_queue_and_kind(bed: &Bed) {
             cx.done().ok()
         }
     };
-    let running = Running::start(bed.hasty_worker().name("worker one").staged(handler));
+    let running = Running::start(bed.hasty_worker().name("worker one").handle(staged(handler)));
     entered.notified().await;
     until("the case", async || bed.job(case).await.state == State::Case).await;
 
     let status = bed.rowlock.observe().status().await.unwrap();
-    let counts = |l: &rowlock::LaneStatus| (l.queue.clone(), l.kind.clone(), l.due, l.scheduled, l.leased, l.cases);
+    let counts =
+        |l: &rowlock::observe::LaneStatus| (l.queue.clone(), l.kind.clone(), l.due, l.scheduled, l.leased, l.cases);
     let lanes: Vec<_> = status.lanes.iter().map(counts).collect();
     let expected = [
         ("default".into(), "note".into(), 0, 1, 1, 1),
@@ -80,22 +81,16 @@ async fn jobs_are_listed_newest_first_narrowed_and_page_by_page(bed: &Bed) {
         .tag("blue")
         .await
         .unwrap();
-    bed.work(bed.worker().atomic(note), &notes).await;
+    bed.work(bed.worker().handle(atomic(note)), &notes).await;
 
     let list = async |filter: JobFilter| -> Vec<i64> {
         let jobs = bed.rowlock.observe().jobs(&filter).await.unwrap();
         jobs.iter().map(|j| j.id).collect()
     };
     let newest = |ids: &[i64]| ids.iter().rev().copied().collect::<Vec<_>>();
-    let all = JobFilter::default();
-    let by_queue = |queue: &str| JobFilter {
-        queue: Some(queue.into()),
-        ..JobFilter::default()
-    };
-    let by_tag = |tag: &str| JobFilter {
-        tag: Some(tag.into()),
-        ..JobFilter::default()
-    };
+    let all = JobFilter::new();
+    let by_queue = |queue: &str| JobFilter::new().queue(queue);
+    let by_tag = |tag: &str| JobFilter::new().tag(tag);
     assert_eq!(
         list(all.clone()).await,
         newest(&[notes.clone(), others.clone()].concat())
@@ -103,24 +98,17 @@ async fn jobs_are_listed_newest_first_narrowed_and_page_by_page(bed: &Bed) {
     assert_eq!(list(by_queue("mail")).await, newest(&others));
     assert!(list(by_queue("nowhere")).await.is_empty());
     assert_eq!(list(by_tag("red")).await, newest(&notes));
-    let kind = Some("other".to_owned());
-    assert_eq!(list(JobFilter { kind, ..all.clone() }).await, newest(&others));
+    assert_eq!(list(all.clone().kind("other")).await, newest(&others));
     for (state, ids) in [
         (State::Ready, &others[..]),
         (State::Finished, &notes[..]),
         (State::Case, &[]),
     ] {
-        let state = Some(state);
-        assert_eq!(list(JobFilter { state, ..all.clone() }).await, newest(ids));
+        assert_eq!(list(all.clone().state(state)).await, newest(ids));
     }
     let (mut pages, mut below) = (Vec::new(), None);
     loop {
-        let page = list(JobFilter {
-            below,
-            max: 3,
-            ..all.clone()
-        })
-        .await;
+        let page = list(all.clone().below(below).limit(3)).await;
         let Some(last) = page.last() else { break };
         below = Some(*last);
         pages.push(page);
@@ -142,7 +130,7 @@ async fn a_job_shows_its_state_and_what_belongs_to_it(bed: &Bed) {
             _ => fail(Fail::retry_after(HOUR, "not yet")),
         }
     };
-    bed.work_attempts(bed.worker().atomic(handler), ids[2], 1).await;
+    bed.work_attempts(bed.worker().handle(atomic(handler)), ids[2], 1).await;
     until("the others", async || {
         bed.attempts(ids[0]).await.len() + bed.attempts(ids[1]).await.len() == 2
     })
@@ -176,7 +164,8 @@ async fn attempts_come_oldest_first_with_their_times_and_worker(bed: &Bed) {
             n => fail(format!("attempt {n}")),
         }
     };
-    bed.work(bed.worker().atomic(handler).backoff(AT_ONCE), &[id]).await;
+    bed.work(bed.worker().handle(atomic(handler).backoff(AT_ONCE)), &[id])
+        .await;
     let attempts = bed.attempts(id).await;
     let numbers: Vec<_> = attempts.iter().map(|a| (a.epoch, a.attempt, a.outcome)).collect();
     assert_eq!(
@@ -197,7 +186,7 @@ async fn cases_are_listed_newest_first(bed: &Bed) {
     let mut ids = Vec::new();
     for text in ["first", "second", "third"] {
         ids.push(bed.note(text).await);
-        bed.work(bed.worker().atomic(retire), &ids).await;
+        bed.work(bed.worker().handle(atomic(retire)), &ids).await;
     }
     let cases = bed.rowlock.observe().cases(2).await.unwrap();
     assert_eq!(

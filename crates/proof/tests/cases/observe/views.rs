@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rowlock::{Fail, JobFilter, State};
+use rowlock::{Fail, State, atomic, observe::JobFilter, staged};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Staged, Tx};
@@ -78,7 +78,7 @@ async fn what_is_held_shows_its_worker_and_whether_the_lease_is_over(bed: &Bed) 
         }
     };
     let id = bed.note("x").await;
-    let running = Running::start(bed.worker().name("rower-1").staged(handler.clone()));
+    let running = Running::start(bed.worker().name("rower-1").handle(staged(handler.clone())));
     begun.notified().await;
     let held = format!("select worker_name from rowlock.held where id = {id} and not expired");
     assert_eq!(rows::<(String,)>(bed, &held).await, [("rower-1".to_owned(),)]);
@@ -92,7 +92,7 @@ async fn what_is_held_shows_its_worker_and_whether_the_lease_is_over(bed: &Bed) 
 
     let lost = bed.note("y").await;
     let begun_again = begun.clone();
-    vanish(bed.worker().lease(LEASE).staged(handler), async move {
+    vanish(bed.worker().lease(LEASE).handle(staged(handler)), async move {
         begun_again.notified().await
     })
     .await;
@@ -129,7 +129,7 @@ async fn what_is_stuck_says_why(bed: &Bed) {
             _ => fail(Fail::retry_after(Duration::from_secs(3600), "not yet")),
         }
     };
-    let running = Running::start(bed.worker().atomic(handler));
+    let running = Running::start(bed.worker().handle(atomic(handler)));
     until("all to have been tried", async || {
         bed.job(case).await.state == State::Case
             && bed.job(tried).await.attempt == 1
@@ -165,7 +165,7 @@ async fn a_call_that_nobody_knows_of_is_a_doubt(bed: &Bed) {
         cx.done().result(&paid).ok()
     };
     let id = bed.note("x").await;
-    bed.work(bed.worker().staged(handler), &[id]).await;
+    bed.work(bed.worker().handle(staged(handler)), &[id]).await;
     let doubts: Vec<(i64, String, i32)> = rows(bed, "select id, name, tries from rowlock.doubts").await;
     assert_eq!(doubts, [(id, "charge".to_owned(), 1)]);
 }
@@ -185,16 +185,12 @@ async fn jobs_of_a_state_are_listed_from_where_they_stand(bed: &Bed) {
     let (done, again) = (bed.note("done").await, bed.note("again").await);
     operate.retire(case, None, "tess").await.unwrap();
     operate.cancel(cancelled, None, "tess").await.unwrap();
-    bed.work(bed.worker().atomic(note), &[done, again]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[done, again]).await;
     operate.rerun(again, None, "tess").await.unwrap();
     let list = async |state: State, tag: Option<&str>, kind: Option<&str>, below: Option<i64>| -> Vec<i64> {
-        let filter = JobFilter {
-            state: Some(state),
-            tag: tag.map(str::to_owned),
-            kind: kind.map(str::to_owned),
-            below,
-            ..JobFilter::default()
-        };
+        let filter = JobFilter::new().state(state).below(below);
+        let filter = tag.into_iter().fold(filter, JobFilter::tag);
+        let filter = kind.into_iter().fold(filter, JobFilter::kind);
         let jobs = bed.rowlock.observe().jobs(&filter).await.unwrap();
         assert!(jobs.iter().all(|job| job.state == state), "{jobs:?}");
         jobs.iter().map(|job| job.id).collect()
@@ -207,7 +203,7 @@ async fn jobs_of_a_state_are_listed_from_where_they_stand(bed: &Bed) {
     assert_eq!(list(State::Finished, None, None, None).await, [done, cancelled]);
     assert_eq!(list(State::Finished, None, None, Some(done)).await, [cancelled]);
     assert!(list(State::Leased, None, None, None).await.is_empty());
-    bed.work(bed.worker().atomic(note), &[again]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[again]).await;
     assert_eq!(list(State::Finished, None, None, None).await, [again, done, cancelled]);
 }
 

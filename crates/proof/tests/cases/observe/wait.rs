@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use rowlock::{Awaited, Error, Fail, JobOptions, State};
+use rowlock::{Error, Fail, JobOptions, State, atomic, observe::Awaited};
 use sqlx::Connection;
 
 use super::db::{Ctx, Outcome, Tx};
@@ -29,7 +29,7 @@ async fn links(_: Ctx, job: Other, tx: Tx) -> Outcome {
 }
 
 async fn every_end_of_a_job_is_told_apart(bed: &Bed) {
-    let running = Running::start(bed.worker().atomic(as_told));
+    let running = Running::start(bed.worker().handle(atomic(as_told)));
     let wait = async |text: &str, limit: u64| {
         let id = bed.note(text).await;
         let wait = bed.rowlock.wait(id).timeout(Duration::from_millis(limit));
@@ -108,7 +108,7 @@ async fn a_job_pruned_while_it_is_waited_for_is_not_found(bed: &Bed) {
 }
 
 async fn a_chain_is_waited_for_to_its_last_link(bed: &Bed) {
-    let running = Running::start(bed.worker().atomic(links));
+    let running = Running::start(bed.worker().handle(atomic(links)));
     let enqueue = async |n| bed.rowlock.enqueue_now(Other { n }).await.unwrap().id();
     let limit = Duration::from_secs(20);
     let id = enqueue(5).await;
@@ -136,7 +136,7 @@ async fn a_chain_is_over_at_its_first_retired_link_and_shows_where_it_stands(bed
             _ => fail(Fail::defer(Duration::from_secs(60))),
         }
     };
-    let running = Running::start(bed.worker().atomic(handler));
+    let running = Running::start(bed.worker().handle(atomic(handler)));
     let id = bed.note("first").await;
     let over = bed
         .rowlock
@@ -165,7 +165,7 @@ async fn the_result_of_a_chain_is_never_its_compensations(bed: &Bed) {
         }
     };
     let undo = |_: Ctx, _: Note, tx: Tx| async move { tx.done().result(&"told them").ok() };
-    let running = Running::start(bed.worker().atomic(pay).atomic(undo));
+    let running = Running::start(bed.worker().handle(atomic(pay)).handle(atomic(undo)));
     let enqueue = bed.rowlock.enqueue_now(Other { n: 1 }).if_retired(Note::new("sorry"));
     let id = enqueue.await.unwrap().id();
     let chain = async || {
@@ -197,7 +197,7 @@ async fn a_chain_goes_on_being_waited_for_when_the_history_of_an_early_link_is_g
             _ => tx.done().result(&"the end").ok(),
         }
     };
-    let running = Running::start(bed.worker().atomic(handler));
+    let running = Running::start(bed.worker().handle(atomic(handler)));
     let id = bed.rowlock.enqueue_now(Other { n: 2 }).await.unwrap().id();
     let first = bed.rowlock.wait(id).timeout(Duration::from_secs(20)).await.unwrap();
     assert_eq!(first, Awaited::Done(None));

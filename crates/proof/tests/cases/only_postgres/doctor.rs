@@ -1,6 +1,6 @@
 //! What the doctor finds on a server: settings, partitions, transactions that others forgot.
 
-use rowlock::Health;
+use rowlock::observe::Health;
 use sqlx::Connection;
 
 use super::{

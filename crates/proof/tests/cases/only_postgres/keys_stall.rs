@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Ended, Error, Job, JobOptions, State};
+use rowlock::{Ended, Error, Job, JobOptions, State, atomic, staged};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio::task::JoinSet;
@@ -48,7 +48,7 @@ async fn next_links_that_wait_for_an_open_twin_hold_up_no_other_job(bed: &Bed) {
     let worker = Worker::new(&bed.rowlock)
         .queue("default", 20)
         .grace(Duration::from_secs(5));
-    let running = Running::start(worker.staged(then_keyed).atomic(aside));
+    let running = Running::start(worker.handle(staged(then_keyed)).handle(atomic(aside)));
     let (mut conn, mut own) = (bed.conn().await, bed.conn().await);
     for (key, commit) in [("committed", true), ("rolled back", false)] {
         let mut open = conn.begin().await.unwrap();
@@ -81,7 +81,7 @@ async fn next_links_that_wait_for_an_open_twin_hold_up_no_other_job(bed: &Bed) {
 }
 
 async fn enqueues_that_wait_for_an_open_twin_hold_up_no_other_job(bed: &Bed) {
-    let running = Running::start(bed.worker().atomic(aside));
+    let running = Running::start(bed.worker().handle(atomic(aside)));
     let (mut conn, mut own) = (bed.conn().await, bed.conn().await);
     let mut open = conn.begin().await.unwrap();
     let first = bed.rowlock.enqueue(&mut *open, Other { n: 1 }).key("k").await.unwrap();

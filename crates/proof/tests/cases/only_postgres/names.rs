@@ -1,6 +1,6 @@
 //! What the cases call a PostgreSQL database under test.
 
-pub(crate) use rowlock::postgres::{Ctx, Outcome, Rowlock, Staged, TestRig, Tx, Worker};
+pub(crate) use rowlock::postgres::{Ctx, Handler, Outcome, Rowlock, Staged, TestRig, Tx, Worker};
 
 pub(crate) type Conn = sqlx::PgConnection;
 pub(crate) type Backend = sqlx::Postgres;

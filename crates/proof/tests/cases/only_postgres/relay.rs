@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Ended, State};
+use rowlock::{Ended, State, atomic};
 use sqlx::Connection;
 
 use super::{
@@ -31,7 +31,7 @@ async fn the_string_that_commits_a_job_opens_the_next_ones_transaction(bed: &Bed
             as_told(cx, job, tx).await
         }
     };
-    bed.work(worker(bed).atomic(handler), &ids).await;
+    bed.work(worker(bed).handle(atomic(handler)), &ids).await;
     let seen = seen.all();
     assert!(seen[0].starts_with("begin"), "{seen:?}");
     assert!(seen[1].starts_with("select rowlock.settle_done("), "{seen:?}");
@@ -56,7 +56,7 @@ const HELD: &str = "select count(*) from pg_stat_activity
 async fn a_stop_that_comes_during_the_commit_releases_the_next_job_unrun(bed: &Bed) {
     let mut gate = hold_commits(bed).await;
     let ids = enqueue(bed, ["first of 3", "b", "c"]).await;
-    let running = Running::start(worker(bed).grace(Duration::from_secs(5)).atomic(as_told));
+    let running = Running::start(worker(bed).grace(Duration::from_secs(5)).handle(atomic(as_told)));
     until("the commit to hang", async || bed.count(HELD).await == 1).await;
     let stopping = tokio::spawn(running.stop());
     until("the stop to be heard", async || {
@@ -78,7 +78,7 @@ async fn a_stop_that_comes_during_the_commit_releases_the_next_job_unrun(bed: &B
 async fn a_connection_that_dies_in_the_commit_takes_no_other_job_with_it(bed: &Bed) {
     let mut gate = hold_commits(bed).await;
     let ids = enqueue(bed, ["first of 3", "b", "c"]).await;
-    let running = Running::start(worker(bed).atomic(as_told).backoff(AT_ONCE));
+    let running = Running::start(worker(bed).handle(atomic(as_told).backoff(AT_ONCE)));
     until("the commit to hang", async || bed.count(HELD).await == 1).await;
     let kill = HELD.replace("count(*)", "pg_terminate_backend(pid)");
     sqlx::raw_sql(sql(&kill)).execute(&mut gate).await.unwrap();

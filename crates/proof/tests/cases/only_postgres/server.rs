@@ -2,7 +2,7 @@
 
 use std::{future::pending, sync::Arc, time::Duration};
 
-use rowlock::{Ended, Error, Fail, Job, State};
+use rowlock::{Ended, Error, Fail, Job, State, atomic, staged};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, postgres::PgListener};
 use tokio::sync::Barrier;
@@ -48,7 +48,7 @@ async fn writes_outcome_and_next_link_are_of_one_transaction(bed: &Bed) {
         write(&mut tx, cx.id(), "x").await?;
         tx.done().then(Other { n: 1 }).ok()
     };
-    bed.work(bed.worker().atomic(handler), &[id]).await;
+    bed.work(bed.worker().handle(atomic(handler)), &[id]).await;
     let same = "select count(*) from ledger l, rowlock.outcome o, rowlock.job j, rowlock.ready r
                 where j.kind = 'other' and l.xmin = o.xmin and o.xmin = j.xmin and j.xmin = r.xmin";
     assert_eq!(bed.count(same).await, 1);
@@ -61,11 +61,8 @@ async fn a_compensating_job_is_of_the_transaction_that_retires(bed: &Bed) {
         .attempts(1)
         .if_retired(Other { n: 1 });
     let id = put.await.unwrap().id();
-    bed.work(
-        bed.worker().atomic(|_: Ctx, _: Note, _tx: Tx| async { fail("no") }),
-        &[id],
-    )
-    .await;
+    let fails = |_: Ctx, _: Note, _tx: Tx| async { fail("no") };
+    bed.work(bed.worker().handle(atomic(fails)), &[id]).await;
     let same = "select count(*) from rowlock.case_file c, rowlock.job j
                 where j.kind = 'other' and c.xmin = j.xmin";
     assert_eq!(bed.count(same).await, 1);
@@ -75,7 +72,7 @@ async fn a_job_that_commits_late_behind_newer_ones_is_found(bed: &Bed) {
     let mut conn = bed.conn().await;
     let mut slow = conn.begin().await.unwrap();
     let late = bed.rowlock.enqueue(&mut *slow, Note::new("late")).await.unwrap().id();
-    let running = Running::start(bed.worker().atomic(note));
+    let running = Running::start(bed.worker().handle(atomic(note)));
     let newer = bed
         .rowlock
         .enqueue_all_now((0..20).map(|_| Note::new("quick")))
@@ -109,7 +106,8 @@ async fn a_leaked_transaction_is_a_failed_attempt_and_keeps_no_lock_for_long(bed
         }
         tx.done().ok()
     };
-    bed.work(bed.hasty_worker().atomic(leak).backoff(AT_ONCE), &[id]).await;
+    bed.work(bed.hasty_worker().handle(atomic(leak).backoff(AT_ONCE)), &[id])
+        .await;
     let ends = bed.ends(id).await;
     assert_eq!(
         (ends.first(), ends.last()),
@@ -132,7 +130,8 @@ async fn a_swallowed_sql_error_is_a_failed_attempt(bed: &Bed) {
         }
         tx.done().ok()
     };
-    bed.work(bed.worker().atomic(handler).backoff(AT_ONCE), &[id]).await;
+    bed.work(bed.worker().handle(atomic(handler).backoff(AT_ONCE)), &[id])
+        .await;
     assert_eq!(
         (bed.ends(id).await, bed.ledger().await),
         (vec![Ended::Retried, Ended::Done], 1)
@@ -165,7 +164,7 @@ async fn a_deadlock_between_handlers_is_retried_soon(bed: &Bed) {
             tx.done().ok()
         }
     };
-    bed.work(bed.worker().atomic(handler), &ids).await;
+    bed.work(bed.worker().handle(atomic(handler)), &ids).await;
     let mut ends = [bed.ends(ids[0]).await, bed.ends(ids[1]).await];
     ends.sort_by_key(Vec::len);
     assert_eq!(ends, [vec![Ended::Done], vec![Ended::Deferred, Ended::Done]]);
@@ -193,7 +192,7 @@ async fn a_stricter_default_isolation_level_does_not_reach_the_engine(bed: &Bed)
             .await?;
         tx.done().result(&level).ok()
     };
-    bed.work(Worker::new(&rowlock).queue("default", 1).atomic(handler), &[id])
+    bed.work(Worker::new(&rowlock).queue("default", 1).handle(atomic(handler)), &[id])
         .await;
     assert_eq!(bed.job(id).await.result, Some("read committed".into()));
 }
@@ -213,7 +212,7 @@ async fn a_handler_stuck_in_a_query_is_cut_at_its_time_limit_and_keeps_no_lock(b
         pending::<()>().await;
         tx.done().ok()
     };
-    let running = Running::start(bed.worker().atomic(stuck).atomic(note));
+    let running = Running::start(bed.worker().handle(atomic(stuck)).handle(atomic(note)));
     until("the attempt to be cut", async || bed.job(id).await.state == State::Case).await;
     let mut conn = bed.conn().await;
     sqlx::raw_sql("set lock_timeout = '100ms'")
@@ -257,7 +256,8 @@ async fn another_schema_name_works_from_end_to_end(bed: &Bed) {
         .id();
 
     let give_up = |_: Ctx, _: Other, _tx: Tx| async { fail("no") };
-    let running = Running::start(Worker::new(&here).queue("default", 2).atomic(note).atomic(give_up));
+    let worker = Worker::new(&here).queue("default", 2).handle(atomic(note));
+    let running = Running::start(worker.handle(atomic(give_up)));
     until("both jobs and the compensating one", async || bed.ledger().await == 2).await;
     running.stop().await;
     assert_eq!(here.observe().job(id).await.unwrap().unwrap().state, State::Finished);
@@ -275,7 +275,7 @@ async fn history_and_bodies_land_in_their_partitions_and_not_in_the_default_ones
         .enqueue_all_now((0..20).map(|_| Note::new("x")))
         .await
         .unwrap();
-    bed.work(bed.worker().atomic(note), &ids).await;
+    bed.work(bed.worker().handle(atomic(note)), &ids).await;
     assert_eq!(bed.count("select count(*) from rowlock.outcome").await, 20);
     assert_eq!(bed.count("select count(*) from rowlock.outcome_rest").await, 0);
     assert_eq!(bed.count("select count(*) from rowlock.job_rest").await, 0);
@@ -285,7 +285,7 @@ const PARTITIONS: &str = "select count(*) from pg_inherits where inhparent = 'ro
 
 async fn old_history_is_dropped_by_whole_partitions_and_new_ones_are_made_ahead(bed: &Bed) {
     let id = bed.note("x").await;
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[id]).await;
     let before = bed.count(PARTITIONS).await;
     bed.run(
         "create table rowlock.outcome_20200101 partition of rowlock.outcome
@@ -316,7 +316,7 @@ async fn old_history_is_dropped_by_whole_partitions_and_new_ones_are_made_ahead(
 async fn rows_in_the_default_partition_do_not_stop_upkeep_for_good(bed: &Bed) {
     bed.run("select rowlock.drop_history(now() + interval '30 days')").await;
     let id = bed.note("x").await;
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[id]).await;
     assert_eq!(bed.count("select count(*) from rowlock.outcome_rest").await, 1);
 
     let made = sqlx::query_scalar::<_, i64>("select rowlock.make_partitions(7, 1)::bigint");
@@ -335,7 +335,7 @@ async fn the_body_of_a_job_that_ended_lately_is_kept_however_old_it_is(bed: &Bed
     let id = bed.note("x").await;
     bed.run("update rowlock.job set created_at = now() - interval '20 days'")
         .await;
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[id]).await;
     let prune = include_str!("../../../../rowlock/sql/postgres/job/prune.sql");
     bed.run(&prune.replace("$1", "now() - interval '14 days'").replace("$2", "5000"))
         .await;
@@ -355,7 +355,7 @@ async fn waiting_for_a_connection_is_not_time_of_the_handler(bed: &Bed) {
         tx.done().ok()
     };
     let worker = Worker::new(&bed.rowlock).queue("default", 4).connections(1);
-    bed.work(worker.atomic(handler), &ids).await;
+    bed.work(worker.handle(atomic(handler)), &ids).await;
     for id in ids {
         let seen = (bed.job(id).await.attempt, bed.ends(id).await);
         assert_eq!(seen, (1, vec![Ended::Done]), "{:?}", bed.attempts(id).await);
@@ -383,7 +383,7 @@ async fn a_server_without_connections_left_is_asked_seldom_and_costs_no_attempt(
     let give_up = |_: Staged, _: Other| async { fail(Fail::retire("on purpose")) };
     let rowlock = Rowlock::open(&url).unwrap();
     let worker = Worker::new(&rowlock).queue("default", 4).lease(Duration::from_secs(3));
-    let running = Running::start(worker.staged(give_up).atomic(note));
+    let running = Running::start(worker.handle(staged(give_up)).handle(atomic(note)));
     // The engine gets the connections that it needs, and the handlers none.
     let first = bed.rowlock.enqueue_all_now((0..8).map(|n| Other { n })).await.unwrap();
     until("the engine to be at work", async || {

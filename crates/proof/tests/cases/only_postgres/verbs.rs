@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rowlock::{Ended, State};
+use rowlock::{Ended, State, atomic};
 use tokio::sync::Notify;
 
 use super::{
@@ -27,7 +27,7 @@ async fn a_cancelled_atomic_job_keeps_no_row_lock_and_nothing_it_wrote(bed: &Bed
         }
     };
     let id = bed.note("x").await;
-    let running = Running::start(bed.hasty_worker().atomic(handler));
+    let running = Running::start(bed.hasty_worker().handle(atomic(handler)));
     begun.notified().await;
     bed.rowlock.operate().cancel(id, Some("stuck"), "tess").await.unwrap();
     assert_eq!(bed.job(id).await.state, State::Finished, "at once");

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use rowlock::{CheckState, Invariant, VerifyLimits};
+use rowlock::observe::{CheckState, Invariant, VerifyLimits};
 use sqlx::Connection;
 
 use super::cases::{Bed, until};
 
 async fn an_index_that_is_not_valid_is_named(bed: &Bed) {
-    let limits = VerifyLimits::default();
+    let limits = VerifyLimits::new();
     bed.run("update pg_index set indisvalid = false where indexrelid = 'rowlock.ready_id'::regclass")
         .await;
     let seen = bed.rowlock.observe().verify(&limits).await.unwrap();
@@ -32,7 +32,7 @@ const YESTERDAY: &str = "
 
 async fn history_that_is_dropped_while_a_look_begins_is_not_missed(bed: &Bed) {
     bed.run(YESTERDAY).await;
-    let limits = VerifyLimits::default();
+    let limits = VerifyLimits::new();
     let observe = bed.rowlock.observe();
     assert!(observe.verify(&limits).await.unwrap().holds());
 

@@ -1,6 +1,6 @@
 //! Operate: the human verbs, audited, refused with a sentence when the job is not where it must be.
 
-use rowlock::{Ended, Error, State};
+use rowlock::{Ended, Error, State, atomic};
 
 use super::db::{Ctx, Tx};
 use super::{AT_ONCE, Bed, Note, fail, note};
@@ -9,7 +9,8 @@ use super::{AT_ONCE, Bed, Note, fail, note};
 async fn a_case(bed: &Bed) -> i64 {
     let id = bed.note("x").await;
     let failing = |cx: Ctx, _: Note, _tx: Tx| async move { fail(format!("failure {}", cx.epoch())) };
-    bed.work(bed.worker().atomic(failing).backoff(AT_ONCE), &[id]).await;
+    bed.work(bed.worker().handle(atomic(failing).backoff(AT_ONCE)), &[id])
+        .await;
     assert_eq!(bed.job(id).await.state, State::Case);
     id
 }
@@ -32,7 +33,7 @@ async fn a_reopened_case_has_all_its_attempts_under_the_same_uid_and_a_rising_ep
         1
     );
 
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[id]).await;
     let ends = [Ended::Retried, Ended::Retried, Ended::Retired, Ended::Done];
     assert_eq!(bed.ends(id).await, ends);
     let done = &bed.attempts(id).await[3];
@@ -43,7 +44,8 @@ async fn a_case_reopened_in_vain_shows_the_attempts_of_both_times(bed: &Bed) {
     let id = a_case(bed).await;
     bed.rowlock.operate().reopen(id, "ana").await.unwrap();
     let failing = |cx: Ctx, _: Note, _tx: Tx| async move { fail(format!("failure {}", cx.epoch())) };
-    bed.work(bed.worker().atomic(failing).backoff(AT_ONCE), &[id]).await;
+    bed.work(bed.worker().handle(atomic(failing).backoff(AT_ONCE)), &[id])
+        .await;
     let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
     let epochs: Vec<_> = case
         .history
@@ -64,7 +66,7 @@ async fn only_a_case_can_be_reopened(bed: &Bed) {
         .unwrap()
         .id();
     let done = bed.note("done").await;
-    bed.work(bed.worker().atomic(note), &[done]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[done]).await;
     let refusal = async |id| match bed.rowlock.operate().reopen(id, "ana").await {
         Err(Error::NotFound(sentence) | Error::Conflict(sentence)) => sentence,
         other => panic!("not refused: {other:?}"),

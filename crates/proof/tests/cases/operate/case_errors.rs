@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{CaseErrorView, Ended, Error, Fail, Group, State};
+use rowlock::{Ended, Error, Fail, Group, State, atomic, observe::CaseErrorView};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Tx, Worker};
@@ -18,7 +18,7 @@ use super::{AT_ONCE, Bed, Note, Running, fail, note, sql, until, verify::rules::
 /// Retires what is not mended, each job for a reason with its own numbers and names in it.
 fn retiring(bed: &Bed, mended: &Arc<AtomicBool>) -> Worker {
     let mended = mended.clone();
-    bed.worker().atomic(move |cx: Ctx, job: Note, tx: Tx| {
+    bed.worker().handle(atomic(move |cx: Ctx, job: Note, tx: Tx| {
         let mended = mended.clone();
         async move {
             if mended.load(Ordering::Relaxed) {
@@ -31,7 +31,7 @@ fn retiring(bed: &Bed, mended: &Arc<AtomicBool>) -> Worker {
                 _ => format!("gateway answered 502 to request {:08x}-{id:04}", id * 7919),
             }))
         }
-    })
+    }))
 }
 
 async fn put(bed: &Bed, text: &str, jobs: usize) -> Vec<i64> {
@@ -142,11 +142,10 @@ async fn reopening_stops_by_itself_when_the_error_is_back(bed: &Bed) {
         // It would not be a case for long: the first failure counts.
         fail(Fail::retry(format!("order {} not found after 9 s", cx.id())))
     };
-    let slowly = rowlock::Backoff {
-        base: Duration::from_secs(600),
-        max: Duration::from_secs(600),
-    };
-    let running = Running::start(bed.worker().atomic(retries).backoff(slowly));
+    let slowly = rowlock::Backoff::new()
+        .base(Duration::from_secs(600))
+        .max(Duration::from_secs(600));
+    let running = Running::start(bed.worker().handle(atomic(retries).backoff(slowly)));
     let ended = bed
         .rowlock
         .operate()
@@ -176,7 +175,7 @@ async fn a_new_case_of_the_error_stops_it_too(bed: &Bed) {
     let (ids, error) = failed(bed, "order", 20).await;
     let known: Arc<HashSet<i64>> = Arc::new(ids.into_iter().collect());
     // What is reopened succeeds; what comes new does not.
-    let worker = bed.worker().atomic(move |cx: Ctx, _: Note, tx: Tx| {
+    let worker = bed.worker().handle(atomic(move |cx: Ctx, _: Note, tx: Tx| {
         let known = known.clone();
         async move {
             match known.contains(&cx.id()) {
@@ -184,7 +183,7 @@ async fn a_new_case_of_the_error_stops_it_too(bed: &Bed) {
                 false => fail(Fail::retire(format!("order {} not found after 1 s", cx.id()))),
             }
         }
-    });
+    }));
     let running = Running::start(worker);
     let begun = Arc::new(Notify::new());
     let tells = begun.clone();
@@ -285,7 +284,7 @@ async fn a_closed_case_is_finished_for_good_and_its_group_goes_on(bed: &Bed) {
         (last.outcome, last.error.as_deref()),
         (Ended::Cancelled, Some("closed by tess: a test order"))
     );
-    bed.work(bed.worker().atomic(note), &[second]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[second]).await;
     assert_eq!(bed.ledger().await, 1);
     let refused = operate.close_case(second, None, "tess").await;
     assert!(matches!(refused, Err(Error::Conflict(_))), "{refused:?}");
@@ -338,7 +337,7 @@ async fn a_case_is_reopened_with_another_payload_and_the_old_one_is_kept(bed: &B
         .reopen_with(ids[0], r#"{"text": "another"}"#, "tess")
         .await
         .unwrap();
-    bed.work(bed.worker().atomic(note).backoff(AT_ONCE), &ids).await;
+    bed.work(bed.worker().handle(atomic(note).backoff(AT_ONCE)), &ids).await;
     let noted = sql("select count(*) from ledger where note = 'another'");
     let noted: i64 = sqlx::query_scalar(noted)
         .fetch_one(&mut bed.conn().await)

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use rowlock::{Ended, Error, Fail, Group, State};
+use rowlock::{Ended, Error, Fail, Group, State, atomic};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Outcome, Staged, Tx};
@@ -34,13 +34,13 @@ async fn assert_holds(bed: &Bed) {
 
 async fn a_done_job_runs_once_more_under_a_new_epoch(bed: &Bed) {
     let id = bed.note("x").await;
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[id]).await;
     let uid = bed.job(id).await.uid;
     rerun(bed, id).await;
     let job = bed.job(id).await;
     assert_eq!((job.state, job.attempt, job.epoch), (State::Ready, 0, 1));
     assert_holds(bed).await;
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[id]).await;
     let ends: Vec<_> = bed
         .attempts(id)
         .await
@@ -65,15 +65,16 @@ async fn effects_and_once_keep_what_they_did(bed: &Bed) {
                 Ok::<_, String>(7)
             });
             let paid: i64 = call.await?;
-            let mut tx = cx.settle().await?;
+            let mut tx = cx.begin().await?;
             let first = matches!(rowlock.once(&mut tx, "mail").await?, rowlock::Once::First(_));
             tx.done().result(&(paid, first)).ok()
         }
     };
     let id = bed.note("x").await;
-    bed.work(bed.worker().staged(handler.clone()), &[id]).await;
+    bed.work(bed.worker().handle(rowlock::staged(handler.clone())), &[id])
+        .await;
     rerun(bed, id).await;
-    bed.work(bed.worker().staged(handler), &[id]).await;
+    bed.work(bed.worker().handle(rowlock::staged(handler)), &[id]).await;
     assert_eq!(seen.all().len(), 1, "one call, whatever the runs");
     let results: Vec<_> = bed
         .attempts(id)
@@ -97,46 +98,56 @@ async fn links_that_it_has_are_not_made_again(bed: &Bed) {
     let other = |_: Ctx, _: Other, tx: Tx| async move { tx.done().ok() };
     let links = async |id| bed.rowlock.observe().chain(id).await.unwrap().len() - 1;
     let (one, two) = (bed.note("one").await, bed.note("two").await);
-    bed.work(bed.worker().atomic(handler).atomic(other), &[one, two]).await;
+    bed.work(bed.worker().handle(atomic(handler)).handle(atomic(other)), &[one, two])
+        .await;
     let staged = bed.note("staged").await;
-    bed.work(bed.worker().staged(batched).atomic(other), &[staged]).await;
+    bed.work(
+        bed.worker().handle(rowlock::staged(batched)).handle(atomic(other)),
+        &[staged],
+    )
+    .await;
     rerun(bed, staged).await;
-    bed.work(bed.worker().staged(batched).atomic(other), &[staged]).await;
+    bed.work(
+        bed.worker().handle(rowlock::staged(batched)).handle(atomic(other)),
+        &[staged],
+    )
+    .await;
     rerun(bed, one).await;
     rerun(bed, two).await;
-    bed.work(bed.worker().atomic(handler).atomic(other), &[one, two]).await;
+    bed.work(bed.worker().handle(atomic(handler)).handle(atomic(other)), &[one, two])
+        .await;
     assert_eq!((links(one).await, links(two).await, links(staged).await), (1, 2, 1));
     assert_holds(bed).await;
 }
 
 async fn a_link_that_it_never_had_is_made(bed: &Bed) {
     let id = bed.note("x").await;
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[id]).await;
     rerun(bed, id).await;
     let (one, two) = (
         |_: Ctx, _: Note, tx: Tx| async move { tx.done().then(Other { n: 1 }).ok() },
         |cx: Staged, _: Note| async move { cx.done().then(Other { n: 1 }).ok() },
     );
-    bed.work(bed.worker().atomic(one), &[id]).await;
+    bed.work(bed.worker().handle(atomic(one)), &[id]).await;
     let links = async |id| bed.rowlock.observe().chain(id).await.unwrap().len() - 1;
     assert_eq!(links(id).await, 1, "the first run made none");
     let batched = bed.note("y").await;
-    bed.work(bed.worker().atomic(note), &[batched]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[batched]).await;
     rerun(bed, batched).await;
-    bed.work(bed.worker().staged(two), &[batched]).await;
+    bed.work(bed.worker().handle(rowlock::staged(two)), &[batched]).await;
     rerun(bed, batched).await;
-    bed.work(bed.worker().staged(two), &[batched]).await;
+    bed.work(bed.worker().handle(rowlock::staged(two)), &[batched]).await;
     assert_eq!(links(batched).await, 1, "the second run made it, the third did not");
 }
 
 async fn a_rerun_that_is_retired_does_not_undo_what_was_done(bed: &Bed) {
     let put = || bed.rowlock.enqueue_now(Note::new("x")).if_retired(Other { n: 7 });
     let (failed, retired) = (put().await.unwrap().id(), put().await.unwrap().id());
-    bed.work(bed.worker().atomic(note), &[failed, retired]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[failed, retired]).await;
     rerun(bed, retired).await;
     bed.rowlock.operate().retire(retired, None, "tess").await.unwrap();
     rerun(bed, failed).await;
-    bed.work(bed.worker().atomic(failing), &[failed]).await;
+    bed.work(bed.worker().handle(atomic(failing)), &[failed]).await;
     for id in [failed, retired] {
         assert_eq!(bed.job(id).await.state, State::Case);
         assert_eq!(
@@ -153,7 +164,7 @@ async fn a_cancelled_job_that_is_rerun_gets_its_links(bed: &Bed) {
     rerun(bed, id).await;
     assert_eq!(bed.job(id).await.epoch, 1, "the cancel was one");
     let handler = |_: Ctx, _: Note, tx: Tx| async move { tx.done().then(Other { n: 1 }).ok() };
-    bed.work(bed.worker().atomic(handler), &[id]).await;
+    bed.work(bed.worker().handle(atomic(handler)), &[id]).await;
     assert_eq!(bed.rowlock.observe().chain(id).await.unwrap().len(), 2);
     assert_eq!(bed.ends(id).await, [Ended::Cancelled, Ended::Done]);
     assert_holds(bed).await;
@@ -162,16 +173,17 @@ async fn a_cancelled_job_that_is_rerun_gets_its_links(bed: &Bed) {
 async fn it_waits_for_its_turn_in_its_group(bed: &Bed) {
     let put = async |text: &str| bed.rowlock.enqueue_now(Note::new(text)).group("a").await.unwrap().id();
     let first = put("1").await;
-    bed.work(bed.worker().atomic(note), &[first]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[first]).await;
     let (second, third) = (put("2").await, put("3").await);
     rerun(bed, first).await;
     assert_eq!(bed.job(first).await.state, State::Waiting, "behind the head");
     assert_holds(bed).await;
-    bed.work(bed.worker().atomic(note), &[first, second, third]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[first, second, third])
+        .await;
     assert_eq!(bed.ledger().await, 4);
     rerun(bed, first).await;
     assert_eq!(bed.job(first).await.state, State::Ready, "nobody else is in the group");
-    bed.work(bed.worker().atomic(note), &[first]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[first]).await;
     assert_holds(bed).await;
 }
 
@@ -262,7 +274,7 @@ async fn a_job_retired_by_hand_is_a_case_and_is_compensated(bed: &Bed) {
         .map(|l| l.id)
         .collect();
     let more = bed.rowlock.observe().chain(waits).await.unwrap()[1].id;
-    let worker = bed.worker().atomic(note).atomic(other);
+    let worker = bed.worker().handle(atomic(note)).handle(atomic(other));
     bed.work(worker, &[links[0], links[1], more]).await;
     assert_eq!(seen.all(), ["7", "7"]);
     assert_holds(bed).await;
@@ -280,7 +292,7 @@ async fn one_that_runs_cannot_end_as_done_any_more(bed: &Bed) {
         }
     };
     let id = bed.note("x").await;
-    let running = Running::start(bed.worker().staged(handler));
+    let running = Running::start(bed.worker().handle(rowlock::staged(handler)));
     begun.notified().await;
     bed.rowlock.operate().retire(id, Some("late"), "tess").await.unwrap();
     go_on.notify_one();
@@ -318,7 +330,7 @@ async fn a_group_goes_on_or_stops_as_it_would(bed: &Bed) {
 async fn plain_sql_does_the_same(bed: &Bed) {
     // On SQLite a name has a number once a worker has served it.
     let warm = bed.note("warm").await;
-    bed.work(bed.worker().atomic(note), &[warm]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[warm]).await;
     let (retired, done) = (bed.note("x").await, bed.note("y").await);
     bed.rowlock.operate().cancel(done, None, "tess").await.unwrap();
     let (retire, rerun) = match bed.database.is_sqlite() {
@@ -335,7 +347,7 @@ async fn plain_sql_does_the_same(bed: &Bed) {
     bed.run_as_it_is(&rerun).await;
     assert_eq!(noted(bed, done).await[1], said("rerun", "cancelled", "ready", "more"));
     // The numbers are those that workers claim by.
-    bed.work(bed.worker().atomic(note), &[done]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[done]).await;
     assert_eq!(bed.job(retired).await.state, State::Case);
     assert_eq!(noted(bed, retired).await, [said("retire", "ready", "case", "bad")]);
     assert_holds(bed).await;
@@ -347,12 +359,12 @@ async fn failing(_: Ctx, _: Note, _: Tx) -> Outcome {
 
 async fn a_rerun_may_end_as_a_case_and_be_reopened(bed: &Bed) {
     let id = bed.note("x").await;
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[id]).await;
     rerun(bed, id).await;
-    bed.work(bed.worker().atomic(failing), &[id]).await;
+    bed.work(bed.worker().handle(atomic(failing)), &[id]).await;
     assert_eq!(bed.job(id).await.state, State::Case);
     bed.rowlock.operate().reopen(id, "tess").await.unwrap();
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[id]).await;
     assert_eq!(bed.ends(id).await, [Ended::Done, Ended::Retired, Ended::Done]);
     assert_holds(bed).await;
 }

@@ -3,7 +3,12 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use rowlock::{AuditFilter, AuditView, Ended, Error, Fail, State, Target};
+use rowlock::{
+    Ended, Error, Fail, State, atomic,
+    observe::{AuditFilter, AuditView},
+    operate::Target,
+    staged,
+};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Staged, Tx, Worker};
@@ -28,7 +33,7 @@ async fn a_scheduled_job_runs_now_and_a_due_one_later(bed: &Bed) {
     let until = Timestamp::now() + HOUR;
     operate.run_now(soon, "tess").await.unwrap();
     operate.delay(due, until, "tess").await.unwrap();
-    bed.work(bed.worker().atomic(note), &[soon]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[soon]).await;
     let job = bed.job(due).await;
     assert_eq!((job.state, job.attempt), (State::Ready, 0));
     let off = job.due_at.unwrap().duration_since(until).as_micros().abs();
@@ -37,7 +42,7 @@ async fn a_scheduled_job_runs_now_and_a_due_one_later(bed: &Bed) {
     assert_eq!((says[0].0.as_str(), says[0].1.as_str()), ("tess", "run now"));
     assert_eq!(noted(bed, due).await[0].1, "delay");
     operate.delay(due, Timestamp::UNIX_EPOCH, "tess").await.unwrap();
-    bed.work(bed.worker().atomic(note), &[due]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[due]).await;
     assert_eq!(bed.ledger().await, 2, "a time in the past means now");
 }
 
@@ -59,41 +64,17 @@ async fn what_people_did_is_read_newest_first(bed: &Bed) {
         "tess pause None 1".to_owned(),
     );
     assert_eq!(
-        read(AuditFilter::default()).await,
+        read(AuditFilter::new()).await,
         [pause.clone(), cancel.clone(), delay.clone()]
     );
-    let job = Some(second);
-    assert_eq!(
-        read(AuditFilter {
-            job,
-            ..Default::default()
-        })
-        .await,
-        [cancel]
-    );
-    let actor = Some("tess".to_owned());
-    let by_tess = AuditFilter {
-        actor,
-        ..Default::default()
-    };
+    assert_eq!(read(AuditFilter::new().job(second)).await, [cancel]);
+    let by_tess = AuditFilter::new().actor("tess");
     assert_eq!(read(by_tess.clone()).await, [pause, delay.clone()]);
-    let all = observe
-        .audit(&AuditFilter {
-            max: 1,
-            ..by_tess.clone()
-        })
-        .await
-        .unwrap();
+    let all = observe.audit(&by_tess.clone().limit(1)).await.unwrap();
     assert_eq!(all.len(), 1);
     let below = Some(all[0].no);
-    assert_eq!(read(AuditFilter { below, ..by_tess }).await, [delay]);
-    let delayed = &observe
-        .audit(&AuditFilter {
-            job: Some(first),
-            ..Default::default()
-        })
-        .await
-        .unwrap()[0];
+    assert_eq!(read(by_tess.below(below)).await, [delay]);
+    let delayed = &observe.audit(&AuditFilter::new().job(first)).await.unwrap()[0];
     let [before, after] =
         [&delayed.before, &delayed.after].map(|at| at.as_deref().unwrap().parse::<Timestamp>().unwrap());
     assert!(before <= delayed.at && after == until, "{delayed:?}");
@@ -107,7 +88,7 @@ async fn a_job_that_waits_for_its_turn_may_be_delayed_too(bed: &Bed) {
         .delay(second, Timestamp::now() + HOUR, "tess")
         .await
         .unwrap();
-    bed.work(bed.worker().atomic(note), &[first]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[first]).await;
     let job = bed.job(second).await;
     assert_eq!(job.state, State::Ready, "its turn it is");
     assert!(job.due_at.unwrap() > Timestamp::now() + HOUR / 2);
@@ -134,7 +115,7 @@ async fn one_that_has_not_started_is_cancelled_at_once(bed: &Bed) {
         assert!(matches!(again, Error::Conflict(_)), "{again:?}");
     }
     let other = bed.note("other").await;
-    bed.work(bed.worker().atomic(note), &[other]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[other]).await;
     assert_eq!(bed.ledger().await, 1, "neither ran");
     assert!(bed.rowlock.observe().verify(&Default::default()).await.unwrap().holds());
 }
@@ -162,7 +143,7 @@ async fn one_that_runs_is_stopped(bed: &Bed) {
     };
     let id = bed.note("x").await;
     let worker = Worker::new(&bed.rowlock).queue("default", 1).lease(LEASE).prefetch(0);
-    let running = Running::start(worker.staged(handler));
+    let running = Running::start(worker.handle(staged(handler)));
     begun.notified().await;
     bed.rowlock.operate().cancel(id, None, "tess").await.unwrap();
     tokio::time::timeout(2 * LEASE, stopped.notified()).await.unwrap();
@@ -183,7 +164,7 @@ async fn a_staged_job_that_was_cancelled_cannot_settle(bed: &Bed) {
         }
     };
     let id = bed.note("x").await;
-    let running = Running::start(bed.worker().staged(handler));
+    let running = Running::start(bed.worker().handle(staged(handler)));
     begun.notified().await;
     bed.rowlock.operate().cancel(id, Some("late"), "tess").await.unwrap();
     go_on.notify_one();
@@ -201,16 +182,16 @@ async fn a_cancelled_head_passes_the_turn_on(bed: &Bed) {
     assert_eq!(bed.job(ids[0]).await.state, State::Ready, "it was not its turn");
     operate.cancel(ids[0], None, "tess").await.unwrap();
     assert_eq!(bed.job(ids[2]).await.state, State::Ready);
-    bed.work(bed.worker().atomic(note), &[ids[2]]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[ids[2]]).await;
     assert_eq!(bed.ledger().await, 1);
 }
 
 async fn what_is_over_or_not_there_is_refused_with_a_sentence(bed: &Bed) {
     let done = bed.note("done").await;
-    bed.work(bed.worker().atomic(note), &[done]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[done]).await;
     let case = bed.note("case").await;
     let retires = |_: Ctx, _: Note, _: Tx| async move { fail(Fail::retire("no")) };
-    bed.work(bed.worker().atomic(retires), &[case]).await;
+    bed.work(bed.worker().handle(atomic(retires)), &[case]).await;
     let operate = bed.rowlock.operate();
     for (id, state) in [(done, "finished"), (case, "case")] {
         let said = operate.cancel(id, None, "tess").await.unwrap_err();

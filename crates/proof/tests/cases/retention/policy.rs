@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rowlock::{Enqueued, Error, Existing, Fail, Hold, Retention, State};
+use rowlock::{Enqueued, Error, Fail, Hold, Retention, State, atomic, key::Existing};
 use sqlx::AssertSqlSafe;
 
 use super::db::{Ctx, TestRig, Tx};
@@ -28,7 +28,7 @@ impl Rigged {
         let done = |_: Ctx, job: Note, tx: Tx| async move { tx.done().result(&job.text).ok() };
         let retired = |_: Ctx, _: Other, _: Tx| async move { fail(Fail::retire("no")) };
         Rigged {
-            rig: rig.atomic(done).atomic(retired),
+            rig: rig.handle(atomic(done)).handle(atomic(retired)),
             tables,
         }
     }
@@ -99,19 +99,15 @@ impl Rigged {
     }
 }
 
-const FOR_EVER: Retention = Retention {
-    history: Duration::from_secs(14 * 24 * 3600),
-    cases: None,
-    keys: None,
-    audit: None,
-};
+const FOR_EVER: Retention = Retention::new()
+    .history(Duration::from_secs(14 * 24 * 3600))
+    .cases_for_ever()
+    .keys_for_ever()
+    .audit_for_ever();
 
 async fn a_key_held_by_policy_goes_with_its_time_and_never_while_its_job_is_open(bed: &Bed) {
     let rigged = Rigged::new(bed).await;
-    let keep = Retention {
-        keys: Some(180 * DAY),
-        ..FOR_EVER
-    };
+    let keep = FOR_EVER.keys(180 * DAY);
     let over = rigged.finished("over", Hold::Policy).await;
     let ever = rigged.finished("ever", Hold::ForEver).await;
     let case = rigged
@@ -226,7 +222,7 @@ async fn the_sweep_goes_through_any_number_of_keys(bed: &Bed) {
 
 async fn a_case_that_nobody_decides_on_goes_with_its_body_and_effects_unless_in_doubt(bed: &Bed) {
     let rigged = Rigged::new(bed).await;
-    let keep = Retention::default();
+    let keep = Retention::new();
     let mut cases = Vec::new();
     for n in 0..3 {
         cases.push(
@@ -261,16 +257,7 @@ async fn a_case_that_nobody_decides_on_goes_with_its_body_and_effects_unless_in_
     assert_eq!((put.is_new(), put.id()), (false, cases[0]));
 
     rigged.run("update rowlock.effect set state = 'undone'").await;
-    rigged
-        .pass(
-            DAY,
-            Retention {
-                cases: None,
-                keys: None,
-                ..keep
-            },
-        )
-        .await;
+    rigged.pass(DAY, keep.cases_for_ever().keys_for_ever()).await;
     assert_eq!(open().await.len(), 2, "kept where cases are kept");
     rigged.pass(DAY, keep).await;
     assert_eq!(open().await.len(), 0);
@@ -316,10 +303,7 @@ async fn what_people_did_goes_with_its_time_and_not_before_its_job(bed: &Bed) {
         4,
         "kept for ever"
     );
-    let keep = |days: u32| Retention {
-        audit: Some(days * DAY),
-        ..FOR_EVER
-    };
+    let keep = |days: u32| FOR_EVER.audit(days * DAY);
     rigged.pass(Duration::ZERO, keep(730)).await;
     let left = format!("select count(*) from rowlock.audit where id in ({open}, {gone})");
     assert_eq!(
@@ -344,7 +328,7 @@ async fn the_body_of_a_waiting_job_is_never_history(bed: &Bed) {
              'retired', {now} from rowlock.ready; delete from rowlock.ready"
         ))
         .await;
-    rigged.pass(400 * DAY, Retention::default()).await;
+    rigged.pass(400 * DAY, Retention::new()).await;
     assert_eq!(rigged.count("select count(*) from rowlock.job").await, 1);
     assert_eq!(
         rigged
@@ -357,7 +341,7 @@ async fn the_body_of_a_waiting_job_is_never_history(bed: &Bed) {
 
 async fn ledger_entries_completions_and_locks_of_the_dead_go_by_policy(bed: &Bed) {
     let rigged = Rigged::new(bed).await;
-    let keep = Retention::default();
+    let keep = Retention::new();
     let waits = rigged.put("waits", Hold::Policy).await.id();
     let (now, soon) = (rigged.now(), rigged.at(rigged.rig.now() + DAY));
     let rows = format!(
@@ -396,36 +380,27 @@ async fn ledger_entries_completions_and_locks_of_the_dead_go_by_policy(bed: &Bed
 
 async fn a_worker_that_would_forget_keys_too_early_refuses_to_start_with_the_numbers(bed: &Bed) {
     let refusal = async |keep: Retention| {
-        let worker = bed.worker().atomic(note).backoff(AT_ONCE).keep(keep);
+        let worker = bed.worker().handle(atomic(note).backoff(AT_ONCE)).retention(keep);
         match worker.run_until(std::future::pending()).await {
             Err(Error::Config(problem)) => problem,
             other => panic!("it started: {other:?}"),
         }
     };
-    let keys = |keys: Duration| Retention {
-        keys: Some(keys),
-        ..Retention::default()
-    };
+    let keys = |keys: Duration| Retention::new().keys(keys);
     // Three attempts of ten minutes and two delays of 2 ms at most.
     assert_eq!(
         refusal(keys(90 * DAY)).await,
         "retention: keys are kept for 90 d, but a job of kind note can take 30 min 1 s (3 attempts) and its case is \
          kept for 90 d; keep keys for at least 90 d 30 min 1 s, or for ever"
     );
-    let cases_for_ever = Retention {
-        cases: None,
-        ..Retention::default()
-    };
+    let cases_for_ever = Retention::new().cases_for_ever();
     assert!(
         refusal(cases_for_ever)
             .await
             .starts_with("retention: cases are kept for ever, but keys only for 180 d")
     );
     let hour = Duration::from_secs(3600);
-    let short = Retention {
-        cases: Some(hour / 2),
-        ..Retention::default()
-    };
+    let short = Retention::new().cases(hour / 2);
     assert_eq!(
         refusal(short).await,
         "retention: cases must be kept for at least an hour"
@@ -438,8 +413,11 @@ async fn a_worker_that_would_forget_keys_too_early_refuses_to_start_with_the_num
 
     let id = bed.note("x").await;
     let enough = keys(90 * DAY + hour / 2 + Duration::from_secs(1));
-    bed.work(bed.worker().atomic(note).backoff(AT_ONCE).keep(enough), &[id])
-        .await;
+    bed.work(
+        bed.worker().handle(atomic(note).backoff(AT_ONCE)).retention(enough),
+        &[id],
+    )
+    .await;
     assert_eq!(bed.ledger().await, 1);
 }
 
@@ -453,9 +431,9 @@ async fn changes_of_breakers_go_with_history(bed: &Bed) {
         )
     };
     rigged.run(&format!("{}; {}", change(1, &old), change(2, &now))).await;
-    rigged.pass(DAY, Retention::default()).await;
+    rigged.pass(DAY, Retention::new()).await;
     assert_eq!(rigged.count("select min(version) from rowlock.breaker_log").await, 2);
-    rigged.pass(20 * DAY, Retention::default()).await;
+    rigged.pass(20 * DAY, Retention::new()).await;
     assert_eq!(rigged.count("select count(*) from rowlock.breaker_log").await, 0);
 }
 

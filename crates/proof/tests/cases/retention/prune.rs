@@ -7,12 +7,11 @@ use super::{
     policy::{DAY, Rigged},
 };
 
-const WEEK: Retention = Retention {
-    history: std::time::Duration::from_secs(7 * 24 * 3600),
-    cases: None,
-    keys: None,
-    audit: None,
-};
+const WEEK: Retention = Retention::new()
+    .history(std::time::Duration::from_secs(7 * 24 * 3600))
+    .cases_for_ever()
+    .keys_for_ever()
+    .audit_for_ever();
 
 async fn finished(rigged: &Rigged, text: &str) -> i64 {
     let put = rigged.rig.rowlock().enqueue_now(Note::new(text)).key(text);
@@ -29,10 +28,7 @@ async fn a_prune_removes_what_is_over_tells_how_much_and_is_noted(bed: &Bed) {
     let open = rigged.rig.rowlock().enqueue_now(Note::new("open")).await.unwrap().id();
     let operate = rigged.rig.rowlock().operate();
 
-    let too_short = Retention {
-        history: std::time::Duration::from_secs(60),
-        ..WEEK
-    };
+    let too_short = WEEK.history(std::time::Duration::from_secs(60));
     let refused = operate.prune(&too_short, "tess", |_| {}).await;
     assert!(matches!(refused, Err(Error::Config(_))), "{refused:?}");
     assert_eq!(rigged.state(old).await, Some(State::Finished));

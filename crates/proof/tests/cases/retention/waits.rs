@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Fail, Retention, State};
+use rowlock::{Fail, Retention, State, atomic};
 
 use super::db::{Ctx, Tx};
 use super::{Bed, Note, Other, fail, policy::Rigged};
@@ -11,12 +11,11 @@ use super::{Bed, Note, Other, fail, policy::Rigged};
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Keys, and with them completions, go after 180 days; cases stay.
-const KEEP: Retention = Retention {
-    history: Duration::from_secs(14 * 24 * 3600),
-    cases: None,
-    keys: Some(Duration::from_secs(180 * 24 * 3600)),
-    audit: None,
-};
+const KEEP: Retention = Retention::new()
+    .history(Duration::from_secs(14 * 24 * 3600))
+    .cases_for_ever()
+    .keys(Duration::from_secs(180 * 24 * 3600))
+    .audit_for_ever();
 
 /// Its first attempt gives up, any later one returns the answer.
 async fn rigged(bed: &Bed) -> Rigged {
@@ -32,7 +31,7 @@ async fn rigged(bed: &Bed) -> Rigged {
             _ => tx.done().result(&answer).ok(),
         }
     };
-    rigged.rig = rigged.rig.atomic(note).atomic(other);
+    rigged.rig = rigged.rig.handle(atomic(note)).handle(atomic(other));
     rigged
 }
 
@@ -106,12 +105,7 @@ async fn a_retention_longer_than_time_keeps_everything(bed: &Bed) {
     complete(&rigged, "a").await;
     // The longest there is, and one that ends before any year that can be written.
     for long in [Duration::MAX, 12_000 * 365 * DAY, 3000 * 365 * DAY] {
-        let keep = Retention {
-            history: long,
-            cases: Some(long),
-            keys: Some(long),
-            audit: Some(long),
-        };
+        let keep = Retention::new().history(long).cases(long).keys(long).audit(long);
         assert_eq!(rigged.pass(DAY, keep).await, 0, "{long:?}");
         assert_eq!(rigged.state(done).await, Some(State::Finished));
         assert_eq!(rigged.state(case).await, Some(State::Case));

@@ -13,7 +13,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 async fn an_atomic_job_commits_its_writes_with_its_outcome(bed: &Bed) {
     let id = bed.note("hello").await;
-    let counters = bed.work(bed.worker().atomic(note), &[id]).await;
+    let counters = bed.work(bed.worker().handle(rowlock::atomic(note)), &[id]).await;
 
     assert_eq!((bed.ledger().await, counters.settled(Ended::Done)), (1, 1));
     let job = bed.job(id).await;
@@ -31,7 +31,7 @@ async fn a_result_is_stored_with_the_outcome(bed: &Bed) {
         let done = tx.done().result(&answer).ok();
         async { done }
     };
-    bed.work(bed.worker().atomic(handler), &[id]).await;
+    bed.work(bed.worker().handle(rowlock::atomic(handler)), &[id]).await;
     assert_eq!(bed.job(id).await.result, Some(found.clone()));
     assert_eq!(bed.attempts(id).await[0].result, Some(found));
 }
@@ -42,14 +42,14 @@ async fn a_refused_result_fails_the_attempt_and_writes_nothing(bed: &Bed) {
         write(&mut tx, cx.id(), "gone").await?;
         tx.done().result(&"a\0b").ok()
     };
-    bed.work(bed.worker().atomic(handler), &[id]).await;
+    bed.work(bed.worker().handle(rowlock::atomic(handler)), &[id]).await;
     let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
     assert!(case.reason.starts_with("result: "), "{}", case.reason);
     assert_eq!(bed.ledger().await, 0);
 }
 
 /// How far ahead of its last end the job is due.
-fn delay(job: &rowlock::JobView) -> Duration {
+fn delay(job: &rowlock::observe::JobView) -> Duration {
     let delay = job.due_at.unwrap().duration_since(job.last_ended_at.unwrap());
     Duration::try_from(delay).unwrap()
 }
@@ -62,12 +62,9 @@ async fn a_retry_stores_its_backoff_in_the_row(bed: &Bed) {
     let fourth = fourth.await.unwrap().id();
     bed.run(&format!("update rowlock.ready set attempt = 3 where id = {fourth}"))
         .await;
-    let backoff = Backoff {
-        base: Duration::from_secs(100),
-        max: HOUR,
-    };
+    let backoff = Backoff::new().base(Duration::from_secs(100)).max(HOUR);
     let failing = |_: Ctx, job: Note, _tx: Tx| async move { fail(format!("{} failed", job.text)) };
-    let running = Running::start(bed.worker().atomic(failing).backoff(backoff));
+    let running = Running::start(bed.worker().handle(rowlock::atomic(failing).backoff(backoff)));
     until("both to fail", async || running.counters.settled(Ended::Retried) == 2).await;
     running.stop().await;
 
@@ -93,7 +90,8 @@ async fn a_retry_stores_its_backoff_in_the_row(bed: &Bed) {
 async fn a_handler_may_choose_the_delay_of_its_retry(bed: &Bed) {
     let id = bed.note("x").await;
     let failing = |_: Ctx, _: Note, _tx: Tx| async { fail(Fail::retry_after(HOUR, "rate limit")) };
-    bed.work_attempts(bed.worker().atomic(failing), id, 1).await;
+    bed.work_attempts(bed.worker().handle(rowlock::atomic(failing)), id, 1)
+        .await;
     let job = bed.job(id).await;
     assert_eq!(
         (delay(&job), job.attempt, job.last_error.as_deref()),
@@ -105,7 +103,8 @@ async fn an_exhausted_job_becomes_a_case_with_its_whole_history(bed: &Bed) {
     let id = bed.note("x").await;
     let failing =
         |cx: Ctx, _: Note, _tx: Tx| async move { fail(format!("try {} of {}", cx.attempt(), cx.attempts_max())) };
-    bed.work(bed.worker().atomic(failing).backoff(AT_ONCE), &[id]).await;
+    bed.work(bed.worker().handle(rowlock::atomic(failing).backoff(AT_ONCE)), &[id])
+        .await;
 
     let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
     assert_eq!(
@@ -136,7 +135,7 @@ async fn a_deferred_attempt_is_given_back(bed: &Bed) {
         }
         tx.done().ok()
     };
-    bed.work(bed.worker().atomic(patient), &[id]).await;
+    bed.work(bed.worker().handle(rowlock::atomic(patient)), &[id]).await;
     assert_eq!(
         bed.ends(id).await,
         [Ended::Deferred, Ended::Deferred, Ended::Deferred, Ended::Done]
@@ -153,7 +152,8 @@ async fn a_handler_may_retire_or_cancel_whatever_attempts_are_left(bed: &Bed) {
             _ => fail(Fail::cancel("order withdrawn")),
         }
     };
-    bed.work(bed.worker().atomic(ends), &[retired, cancelled]).await;
+    bed.work(bed.worker().handle(rowlock::atomic(ends)), &[retired, cancelled])
+        .await;
 
     assert_eq!(bed.ends(retired).await, [Ended::Retired]);
     assert_eq!(
@@ -180,8 +180,8 @@ async fn only_done_keeps_what_the_handler_wrote(bed: &Bed) {
             _ => tx.done().ok(),
         }
     };
-    let hourly = Backoff { base: HOUR, max: HOUR };
-    let running = Running::start(bed.worker().atomic(handler).backoff(hourly));
+    let hourly = Backoff::new().base(HOUR).max(HOUR);
+    let running = Running::start(bed.worker().handle(rowlock::atomic(handler).backoff(hourly)));
     for id in &ids {
         until("one end of each", async || bed.attempts(*id).await.len() == 1).await;
     }
@@ -193,10 +193,12 @@ async fn only_done_keeps_what_the_handler_wrote(bed: &Bed) {
 async fn a_nul_in_the_error_text_does_not_break_the_failure_path(bed: &Bed) {
     let atomic = bed.note("a").await;
     let staged = bed.rowlock.enqueue_now(super::Other { n: 1 }).await.unwrap().id();
-    let worker = bed
-        .worker()
-        .atomic(|_: Ctx, _: Note, _tx: Tx| async { fail(Fail::retire("bad\0byte")) });
-    let worker = worker.staged(|_: Staged, _: super::Other| async { fail(Fail::retire("bad\0byte")) });
+    let worker = bed.worker().handle(rowlock::atomic(|_: Ctx, _: Note, _tx: Tx| async {
+        fail(Fail::retire("bad\0byte"))
+    }));
+    let worker = worker.handle(rowlock::staged(|_: Staged, _: super::Other| async {
+        fail(Fail::retire("bad\0byte"))
+    }));
     bed.work(worker, &[atomic, staged]).await;
     for id in [atomic, staged] {
         let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
@@ -207,7 +209,7 @@ async fn a_nul_in_the_error_text_does_not_break_the_failure_path(bed: &Bed) {
 async fn a_huge_error_text_is_cut(bed: &Bed) {
     let id = bed.note("x").await;
     let loud = |_: Ctx, _: Note, _tx: Tx| async { fail(Fail::retire("é".repeat(200_000))) };
-    bed.work(bed.worker().atomic(loud), &[id]).await;
+    bed.work(bed.worker().handle(rowlock::atomic(loud)), &[id]).await;
     let error = bed.job(id).await.last_error.unwrap();
     assert!(
         error.len() < 9000 && error.starts_with("éé") && error.ends_with("(cut)"),
@@ -227,8 +229,8 @@ async fn an_absurd_delay_does_not_hold_up_other_settlements(bed: &Bed) {
     };
     let worker = bed
         .worker()
-        .staged(handler)
-        .staged(|cx: Staged, _: super::Other| async { cx.done().ok() });
+        .handle(rowlock::staged(handler))
+        .handle(rowlock::staged(|cx: Staged, _: super::Other| async { cx.done().ok() }));
     let running = Running::start(worker);
     until("both to run", async || running.counters.claimed() == 2).await;
     let other = bed.rowlock.enqueue_now(super::Other { n: 1 }).await.unwrap().id();
@@ -261,7 +263,8 @@ async fn a_constraint_that_fails_at_commit_is_recorded_and_retried(bed: &Bed) {
         // The handler is content both times; the database refuses the first one's commit.
         tx.done().ok()
     };
-    bed.work(bed.worker().atomic(adopt).backoff(AT_ONCE), &[id]).await;
+    bed.work(bed.worker().handle(rowlock::atomic(adopt).backoff(AT_ONCE)), &[id])
+        .await;
 
     assert_eq!(bed.ends(id).await, [Ended::Retried, Ended::Done]);
     assert_eq!(bed.count("select count(*) from child").await, 1);
@@ -294,7 +297,7 @@ async fn nothing_left_to_do_settles_as_done_quietly_and_is_counted(bed: &Bed) {
         take(&cx, &mut tx, job.text == "wrapped").await?;
         tx.done().ok()
     };
-    let counters = bed.work(bed.worker().atomic(handler), &ids).await;
+    let counters = bed.work(bed.worker().handle(rowlock::atomic(handler)), &ids).await;
 
     assert_eq!((counters.already_handled(), counters.settled(Ended::Done)), (2, 2));
     assert_eq!(bed.ledger().await, 0, "its writes are rolled back");
@@ -323,7 +326,7 @@ async fn the_same_work_twice_at_once_is_done_once_and_the_other_is_told(bed: &Be
         .enqueue_all_now([Note::new("1"), Note::new("1")])
         .await
         .unwrap();
-    let counters = bed.work(bed.worker().atomic(welcome), &ids).await;
+    let counters = bed.work(bed.worker().handle(rowlock::atomic(welcome)), &ids).await;
 
     assert_eq!(bed.ledger().await, 1);
     assert_eq!((counters.settled(Ended::Done), counters.already_handled()), (2, 1));

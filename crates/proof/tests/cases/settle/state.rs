@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Ended, Fail};
+use rowlock::{Ended, Fail, atomic};
 
 use super::db::{Ctx, Tx};
 use super::{Bed, Note, Other, Running, fail, until};
@@ -74,7 +74,7 @@ async fn every_end_of_a_handler_moves_its_job_where_the_table_says(bed: &Bed) {
             _ => fail(Fail::cancel("cancelled")),
         }
     };
-    let running = Running::start(bed.hasty_worker().atomic(handler));
+    let running = Running::start(bed.hasty_worker().handle(atomic(handler)));
     for (id, ..) in &jobs {
         until("one end each", async || !bed.attempts(*id).await.is_empty()).await;
     }
@@ -119,7 +119,7 @@ async fn leased_to(bed: &Bed, worker: &str) -> Vec<(i64, i32, i32)> {
 
 async fn recovery_moves_a_lost_job_where_the_table_says(bed: &Bed) {
     let jobs = leased_to(bed, "7").await;
-    let running = Running::start(bed.hasty_worker().atomic(super::note));
+    let running = Running::start(bed.hasty_worker().handle(atomic(super::note)));
     until("the worker to register", async || {
         bed.count("select count(*) from rowlock.worker").await == 1
     })
@@ -140,7 +140,7 @@ async fn recovery_moves_a_lost_job_where_the_table_says(bed: &Bed) {
 }
 
 async fn a_released_job_goes_where_the_table_says(bed: &Bed) {
-    let running = Running::start(bed.hasty_worker().atomic(super::note));
+    let running = Running::start(bed.hasty_worker().handle(atomic(super::note)));
     until("the worker to register", async || {
         bed.count("select count(*) from rowlock.worker").await == 1
     })

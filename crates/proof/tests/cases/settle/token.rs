@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Ended, Fail, State};
+use rowlock::{Ended, Fail, State, staged};
 
 use super::db::{Conn, Outcome, Staged};
 use super::{Bed, Note, Running, fail, sql, until, write};
@@ -40,7 +40,7 @@ async fn ends(cx: Staged<String>, job: Note) -> Outcome {
         _ => {}
     }
     let (id, text) = (cx.id(), job.text.clone());
-    let mut tx = cx.settle().await?;
+    let mut tx = cx.begin().await?;
     write(&mut tx, id, &text).await?;
     match text.as_str() {
         "done" => tx.done().then(Note::new("next")).ok(),
@@ -57,7 +57,7 @@ async fn a_late_worker_cannot_settle_a_reclaimed_job(bed: &Bed) {
         .await
         .unwrap();
     let stays = bed.note("stays").await;
-    let worker = bed.worker().state(bed.database.url.clone()).staged(ends);
+    let worker = bed.worker().state(bed.database.url.clone()).handle(staged(ends));
     let running = Running::start(worker);
     until("every late end to be refused", async || {
         running.counters.lease_lost() == 7

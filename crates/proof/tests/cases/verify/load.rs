@@ -6,8 +6,10 @@ use std::{
 };
 
 use rowlock::{
-    CheckState, EffectFilter, Fail, Hold, Invariant, Job, NotDone, OnUnknown, Resolution, Retention, State,
-    VerifyLimits,
+    Fail, Hold, Job, NotDone, OnUnknown, Retention, State, atomic,
+    effect::{EffectFilter, Resolution},
+    observe::{CheckState, Invariant, VerifyLimits},
+    staged,
 };
 use serde::{Deserialize, Serialize};
 
@@ -82,11 +84,7 @@ async fn operate(bed: &Bed) {
         for case in look.cases(20).await.unwrap() {
             let _ = operate.reopen(case.id, "tess").await;
         }
-        let doubtful = EffectFilter {
-            doubtful: true,
-            max: 5,
-            ..EffectFilter::default()
-        };
+        let doubtful = EffectFilter::new().doubtful().limit(5);
         for effect in look.effects(&doubtful).await.unwrap() {
             let _ = operate.resolve_effect(effect.no, Resolution::NotHappened, "tess").await;
         }
@@ -97,10 +95,8 @@ async fn operate(bed: &Bed) {
 async fn a_healthy_database_never_alarms_while_everything_goes_on(bed: &Bed) {
     let worker = || {
         bed.hasty_worker()
-            .atomic(storm)
-            .backoff(AT_ONCE)
-            .staged(call)
-            .backoff(AT_ONCE)
+            .handle(atomic(storm).backoff(AT_ONCE))
+            .handle(staged(call).backoff(AT_ONCE))
     };
     let running = [Running::start(worker()), Running::start(worker())];
     let (start, over) = (Instant::now(), AtomicBool::new(false));
@@ -170,10 +166,7 @@ async fn backlog(bed: &Bed, jobs: i64) {
 
 async fn a_check_that_runs_out_of_time_says_so_and_the_others_go_on(bed: &Bed) {
     backlog(bed, 50_000).await;
-    let hasty = VerifyLimits {
-        time: Duration::from_millis(5),
-        ..VerifyLimits::default()
-    };
+    let hasty = VerifyLimits::new().time(Duration::from_millis(5));
     let seen = bed.rowlock.observe().verify(&hasty).await.unwrap();
     let places = seen.checks.iter().find(|c| c.invariant == Invariant::Places).unwrap();
     assert_eq!(
@@ -192,10 +185,7 @@ async fn no_more_rows_are_looked_at_than_allowed_and_the_newest_first(bed: &Bed)
     let oldest = bed.count("select min(id) from rowlock.ready").await;
     bed.run(&format!("delete from rowlock.job where id = {oldest}")).await;
     let of = async |rows: i64| {
-        let limits = VerifyLimits {
-            rows,
-            ..VerifyLimits::default()
-        };
+        let limits = VerifyLimits::new().rows(rows);
         let mut seen = bed.rowlock.observe().verify(&limits).await.unwrap();
         let at = seen
             .checks
@@ -236,12 +226,12 @@ async fn what_retention_removed_is_not_missed(bed: &Bed) {
         cx.done().ok()
     };
     let rigged = Rigged {
-        rig: rig.atomic(ends).staged(doubt),
+        rig: rig.handle(atomic(ends)).handle(staged(doubt)),
         tables,
     };
     let observe = rigged.rig.rowlock().observe();
     let holds = async |when: &str| {
-        let seen = observe.verify(&VerifyLimits::default()).await.unwrap();
+        let seen = observe.verify(&VerifyLimits::new()).await.unwrap();
         assert!(seen.holds(), "{when}: {seen:?}");
     };
     for text in ["done", "case", "later"] {
@@ -253,10 +243,7 @@ async fn what_retention_removed_is_not_missed(bed: &Bed) {
         rigged.rig.run_once().await.unwrap();
     }
     holds("before").await;
-    let keep = Retention {
-        keys: None,
-        ..Retention::default()
-    };
+    let keep = Retention::new().keys_for_ever();
     for (days, removed) in [(15, 0), (60, 0), (30, 1)] {
         assert_eq!(rigged.pass(days * DAY, keep).await, removed);
         holds(&format!("{days} days on")).await;

@@ -1,6 +1,6 @@
 //! Verify, on what is left of attempts: the outcome log, effects, keys and the ledger, each broken by hand.
 
-use rowlock::Invariant;
+use rowlock::observe::Invariant;
 
 use super::{
     Bed,

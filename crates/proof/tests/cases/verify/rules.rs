@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use rowlock::{CheckState, Fail, Invariant, Once, State, Verification, VerifyLimits};
+use rowlock::{
+    Fail, Once, State, atomic,
+    observe::{CheckState, Invariant, Verification, VerifyLimits},
+    staged,
+};
 use sqlx::Connection;
 
 use super::db::{Ctx, Outcome, Staged, Tx};
@@ -54,7 +58,10 @@ pub(crate) async fn history(bed: &Bed) -> Jobs {
         waits: put("waits").waits_for("name").await.unwrap().id(),
         paid: bed.rowlock.enqueue_now(Other { n: 1 }).await.unwrap().id(),
     };
-    let worker = bed.worker().atomic(handler).backoff(AT_ONCE).staged(pay);
+    let worker = bed
+        .worker()
+        .handle(atomic(handler).backoff(AT_ONCE))
+        .handle(staged(pay));
     let running = Running::start(worker);
     for id in [jobs.done, jobs.case, jobs.reopened, jobs.paid] {
         let stands = async || matches!(bed.job(id).await.state, State::Finished | State::Case);
@@ -85,7 +92,7 @@ pub(crate) async fn history(bed: &Bed) -> Jobs {
 }
 
 pub(crate) async fn verify(bed: &Bed) -> Verification {
-    let limits = VerifyLimits::default();
+    let limits = VerifyLimits::new();
     bed.rowlock.observe().verify(&limits).await.unwrap()
 }
 

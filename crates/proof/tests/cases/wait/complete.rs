@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Completed, Ended, Error, JobFilter, JobOptions, State};
+use rowlock::{Completed, Ended, Error, JobOptions, State, observe::JobFilter};
 use sqlx::Connection;
 
 use super::db::{Ctx, Staged, Tx};
@@ -62,7 +62,11 @@ async fn a_waiting_job_runs_once_its_name_is_completed_and_reads_the_answer(bed:
             cx.done().ok()
         }
     };
-    let running = Running::start(bed.worker().atomic(handler).staged(outside));
+    let running = Running::start(
+        bed.worker()
+            .handle(rowlock::atomic(handler))
+            .handle(rowlock::staged(outside)),
+    );
     let sentinel = bed.rowlock.enqueue_now(Note::new("now")).await.unwrap().id();
     finished(bed, sentinel).await;
     for id in [staged, atomic] {
@@ -98,7 +102,7 @@ async fn a_name_completed_before_the_enqueue_lets_the_job_straight_to_ready(bed:
         due > jiff::Timestamp::now() + jiff::SignedDuration::from_mins(59),
         "{due}"
     );
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(rowlock::atomic(note)), &[id]).await;
 }
 
 async fn a_name_is_completed_once_and_the_first_answer_stays(bed: &Bed) {
@@ -109,7 +113,7 @@ async fn a_name_is_completed_once_and_the_first_answer_stays(bed: &Bed) {
         let answer: Option<String> = tx.answer().await?;
         tx.done().result(&answer).ok()
     };
-    bed.work(bed.worker().atomic(handler), &[id]).await;
+    bed.work(bed.worker().handle(rowlock::atomic(handler)), &[id]).await;
     assert_eq!(bed.job(id).await.result, Some("first".into()));
 }
 
@@ -152,7 +156,10 @@ async fn a_handler_completes_in_its_own_commit(bed: &Bed) {
         }
         tx.done().result(&(completed == Completed::Now(1))).ok()
     };
-    let worker = bed.worker().atomic(handler).backoff(super::AT_ONCE).atomic(note);
+    let worker = bed
+        .worker()
+        .handle(rowlock::atomic(handler).backoff(super::AT_ONCE))
+        .handle(rowlock::atomic(note));
     bed.work(worker, &[first, id]).await;
     assert_eq!(bed.job(first).await.result, Some(true.into()));
     assert_eq!(
@@ -173,10 +180,7 @@ async fn many_jobs_and_next_links_may_wait(bed: &Bed) {
         (status.lanes.len(), status.lanes[0].waiting, status.lanes[0].due),
         (1, 1500, 0)
     );
-    let filter = JobFilter {
-        state: Some(State::Waiting),
-        ..JobFilter::default()
-    };
+    let filter = JobFilter::new().state(State::Waiting);
     assert_eq!(bed.rowlock.observe().jobs(&filter).await.unwrap().len(), 100);
 
     // One next link that waits between two that do not: each has its own place.
@@ -192,7 +196,7 @@ async fn many_jobs_and_next_links_may_wait(bed: &Bed) {
             .then(Other { n: 3 })
             .ok()
     };
-    let running = Running::start(bed.worker().atomic(handler));
+    let running = Running::start(bed.worker().handle(rowlock::atomic(handler)));
     finished(bed, first).await;
     let states = async || {
         let chain = bed.rowlock.observe().chain(first).await.unwrap();
@@ -216,11 +220,9 @@ async fn many_jobs_and_next_links_may_wait(bed: &Bed) {
 async fn a_wait_past_its_limit_is_retired_with_its_compensation(bed: &Bed) {
     let wait = bed.rowlock.enqueue_now(Note::new("x")).waits_for("approval:1");
     let id = wait.wait_limit(SOON).if_retired(Other { n: 9 }).await.unwrap().id();
-    let running = Running::start(
-        bed.worker()
-            .atomic(note)
-            .atomic(|_: Ctx, job: Other, tx: Tx| async move { tx.done().result(&job.n).ok() }),
-    );
+    let running = Running::start(bed.worker().handle(rowlock::atomic(note)).handle(rowlock::atomic(
+        |_: Ctx, job: Other, tx: Tx| async move { tx.done().result(&job.n).ok() },
+    )));
     until("the wait to be over", async || bed.job(id).await.state == State::Case).await;
     until("the compensation to be done", async || {
         let chain = bed.rowlock.observe().chain(id).await.unwrap();
@@ -261,7 +263,7 @@ async fn an_expiry_that_comes_first_cancels_and_a_limit_that_comes_first_retires
         .expires(at(100));
     let only = only.await.unwrap().id();
     let for_ever = waiting(bed, "never").await;
-    let running = Running::start(bed.worker().atomic(note));
+    let running = Running::start(bed.worker().handle(rowlock::atomic(note)));
     for (id, state, ended) in [
         (
             cancelled,
@@ -297,7 +299,7 @@ async fn a_reopened_case_waits_again_until_its_name_is_completed(bed: &Bed) {
         write(&mut tx, cx.id(), &job.text).await?;
         tx.done().result(&answer).ok()
     };
-    let running = Running::start(bed.worker().atomic(handler));
+    let running = Running::start(bed.worker().handle(rowlock::atomic(handler)));
     for case in [id, other] {
         until("both to be cases", async || bed.job(case).await.state == State::Case).await;
         bed.rowlock.operate().reopen(case, "tester").await.unwrap();
@@ -323,7 +325,7 @@ async fn a_reopened_case_waits_again_until_its_name_is_completed(bed: &Bed) {
         .waits_for("later")
         .wait_limit(SOON);
     let id = wait.await.unwrap().id();
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(rowlock::atomic(note)), &[id]).await;
     assert_eq!(complete(bed, "later", "x").await, Completed::Now(0));
     bed.rowlock.operate().reopen(id, "tester").await.unwrap();
     assert_eq!((bed.job(id).await.state, places(bed, id).await), (State::Ready, 1));
@@ -337,7 +339,7 @@ async fn a_reopened_case_that_has_expired_is_cancelled_in_its_wait(bed: &Bed) {
         .waits_for("never")
         .expires(expires);
     let id = wait.wait_limit(Duration::from_millis(1)).await.unwrap().id();
-    let running = Running::start(bed.worker().atomic(note));
+    let running = Running::start(bed.worker().handle(rowlock::atomic(note)));
     until("its limit to pass", async || bed.job(id).await.state == State::Case).await;
     bed.rowlock.operate().reopen(id, "tester").await.unwrap();
     finished(bed, id).await;
@@ -361,7 +363,7 @@ async fn an_answer_of_another_type_makes_a_case(bed: &Bed) {
         let answer: Option<Answer> = tx.answer().await?;
         tx.done().result(&answer.map(|a| a.by)).ok()
     };
-    bed.work(bed.worker().atomic(handler), &[id]).await;
+    bed.work(bed.worker().handle(rowlock::atomic(handler)), &[id]).await;
     let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
     assert!(
         case.reason

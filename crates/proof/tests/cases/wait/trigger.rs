@@ -5,7 +5,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Ended, Error, Fail, NamedJob, Standing, State, Triggered, Untaken};
+use rowlock::{
+    Ended, Error, Fail, NamedJob, State, Triggered, atomic,
+    observe::{Standing, Untaken},
+};
 use tokio::sync::Notify;
 use uuid::Uuid;
 
@@ -39,13 +42,13 @@ fn standing(said: &Triggered) -> &Standing {
 async fn nobody_takes_a_job_that_was_not_triggered(bed: &Bed) {
     let pointer = untriggered(bed, "hinted").await;
     let plain = bed.note("plain").await;
-    bed.work(bed.worker().atomic(note), &[plain]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[plain]).await;
     assert_eq!(bed.job(pointer.0).await.state, State::Ready);
     assert!(bed.attempts(pointer.0).await.is_empty());
     let said = pull(bed, pointer).await;
     assert!(matches!(said, Triggered::Now(_)), "{said:?}");
     assert_eq!((standing(&said).epoch, standing(&said).state), (0, State::Ready));
-    bed.work(bed.worker().atomic(note), &[pointer.0]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[pointer.0]).await;
     assert_eq!(bed.ledger().await, 2);
     assert_eq!(
         bed.count("select count(*) from rowlock.audit").await,
@@ -62,7 +65,7 @@ async fn a_trigger_wakes_a_worker_that_is_idle(bed: &Bed) {
         here.notify_one();
         async { tx.done().ok() }
     };
-    let running = Running::start(bed.worker().atomic(handler));
+    let running = Running::start(bed.worker().handle(atomic(handler)));
     let mut waits = Vec::new();
     for _ in 0..4 {
         let pointer = untriggered(bed, "hinted").await;
@@ -94,7 +97,7 @@ async fn a_second_pointer_changes_nothing_and_says_where_the_job_stands(bed: &Be
         "{again:?}"
     );
     assert_eq!(bed.job(pointer.0).await.due_at, due, "it keeps its place in the line");
-    bed.work(bed.worker().atomic(note), &[pointer.0]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[pointer.0]).await;
     let over = pull(bed, pointer).await;
     assert!(
         matches!(&over, Triggered::Over(s) if s.state == State::Finished),
@@ -107,7 +110,8 @@ async fn a_retry_needs_no_second_pointer_and_keeps_its_backoff(bed: &Bed) {
     let pointer = untriggered(bed, "x").await;
     let _ = pull(bed, pointer).await;
     let failing = |_: Ctx, _: Note, _: Tx| async { fail(Fail::retry("not today")) };
-    bed.work_attempts(bed.worker().atomic(failing), pointer.0, 1).await;
+    bed.work_attempts(bed.worker().handle(atomic(failing)), pointer.0, 1)
+        .await;
     let job = bed.job(pointer.0).await;
     let said = pull(bed, pointer).await;
     assert!(
@@ -121,7 +125,7 @@ async fn a_retry_needs_no_second_pointer_and_keeps_its_backoff(bed: &Bed) {
     );
     let failing = |_: Ctx, _: Note, _: Tx| async { fail(Fail::retry("not today")) };
     bed.rowlock.operate().run_now(pointer.0, "tess").await.unwrap();
-    bed.work(bed.worker().atomic(failing).backoff(AT_ONCE), &[pointer.0])
+    bed.work(bed.worker().handle(atomic(failing).backoff(AT_ONCE)), &[pointer.0])
         .await;
     assert_eq!(
         bed.ends(pointer.0).await,
@@ -165,7 +169,7 @@ async fn one_that_waits_for_its_turn_is_due_when_it_comes(bed: &Bed) {
         matches!(&said, Triggered::Now(s) if s.state == State::Waiting),
         "{said:?}"
     );
-    let running = Running::start(bed.worker().atomic(note));
+    let running = Running::start(bed.worker().handle(atomic(note)));
     let _ = pull(bed, first).await;
     until("the two", async || bed.job(second.0).await.state == State::Finished).await;
     let untaken = Untaken::untriggered("default", Duration::ZERO);
@@ -202,7 +206,7 @@ async fn one_that_waits_for_a_name_needs_both(bed: &Bed) {
         .await
         .unwrap();
     assert_eq!(completed, rowlock::Completed::Now(1));
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[id]).await;
 }
 
 async fn what_nobody_has_taken_is_found_page_by_page(bed: &Bed) {
@@ -214,11 +218,9 @@ async fn what_nobody_has_taken_is_found_page_by_page(bed: &Bed) {
     for _ in 0..3 {
         hinted.push(untriggered(bed, "hinted").await.0);
     }
-    let other = NamedJob {
-        queue: "other".into(),
-        on_trigger: true,
-        ..NamedJob::new("note", "{\"text\":\"elsewhere\"}")
-    };
+    let other = NamedJob::new("note", "{\"text\":\"elsewhere\"}")
+        .queue("other")
+        .on_trigger();
     let admin = rowlock::Admin::open(&bed.database.queue_url, "rowlock").unwrap();
     let _ = admin.enqueue(other).await.unwrap();
     let observe = bed.rowlock.observe();
@@ -253,7 +255,7 @@ async fn where_many_jobs_stand_is_one_read(bed: &Bed) {
     let ready = untriggered(bed, "x").await.0;
     let put = async |text: &str| bed.rowlock.enqueue_now(Note::new(text)).group("a").await.unwrap().id();
     let (done, second) = (put("1").await, put("2").await);
-    bed.work(bed.worker().atomic(note), &[done, second]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[done, second]).await;
     let case = bed.note("x").await;
     bed.rowlock.operate().retire(case, None, "tess").await.unwrap();
     let waiting = bed

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Ended, Error, Job, State};
+use rowlock::{Ended, Error, Job, State, staged};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -62,7 +62,8 @@ async fn a_handler_that_committed_by_hand_and_returns_at_its_time_limit_is_never
         tokio::time::sleep(Duration::from_millis(285 + (cx.id() as u64 * 7) % 70)).await;
         tx.done().ok()
     };
-    bed.work(bed.worker().atomic(handler).backoff(AT_ONCE), &ids).await;
+    bed.work(bed.worker().handle(rowlock::atomic(handler).backoff(AT_ONCE)), &ids)
+        .await;
     for id in &ids {
         let mut ends = bed.ends(*id).await;
         // Handed back unrun is no attempt.
@@ -89,7 +90,11 @@ async fn a_handler_that_committed_by_hand_and_is_cut_after_the_grace_becomes_a_c
             tx.done().ok()
         }
     };
-    let running = Running::start(bed.worker().grace(Duration::from_millis(100)).atomic(deaf));
+    let running = Running::start(
+        bed.worker()
+            .grace(Duration::from_millis(100))
+            .handle(rowlock::atomic(deaf)),
+    );
     committed.notified().await;
     running.stop().await;
 
@@ -138,7 +143,11 @@ async fn a_hung_body_keeps_its_slot_and_the_next_jobs_go_to_an_idle_worker(bed: 
     let put = bed.rowlock.enqueue_now(Brief {}).attempts(1);
     let hung = put.await.unwrap().id();
     let block = Block::new();
-    let first = Running::start(narrow(bed).staged(block.handler()).atomic(note));
+    let first = Running::start(
+        narrow(bed)
+            .handle(staged(block.handler()))
+            .handle(rowlock::atomic(note)),
+    );
     until("the hung one to be given up on", async || {
         bed.job(hung).await.state == State::Case
     })
@@ -150,7 +159,7 @@ async fn a_hung_body_keeps_its_slot_and_the_next_jobs_go_to_an_idle_worker(bed: 
     assert!(held <= 1, "{held} jobs claimed behind a body that does not end");
 
     let came = Instant::now();
-    let second = Running::start(narrow(bed).atomic(note));
+    let second = Running::start(narrow(bed).handle(rowlock::atomic(note)));
     all_finished(bed, &ids).await;
     assert!(came.elapsed() < FEW_SECONDS, "they took {:?}", came.elapsed());
     assert!(!block.over.load(Ordering::SeqCst), "its slot was never free");
@@ -187,13 +196,13 @@ impl Slow {
 async fn jobs_claimed_ahead_behind_a_slow_handler_go_to_an_idle_worker(bed: &Bed) {
     let long = bed.rowlock.enqueue_now(Other { n: 1 }).await.unwrap().id();
     let slow = Slow::default();
-    let first = Running::start(narrow(bed).staged(slow.handler()).atomic(note));
+    let first = Running::start(narrow(bed).handle(staged(slow.handler())).handle(rowlock::atomic(note)));
     slow.begun.notified().await;
     let ids = notes(bed, 5).await;
     until("one to be claimed ahead", async || first.counters.claimed() == 2).await;
 
     let came = Instant::now();
-    let second = Running::start(narrow(bed).atomic(note));
+    let second = Running::start(narrow(bed).handle(rowlock::atomic(note)));
     all_finished(bed, &ids).await;
     assert!(came.elapsed() < FEW_SECONDS, "they took {:?}", came.elapsed());
     assert!(!slow.over.load(Ordering::SeqCst), "the slow one still runs");
@@ -231,7 +240,9 @@ async fn a_handler_that_panics_while_it_is_dropped_at_its_time_limit_is_retried(
         tx.done().ok()
     };
     let after = bed.note("after").await;
-    let worker = narrow(bed).atomic(hang).backoff(AT_ONCE).atomic(note);
+    let worker = narrow(bed)
+        .handle(rowlock::atomic(hang).backoff(AT_ONCE))
+        .handle(rowlock::atomic(note));
     bed.work(worker, &[atomic, after]).await;
     assert_eq!(bed.ends(atomic).await, [Ended::Retried, Ended::Done]);
     let rows = |id: i64| format!("select count(*) from ledger where job = {id}");
@@ -253,7 +264,7 @@ async fn a_handler_that_panics_while_it_is_dropped_after_the_grace_is_not_left_l
             cx.done().ok()
         }
     };
-    let running = Running::start(bed.worker().grace(Duration::from_millis(100)).staged(deaf));
+    let running = Running::start(bed.worker().grace(Duration::from_millis(100)).handle(staged(deaf)));
     begun.wait().await;
     running.stop().await;
 
@@ -276,7 +287,7 @@ async fn lose(bed: &Bed, jobs: usize) -> Vec<i64> {
             cx.done().ok()
         }
     };
-    let worker = bed.hasty_worker().prefetch(jobs).staged(hang);
+    let worker = bed.hasty_worker().prefetch(jobs).handle(staged(hang));
     let counters = worker.counters();
     let taken = async move {
         begun.notified().await;
@@ -290,7 +301,11 @@ async fn jobs_that_must_run_alone_do_not_stop_the_others_behind_a_long_handler(b
     let alone = lose(bed, 4).await;
     let long = bed.rowlock.enqueue_now(Other { n: 1 }).await.unwrap().id();
     let slow = Slow::default();
-    let running = Running::start(bed.hasty_worker().staged(slow.handler()).atomic(note));
+    let running = Running::start(
+        bed.hasty_worker()
+            .handle(staged(slow.handler()))
+            .handle(rowlock::atomic(note)),
+    );
     slow.begun.notified().await;
     until("the lost ones to be found", async || running.counters.expired() == 4).await;
 
@@ -327,7 +342,7 @@ async fn many_left_by_a_dead_worker_are_done_before_a_long_line_of_others(bed: &
         tokio::time::sleep(Duration::from_millis(20)).await;
         cx.done().ok()
     };
-    let running = Running::start(bed.hasty_worker().staged(a_while).atomic(note));
+    let running = Running::start(bed.hasty_worker().handle(staged(a_while)).handle(rowlock::atomic(note)));
     all_finished(bed, &alone).await;
     let left = bed.count("select count(*) from rowlock.ready where not alone").await;
     running.stop().await;
@@ -338,7 +353,12 @@ async fn many_left_by_a_dead_worker_are_done_before_a_long_line_of_others(bed: &
 }
 
 async fn a_prefetch_beyond_reason_is_refused_with_a_sentence(bed: &Bed) {
-    let with = |jobs| bed.worker().prefetch(jobs).atomic(note).run_until(async {});
+    let with = |jobs| {
+        bed.worker()
+            .prefetch(jobs)
+            .handle(rowlock::atomic(note))
+            .run_until(async {})
+    };
     match with(10_001).await {
         Err(Error::Config(sentence)) => {
             assert_eq!(sentence, "prefetch: out of range (at most 10000 jobs)");

@@ -3,7 +3,7 @@
 
 use std::{future::pending, sync::Arc, time::Duration};
 
-use rowlock::{Ended, Fail, Job, State};
+use rowlock::{Ended, Fail, Job, State, atomic, staged};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -25,7 +25,10 @@ async fn lose_a_worker(bed: &Bed) {
             tx.done().ok()
         }
     };
-    vanish(bed.hasty_worker().atomic(hang), async move { started.notified().await }).await;
+    vanish(bed.hasty_worker().handle(atomic(hang)), async move {
+        started.notified().await
+    })
+    .await;
 }
 
 async fn a_lost_workers_job_is_counted_recorded_and_done_once_by_the_next(bed: &Bed) {
@@ -43,7 +46,7 @@ async fn a_lost_workers_job_is_counted_recorded_and_done_once_by_the_next(bed: &
         met.push(format!("attempt {} recovered {}", cx.attempt(), cx.is_recovered()));
         note(cx, job, tx)
     };
-    let running = Running::start(bed.hasty_worker().atomic(handler));
+    let running = Running::start(bed.hasty_worker().handle(atomic(handler)));
     until("the job to be done", async || {
         bed.job(id).await.state == State::Finished
     })
@@ -73,7 +76,7 @@ async fn a_job_whose_last_attempt_is_lost_becomes_a_case_with_its_compensation(b
     let id = put.await.unwrap().id();
     bed.run("update rowlock.ready set attempt = 1").await;
     lose_a_worker(bed).await;
-    let running = Running::start(bed.hasty_worker().atomic(note));
+    let running = Running::start(bed.hasty_worker().handle(atomic(note)));
     until("the lease to end", async || running.counters.expired() == 1).await;
     running.stop().await;
 
@@ -106,7 +109,7 @@ async fn what_a_lost_worker_had_claimed_ahead_is_recovered_too(bed: &Bed) {
     lose_a_worker(bed).await;
     let held = bed.count("select count(*) from rowlock.lease").await;
     assert!(held > 8, "more than its handlers can run at once: {held}");
-    bed.work(bed.hasty_worker().atomic(note), &ids).await;
+    bed.work(bed.hasty_worker().handle(atomic(note)), &ids).await;
     assert_eq!(
         bed.count("select count(*) from (select job from ledger group by job having count(*) = 1) x")
             .await,
@@ -121,7 +124,7 @@ async fn what_a_lost_worker_had_claimed_ahead_is_recovered_too(bed: &Bed) {
 
 /// The database says that this worker has the job, and the worker knows nothing of it.
 async fn a_lease_whose_claim_reply_was_lost_is_found_and_released(bed: &Bed) {
-    let running = Running::start(bed.hasty_worker().atomic(note));
+    let running = Running::start(bed.hasty_worker().handle(atomic(note)));
     until("the worker to register", async || {
         bed.count("select count(*) from rowlock.worker").await == 1
     })
@@ -185,8 +188,8 @@ async fn a_handler_that_blocks_its_thread_loses_no_job_and_not_its_worker(bed: &
         .unwrap();
     // Somebody who would declare the first one dead, if it fell silent.
     let judge = Worker::new(&bed.rowlock).queue("elsewhere", 1).lease(LEASE);
-    let judge = Running::start(judge.atomic(note));
-    let running = Running::start(bed.hasty_worker().staged(block).atomic(note));
+    let judge = Running::start(judge.handle(atomic(note)));
+    let running = Running::start(bed.hasty_worker().handle(staged(block)).handle(atomic(note)));
     ids.push(blocking);
     for id in &ids {
         until("everything to be done", async || {
@@ -215,7 +218,7 @@ async fn a_handler_that_blocks_inside_its_transaction_loses_no_job_and_not_its_w
         }
         tx.done().ok()
     };
-    let running = Running::start(bed.hasty_worker().atomic(handler).backoff(AT_ONCE));
+    let running = Running::start(bed.hasty_worker().handle(atomic(handler).backoff(AT_ONCE)));
     until("it to block", async || running.counters.claimed() == 1).await;
     let mut ids = Vec::new();
     for _ in 0..5 {
@@ -249,7 +252,7 @@ async fn a_handler_that_blocks_its_thread_for_twice_the_lease_costs_its_neighbou
         std::thread::sleep(2 * LONG);
         cx.done().ok()
     };
-    let worker = bed.worker().lease(LONG).staged(block).atomic(note);
+    let worker = bed.worker().lease(LONG).handle(staged(block)).handle(atomic(note));
     let all: Vec<i64> = beside.iter().copied().chain([blocking]).collect();
     let counters = bed.work(worker, &all).await;
 
@@ -282,11 +285,11 @@ async fn a_hung_handler_is_cut_at_its_time_limit_and_keeps_no_lock(bed: &Bed) {
         }
         tx.done().ok()
     };
-    let long = rowlock::Backoff {
-        base: Duration::from_secs(100),
-        max: Duration::from_secs(100),
-    };
-    let running = Running::start(bed.worker().atomic(hang).backoff(long).atomic(note));
+    let long = rowlock::Backoff::new()
+        .base(Duration::from_secs(100))
+        .max(Duration::from_secs(100));
+    let worker = bed.worker().handle(atomic(hang).backoff(long)).handle(atomic(note));
+    let running = Running::start(worker);
     until("the attempt to be cut", async || bed.attempts(id).await.len() == 1).await;
     let mut conn = bed.conn().await;
     if !bed.database.is_sqlite() {
@@ -325,7 +328,9 @@ async fn a_staged_handler_that_hangs_outside_is_cut_too(bed: &Bed) {
         }
         cx.done().ok()
     };
-    let counters = bed.work(bed.worker().staged(hang).backoff(AT_ONCE), &[id]).await;
+    let counters = bed
+        .work(bed.worker().handle(staged(hang).backoff(AT_ONCE)), &[id])
+        .await;
     assert_eq!(bed.ends(id).await, [Ended::Retried, Ended::Done]);
     assert_eq!((counters.settled(Ended::Retried), counters.lease_lost()), (1, 0));
 }
@@ -344,7 +349,8 @@ async fn recovered_jobs_with_next_links_follow_each_other_without_a_pause(bed: &
         .await;
     let handler = |_: Ctx, _: Note, tx: Tx| async move { tx.done().then(Other { n: 1 }).ok() };
     let next = |_: Ctx, _: Other, tx: Tx| async move { tx.done().ok() };
-    bed.work(bed.worker().atomic(handler).atomic(next), &ids).await;
+    bed.work(bed.worker().handle(atomic(handler)).handle(atomic(next)), &ids)
+        .await;
     let mut ends = Vec::new();
     for id in &ids {
         let attempts = bed.attempts(*id).await;

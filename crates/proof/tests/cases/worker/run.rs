@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Ended, Error, Event, Isolation, State};
+use rowlock::{Ended, Error, Event, Retention, State};
 use sqlx::Connection;
 use tokio::sync::{Barrier, Notify};
 
@@ -37,7 +37,7 @@ async fn a_stop_waits_for_what_runs_and_releases_what_has_not_started(bed: &Bed)
     let one = Worker::new(&bed.rowlock)
         .queue("default", 1)
         .prefetch(9)
-        .atomic(handler);
+        .handle(rowlock::atomic(handler));
     let running = Running::start(one);
     until("all to be claimed and one to run", async || {
         running.counters.claimed() == 4 && started.all().len() == 1
@@ -65,7 +65,7 @@ async fn a_stop_waits_for_what_runs_and_releases_what_has_not_started(bed: &Bed)
         gone.iter().all(|w| w.dead && w.leases == 0),
         "it said goodbye and holds nothing"
     );
-    bed.work(bed.worker().atomic(note), &ids).await;
+    bed.work(bed.worker().handle(rowlock::atomic(note)), &ids).await;
     assert_eq!(bed.ledger().await, 4);
 }
 
@@ -82,7 +82,11 @@ async fn past_the_grace_a_handler_is_cut_and_its_job_run_again_by_the_next_worke
             cx.done().ok()
         }
     };
-    let running = Running::start(bed.worker().grace(Duration::from_millis(100)).staged(deaf));
+    let running = Running::start(
+        bed.worker()
+            .grace(Duration::from_millis(100))
+            .handle(rowlock::staged(deaf)),
+    );
     entered.notified().await;
     let stopped = Instant::now();
     running.stop().await;
@@ -97,7 +101,7 @@ async fn past_the_grace_a_handler_is_cut_and_its_job_run_again_by_the_next_worke
         job.last_error.as_deref(),
         Some("worker stopped before the handler finished")
     );
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(rowlock::atomic(note)), &[id]).await;
     assert_eq!(
         (bed.ends(id).await, bed.ledger().await),
         (vec![Ended::Retried, Ended::Done], 1)
@@ -136,7 +140,8 @@ async fn each_queue_keeps_to_its_own_concurrency(bed: &Bed) {
             .unwrap(),
     );
     let worker = Worker::new(&bed.rowlock).queue("a", 2).queue("b", 5);
-    bed.work(worker.state(Crowd::default()).staged(crowd), &ids).await;
+    bed.work(worker.state(Crowd::default()).handle(rowlock::staged(crowd)), &ids)
+        .await;
 
     let mut most: HashMap<String, u64> = HashMap::new();
     for id in ids {
@@ -161,7 +166,10 @@ async fn several_kinds_share_one_typed_state(bed: &Bed) {
     };
     let counters = bed
         .work(
-            bed.worker().state(App { greeting: "hi" }).atomic(atomic).staged(staged),
+            bed.worker()
+                .state(App { greeting: "hi" })
+                .handle(rowlock::atomic(atomic))
+                .handle(rowlock::staged(staged)),
             &[a, b],
         )
         .await;
@@ -172,7 +180,7 @@ async fn several_kinds_share_one_typed_state(bed: &Bed) {
 }
 
 async fn polling_alone_finds_the_jobs(bed: &Bed) {
-    let running = Running::start(bed.worker().poll_only().atomic(note));
+    let running = Running::start(bed.worker().poll_only().handle(rowlock::atomic(note)));
     until("the worker to register", async || {
         bed.count("select count(*) from rowlock.worker").await == 1
     })
@@ -191,7 +199,7 @@ async fn a_commit_wakes_an_idle_worker_at_once(bed: &Bed) {
         here.notify_one();
         async { tx.done().ok() }
     };
-    let running = Running::start(bed.worker().atomic(handler));
+    let running = Running::start(bed.worker().handle(rowlock::atomic(handler)));
     let mut conn = bed.conn().await;
     let mut waits = Vec::new();
     for _ in 0..4 {
@@ -249,7 +257,12 @@ async fn one_event_per_attempt_comes_after_its_commit(bed: &Bed) {
         tx.done().ok()
     };
     let counters = bed
-        .work(bed.worker().on_event(listener).atomic(handler).backoff(AT_ONCE), &ids)
+        .work(
+            bed.worker()
+                .on_event(listener)
+                .handle(rowlock::atomic(handler).backoff(AT_ONCE)),
+            &ids,
+        )
         .await;
 
     let mut told = told.lock().unwrap().clone();
@@ -278,7 +291,10 @@ async fn a_listener_that_panics_harms_nobody(bed: &Bed) {
         .enqueue_all_now((0..5).map(|_| Note::new("x")))
         .await
         .unwrap();
-    let worker = bed.worker().on_event(|_| panic!("a listener's own fault")).atomic(note);
+    let worker = bed
+        .worker()
+        .on_event(|_| panic!("a listener's own fault"))
+        .handle(rowlock::atomic(note));
     let counters = bed.work(worker, &ids).await;
     assert_eq!((bed.ledger().await, counters.settled(Ended::Done)), (5, 5));
 }
@@ -295,7 +311,7 @@ async fn two_workers_share_the_work(bed: &Bed) {
                 cx.done().ok()
             }
         };
-        Running::start(bed.single().staged(handler))
+        Running::start(bed.single().handle(rowlock::staged(handler)))
     };
     // Each takes one job at a time, so the two can only meet in two workers.
     let (first, second) = (worker(), worker());
@@ -309,30 +325,21 @@ async fn two_workers_share_the_work(bed: &Bed) {
 async fn settings_that_cannot_work_are_refused_with_a_sentence(bed: &Bed) {
     let refusal = async |worker: Worker| match worker.run_until(async {}).await {
         Err(Error::Config(sentence)) => sentence,
-        Err(Error::Invalid { field, problem }) => format!("{field}: {problem}"),
+        Err(Error::Invalid { field, problem, .. }) => format!("{field}: {problem}"),
         other => panic!("not refused: {other:?}"),
     };
     let new = || Worker::new(&bed.rowlock);
-    let with = |queue: &str, n| new().queue(queue, n).atomic(note);
+    let with = |queue: &str, n| new().queue(queue, n).handle(rowlock::atomic(note));
     let second = Duration::from_secs(1);
     assert_eq!(
         refusal(with("q", 1).lease(second)).await,
         "lease 1s is out of range (2 s to 1 h, default 15 s)"
     );
-    let nothing = "the worker has no queue or no handler; add .queue(…) and .atomic(…) or .staged(…)";
-    assert_eq!(refusal(new().atomic(note)).await, nothing);
+    let nothing = "the worker has no queue or no handler; add .queue(…) and .handle(…)";
+    assert_eq!(refusal(new().handle(rowlock::atomic(note))).await, nothing);
     assert_eq!(refusal(new().queue("q", 1)).await, nothing);
-    for (setting, early) in [
-        ("isolation", new().isolation(Isolation::Serializable)),
-        ("backoff", new().backoff(AT_ONCE)),
-    ] {
-        assert_eq!(
-            refusal(early.queue("q", 1).atomic(note)).await,
-            format!("{setting}: no handler was added before it; call it after .atomic(…) or .staged(…)")
-        );
-    }
     assert_eq!(
-        refusal(with("q", 1).atomic(note)).await,
+        refusal(with("q", 1).handle(rowlock::atomic(note))).await,
         "kind \"note\" has two handlers; remove one"
     );
     assert_eq!(
@@ -348,7 +355,11 @@ async fn settings_that_cannot_work_are_refused_with_a_sentence(bed: &Bed) {
             .await
             .starts_with("queue: \"two words\" is not")
     );
-    assert!(refusal(with("q", 1).retention(second)).await.starts_with("retention: "));
+    assert!(
+        refusal(with("q", 1).retention(Retention::new().history(second)))
+            .await
+            .starts_with("retention: ")
+    );
     assert_eq!(
         bed.count("select count(*) from rowlock.worker").await,
         0,
@@ -362,7 +373,7 @@ async fn a_grace_period_without_end_is_one(bed: &Bed) {
         tx.after_commit(async { Ok::<(), std::io::Error>(()) });
         tx.done().ok()
     };
-    let worker = bed.worker().grace(Duration::MAX).atomic(handler);
+    let worker = bed.worker().grace(Duration::MAX).handle(rowlock::atomic(handler));
     bed.work(worker, &[id]).await;
     assert_eq!(
         bed.count("select count(*) from rowlock.worker").await,

@@ -7,7 +7,9 @@
 
 use std::{
     collections::HashMap,
+    error::Error as StdError,
     io::{Error as IoError, ErrorKind},
+    pin::Pin,
     str::FromStr,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError, Weak,
@@ -46,9 +48,42 @@ const WRITABLE: &str =
 const TIMELINE: &str = "(select system_identifier from pg_control_system()) || ' ' || \
                         left(pg_walfile_name(pg_current_wal_lsn()), 8)";
 
+/// Options on their way from a callback.
+pub type Fresh =
+    Pin<Box<dyn Future<Output = std::result::Result<PgConnectOptions, Box<dyn StdError + Send + Sync>>> + Send>>;
+
+/// One server, and how to reach it.
+enum Host {
+    Fixed(Box<PgConnectOptions>),
+    /// Asked for each connection, because passwords may change.
+    Fresh(Box<dyn Fn() -> Fresh + Send + Sync>),
+}
+
+impl Host {
+    async fn options(&self) -> sqlx::Result<PgConnectOptions> {
+        match self {
+            Host::Fixed(options) => Ok((**options).clone()),
+            Host::Fresh(ask) => match ask().await {
+                Ok(options) => Ok(options.disable_statement_logging()),
+                Err(error) => {
+                    let problem = format!("the callback of open_by gave no connect options: {error}");
+                    Err(sqlx::Error::Io(IoError::other(problem)))
+                }
+            },
+        }
+    }
+
+    fn name(&self) -> String {
+        match self {
+            Host::Fixed(options) => name(options),
+            Host::Fresh(_) => "options of a callback".to_owned(),
+        }
+    }
+}
+
 /// The hosts of one URL. Shared by all connections of a handle and of its workers.
 pub struct Hosts {
-    all: Vec<PgConnectOptions>,
+    all: Vec<Host>,
     /// How long each may take to answer.
     limit: Duration,
     /// Where connections are shared with others, transaction by transaction.
@@ -90,21 +125,37 @@ impl Hosts {
         let url = Url::parse(url)?;
         let all: Vec<PgConnectOptions> = url.each.into_iter().map(options).collect::<Result<_>>()?;
         let pooler = url.pooled.then(Pooler::new);
-        let limit = if all.len() > 1 { HOST_LIMIT } else { CONNECT_LIMIT };
         let quiet = all.into_iter().map(ConnectOptions::disable_statement_logging);
-        Ok(Hosts {
-            limit,
-            all: match pooler {
-                Some(_) => quiet.map(Pooler::fit).collect(),
-                None => quiet.collect(),
-            },
+        let all: Vec<PgConnectOptions> = match pooler {
+            Some(_) => quiet.map(Pooler::fit).collect(),
+            None => quiet.collect(),
+        };
+        let all = all.into_iter().map(|options| Host::Fixed(Box::new(options))).collect();
+        Ok(Hosts::new(all, pooler))
+    }
+
+    /// One server, by the driver's own options.
+    pub fn of(options: PgConnectOptions) -> Hosts {
+        let quiet = Box::new(options.disable_statement_logging());
+        Hosts::new(vec![Host::Fixed(quiet)], None)
+    }
+
+    /// One server, by options that are asked for with each connection.
+    pub fn by(ask: impl Fn() -> Fresh + Send + Sync + 'static) -> Hosts {
+        Hosts::new(vec![Host::Fresh(Box::new(ask))], None)
+    }
+
+    fn new(all: Vec<Host>, pooler: Option<Pooler>) -> Hosts {
+        Hosts {
+            limit: if all.len() > 1 { HOST_LIMIT } else { CONNECT_LIMIT },
+            all,
             pooler,
             first: AtomicUsize::new(0),
             met: Mutex::default(),
             generation: watch::Sender::new(0),
             sets: Mutex::default(),
             homes: Mutex::default(),
-        })
+        }
     }
 
     /// Opens something on the first host that takes writes. Cancel-safe, and a host at which it was dropped is the last
@@ -122,14 +173,16 @@ impl Hosts {
                 at,
                 good: false,
             };
-            let opened = tokio::time::timeout(self.limit, open(self.all[at].clone())).await;
+            let host = &self.all[at];
+            let opened = async { open(host.options().await?).await };
+            let opened = tokio::time::timeout(self.limit, opened).await;
             match opened.unwrap_or_else(|_| Err(timed_out("connecting"))) {
                 Ok(opened) => {
                     trying.good = true;
                     return Ok(opened);
                 }
-                Err(error) if count == 1 => return Err(named(error, &self.all[at])),
-                Err(error) => refusals.push(format!("{}: {}", name(&self.all[at]), reason(&error))),
+                Err(error) if count == 1 => return Err(named(error, host)),
+                Err(error) => refusals.push(format!("{}: {}", host.name(), reason(&error))),
             }
         }
         let problem = format!("no host accepts writes ({})", refusals.join(", "));
@@ -333,10 +386,10 @@ fn name(options: &PgConnectOptions) -> String {
 }
 
 /// The same error with the server's address in its text, where the text says only that nobody answered.
-fn named(error: sqlx::Error, options: &PgConnectOptions) -> sqlx::Error {
+fn named(error: sqlx::Error, host: &Host) -> sqlx::Error {
     match error {
         sqlx::Error::Io(said) => {
-            let text = format!("{said} ({})", name(options));
+            let text = format!("{said} ({})", host.name());
             sqlx::Error::Io(IoError::new(said.kind(), text))
         }
         other => other,

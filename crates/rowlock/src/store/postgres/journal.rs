@@ -142,7 +142,7 @@ async fn list(inner: &Inner, filter: &EffectFilter) -> Result<Vec<EffectView>> {
         (None, false) => sqlx::query(inner.sql.effects.clone()),
     };
     let found = asked
-        .bind(filter.limit())
+        .bind(i64::from(filter.limit))
         .fetch_all(lent.pg())
         .await
         .doing("list effects")?;

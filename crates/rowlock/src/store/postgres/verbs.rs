@@ -72,7 +72,7 @@ impl Verbs for PgStore {
                 .bind(filter.job)
                 .bind(filter.actor.as_deref())
                 .bind(filter.below)
-                .bind(filter.limit());
+                .bind(i64::from(filter.limit));
             let found = read.fetch_all(lent.pg()).await.doing("read the audit")?;
             lent.end("read the audit").await?;
             let all: sqlx::Result<_> = found.iter().map(audited).collect();

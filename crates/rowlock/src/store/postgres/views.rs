@@ -42,7 +42,7 @@ pub async fn jobs(inner: &Inner, filter: &JobFilter) -> Result<Vec<JobView>> {
         (None, None, Some(_)) => &inner.sql.jobs_standing,
         _ => &inner.sql.jobs,
     };
-    let max = if filter.max <= 0 { 100 } else { filter.max };
+    let max = i64::from(filter.limit);
     // A limit that the planner does not know is a tenth of everything to it, and it would sort that.
     let text = AssertSqlSafe(text.as_str().replace("$6", &max.to_string()));
     let mut list = sqlx::query(text)

@@ -117,7 +117,7 @@ async fn list(db: &mut SqliteConnection, filter: &EffectFilter) -> sqlx::Result<
         (None, true) => sqlx::query(sql::EFFECTS_DOUBTFUL),
         (None, false) => sqlx::query(sql::EFFECTS),
     };
-    let found = asked.bind(filter.limit()).fetch_all(db).await?;
+    let found = asked.bind(i64::from(filter.limit)).fetch_all(db).await?;
     found.iter().map(view).collect()
 }
 

@@ -96,12 +96,11 @@ fn ids_of(put: Vec<Enqueued>) -> Vec<i64> {
 
 /// This much history, and everything else for ever.
 fn kept(history: Duration) -> Retention {
-    Retention {
-        history,
-        cases: None,
-        keys: None,
-        audit: None,
-    }
+    Retention::new()
+        .history(history)
+        .cases_for_ever()
+        .keys_for_ever()
+        .audit_for_ever()
 }
 
 fn options(dir: &TempDir) -> SqliteConnectOptions {

@@ -61,7 +61,7 @@ impl Verbs for SqliteStore {
         Box::pin(self.read("read the audit", filter.clone(), |db, _, filter| {
             Box::pin(async move {
                 let read = sqlx::query(sql::AUDIT_READ).bind(filter.job).bind(&filter.actor);
-                let read = read.bind(filter.below).bind(filter.limit());
+                let read = read.bind(filter.below).bind(i64::from(filter.limit));
                 read.fetch_all(db).await?.iter().map(audited).collect()
             })
         }))

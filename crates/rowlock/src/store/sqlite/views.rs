@@ -38,7 +38,7 @@ pub async fn jobs(db: &mut SqliteConnection, filter: &JobFilter) -> sqlx::Result
         .bind(filter.state.map(State::as_str))
         .bind(&filter.tag)
         .bind(filter.below)
-        .bind(if filter.max <= 0 { 100 } else { filter.max })
+        .bind(i64::from(filter.limit))
         .bind(&filter.key)
         .bind(&filter.group)
         .fetch_all(db)

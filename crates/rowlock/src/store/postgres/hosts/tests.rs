@@ -8,7 +8,7 @@ fn refused(url: &str) -> String {
 }
 
 fn names(url: &str) -> Vec<String> {
-    Hosts::parse(url).unwrap().all.iter().map(name).collect()
+    Hosts::parse(url).unwrap().all.iter().map(Host::name).collect()
 }
 
 #[test]

@@ -109,52 +109,16 @@ async fn every_filter_narrows() {
     let ids = ids_of(rig.store.enqueue(&[tagged, mail, numbered(3)]).await.unwrap());
     let worker = rig.worker().await;
     let leased = claim(&rig.store, worker, 1).await[0].token.id;
-    let all = JobFilter::default();
+    let all = JobFilter::new();
     let list =
         async |filter: JobFilter| -> Vec<i64> { rig.store.jobs(&filter).await.unwrap().iter().map(|j| j.id).collect() };
     assert_eq!(list(all.clone()).await, [ids[2], ids[1], ids[0]]);
     let f = all.clone();
-    assert_eq!(
-        list(JobFilter {
-            queue: Some("mail".into()),
-            ..f.clone()
-        })
-        .await,
-        [ids[1]]
-    );
-    assert_eq!(
-        list(JobFilter {
-            kind: Some("send".into()),
-            ..f.clone()
-        })
-        .await,
-        [ids[1]]
-    );
-    assert_eq!(
-        list(JobFilter {
-            state: Some(State::Leased),
-            ..f.clone()
-        })
-        .await,
-        [leased]
-    );
-    assert_eq!(
-        list(JobFilter {
-            tag: Some("vip".into()),
-            ..f.clone()
-        })
-        .await,
-        [ids[0]]
-    );
-    assert_eq!(
-        list(JobFilter {
-            below: Some(ids[2]),
-            max: 1,
-            ..f
-        })
-        .await,
-        [ids[1]]
-    );
+    assert_eq!(list(f.clone().queue("mail")).await, [ids[1]]);
+    assert_eq!(list(f.clone().kind("send")).await, [ids[1]]);
+    assert_eq!(list(f.clone().state(State::Leased)).await, [leased]);
+    assert_eq!(list(f.clone().tag("vip")).await, [ids[0]]);
+    assert_eq!(list(f.below(ids[2]).limit(1)).await, [ids[1]]);
 }
 
 #[tokio::test]
