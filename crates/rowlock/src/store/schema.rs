@@ -43,7 +43,7 @@ pub enum SchemaFound {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Functions {
     Same,
-    /// Of a newer release, which keeps what this one calls.
+    /// Of a newer schema or release, which keeps what this one calls.
     Newer,
     Older,
 }
@@ -134,7 +134,9 @@ impl Scripts {
         }
         let functions = if recorded.functions == Some(hash(self.functions)) {
             Functions::Same
-        } else if recorded.release.as_deref().map(numbers) > Some(numbers(RELEASE)) {
+        } else if version > Scripts::number(&self.migrations)
+            || recorded.release.as_deref().map(numbers) > Some(numbers(RELEASE))
+        {
             Functions::Newer
         } else {
             Functions::Older
@@ -275,7 +277,18 @@ mod tests {
         assert_eq!(labels(&base, &recorded(1, RELEASE, &other)), ["functions"]);
         assert_eq!(labels(&base, &recorded(1, "0.0.1", &other)), ["functions"]);
         assert_eq!(labels(&base, &recorded(1, "999.0.0", &other)), [""; 0]);
-        assert_eq!(labels(&base, &recorded(2, "0.0.1", &other)), [""; 0], "a newer schema");
+        let newer = recorded(2, RELEASE, &other);
+        assert_eq!(labels(&base, &newer), [""; 0], "a newer schema");
+        let functions = Functions::Newer;
+        assert_eq!(
+            base.judge(&newer),
+            SchemaFound::At {
+                version: 2,
+                oldest: 1,
+                functions
+            },
+            "whoever made the schema made its functions"
+        );
     }
 
     #[test]

@@ -32,7 +32,7 @@ fn files(root: &Path) -> Vec<String> {
     paths.into_iter().map(named).collect()
 }
 
-fn of_the_schema(path: &String) -> bool {
+fn of_the_schema(path: &str) -> bool {
     path.starts_with("schema/") || path.starts_with("functions/")
 }
 
@@ -111,7 +111,7 @@ async fn the_schema_is_what_its_files_say_and_so_is_the_printed_script() {
     assert_eq!(objects(&mut printed.conn().await).await, expected);
     assert!(printed.store.migrate(&[]).await.unwrap().is_empty());
 
-    let on_disk = files(&folder()).into_iter().filter(of_the_schema);
+    let on_disk = files(&folder()).into_iter().filter(|path| of_the_schema(path));
     let mut on_disk: Vec<String> = on_disk
         .map(|path| std::fs::read_to_string(folder().join(path)).unwrap())
         .collect();
