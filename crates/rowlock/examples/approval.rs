@@ -93,10 +93,8 @@ async fn main() -> anyhow::Result<()> {
         let _ = stopped.await;
     }));
     println!("{:?}", approve(&rowlock, &mut db, 1, "Ada").await?);
-    println!(
-        "{:?}: the first answer stays",
-        approve(&rowlock, &mut db, 1, "Bob").await?
-    );
+    let second = approve(&rowlock, &mut db, 1, "Bob").await?;
+    println!("{second:?}: the first answer stays");
     for id in [approved, forgotten] {
         match rowlock.wait(id).timeout(Duration::from_secs(30)).await? {
             Awaited::Done(result) => println!("job {id} is done: {}", result.unwrap_or_default()),
