@@ -51,7 +51,11 @@ use axum::{
     middleware::Next,
     response::{IntoResponse, Response},
 };
-use rowlock::{Backend, Error, Hold, Once, OnceSlot, Result, Rowlock};
+use rowlock::{
+    Backend, Error, Result, Rowlock,
+    handle::{Once, OnceSlot},
+    key::Hold,
+};
 use sqlx::{Pool, Transaction};
 use sqlx_core::transaction::TransactionManager;
 
@@ -239,7 +243,7 @@ impl<DB: Backend> Idempotency<DB> {
             return Ok(response);
         }
         let (head, body) = response.into_parts();
-        let body = to_bytes(body, self.rowlock.limits().payload_bytes_max)
+        let body = to_bytes(body, self.rowlock.limits().payload_bytes_max())
             .await
             .map_err(Refusal::unreadable)?;
         let stored = Stored::of(&head, &body, &self.headers);

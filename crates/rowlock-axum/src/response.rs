@@ -7,7 +7,7 @@ use axum::{
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header, response},
     response::{IntoResponse, Response},
 };
-use rowlock::{Answer, Error};
+use rowlock::{Error, handle::Answer};
 use serde::{Deserialize, Serialize};
 
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");

@@ -202,8 +202,7 @@ fn bare_worker<A: Send + Sync + 'static, DB: Tables>(rowlock: &Rowlock<DB>, stat
 
 /// Quick retries: nobody wants to watch a demo wait.
 fn backoff() -> Backoff {
-    Backoff {
-        base: Duration::from_millis(200),
-        max: Duration::from_secs(1),
-    }
+    Backoff::new()
+        .base(Duration::from_millis(200))
+        .max(Duration::from_secs(1))
 }

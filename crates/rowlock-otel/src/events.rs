@@ -6,7 +6,10 @@ use opentelemetry::{
     KeyValue,
     metrics::{Counter, Histogram, Meter},
 };
-use rowlock::{Ended, Event, Skipped};
+use rowlock::{
+    Ended,
+    event::{Event, Skipped},
+};
 
 use crate::{Names, of_lane};
 
@@ -153,7 +156,7 @@ impl Instruments {
 
     pub(crate) fn hear(&self, event: &Event) {
         match event {
-            Event::Claimed { queue, jobs } => self.claimed(queue, *jobs as u64),
+            Event::Claimed { queue, jobs, .. } => self.claimed(queue, *jobs as u64),
             Event::Settled {
                 queue,
                 kind,

@@ -9,7 +9,11 @@ use opentelemetry::{
     KeyValue,
     metrics::{AsyncInstrument, Meter},
 };
-use rowlock::{Backend, BreakerState, BreakerView, LaneStatus, Observe, Rowlock};
+use rowlock::{
+    Backend, Rowlock,
+    breaker::{BreakerState, BreakerView},
+    observe::{LaneStatus, Observe},
+};
 
 use crate::{Telemetry, of_lane};
 

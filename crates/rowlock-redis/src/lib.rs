@@ -133,10 +133,8 @@ impl Filter {
     /// Cancel-safe.
     pub async fn connect(url: &str, ttl: Duration) -> Result<Filter> {
         if ttl < Duration::from_secs(1) || ttl > TTL_MAX {
-            return Err(Error::Invalid {
-                field: "ttl".into(),
-                problem: format!("{ttl:?} is out of range (1 s to 366 days)"),
-            });
+            let problem = format!("{ttl:?} is out of range (1 s to 366 days)");
+            return Err(Error::invalid("ttl", problem));
         }
         // The driver's message may quote the url with its password, so it is not passed on.
         let client = Client::open(url).map_err(|_| {

@@ -135,7 +135,8 @@ pub enum Error {
 }
 
 impl Error {
-    pub(crate) fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Error {
+    /// A value that is refused, by the name of its field. For crates that build on this one.
+    pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Error {
         Error::Invalid {
             field: field.into(),
             problem: problem.into(),

@@ -246,14 +246,18 @@ async fn an_effect_needs_a_name_of_its_own(mut bed: Bed) {
 async fn work_found_done_after_a_call_is_a_case_and_not_a_quiet_success(mut bed: Bed) {
     fill(&mut bed.eye, 2).await;
     let world = World::new(|_| Ok("receipt".into()));
-    let handler = |cx: RowStaged<World>, row: Snooze| async move {
+    let handler = |cx: adopt::Staged<World>, row: Snooze| async move {
         let world = cx.state().clone();
         if row.id == 1 {
             let _: String = cx.effect("mail", |key| async move { world.call(key.into()) }).await?;
         }
         Err(rowlock::AlreadyHandled.into())
     };
-    let worker = opened(&bed.rowlock).await.worker().state(world.clone()).staged(handler);
+    let worker = opened(&bed.rowlock)
+        .await
+        .worker()
+        .state(world.clone())
+        .handle(staged(handler));
     let counters = runs_until(worker, "both to end", |c| {
         (c.settled(Ended::Retired), c.settled(Ended::Done)) == (1, 1)
     })

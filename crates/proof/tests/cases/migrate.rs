@@ -135,7 +135,7 @@ async fn is_refused_as_unknown(bed: &Bed) {
         bed.rowlock.migrate().await.map(|_| ()),
         bed.rowlock.check_schema().await,
         connected,
-        bed.worker().atomic(note).run_until(async {}).await,
+        bed.worker().handle(atomic(note)).run_until(async {}).await,
     ];
     for said in said {
         assert!(matches!(said, Err(Error::SchemaUnknown)), "{said:?}");
@@ -226,7 +226,7 @@ async fn functions_are_applied_again_when_their_hash_differs_and_workers_say_so(
     bed.run(OTHER_FUNCTIONS).await;
     let refused = "the functions in the database are not those of this binary; run `rowlock migrate`";
     assert_eq!(bed.rowlock.check_schema().await.unwrap_err().to_string(), refused);
-    let worker = bed.worker().atomic(note).run_until(async {}).await;
+    let worker = bed.worker().handle(atomic(note)).run_until(async {}).await;
     assert_eq!(worker.unwrap_err().to_string(), refused);
 
     assert_eq!(bed.rowlock.migrate().await.unwrap(), ["functions"]);
@@ -242,12 +242,12 @@ async fn functions_of_a_newer_release_are_left_alone_and_work(bed: &Bed) {
     let left = "select count(*) from rowlock.migration where version = 0 and hash = 'newer'";
     assert_eq!(bed.count(left).await, 1);
     let id = bed.note("x").await;
-    bed.work(bed.worker().atomic(note), &[id]).await;
+    bed.work(bed.worker().handle(atomic(note)), &[id]).await;
     assert_eq!(bed.ledger().await, 1);
 }
 
 async fn functions_may_be_applied_again_beside_running_workers(bed: &Bed) {
-    let running = Running::start(bed.worker().atomic(note));
+    let running = Running::start(bed.worker().handle(atomic(note)));
     let mut ids = Vec::new();
     for round in 0..10 {
         for n in 0..10 {

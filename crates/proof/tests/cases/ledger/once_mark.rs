@@ -1,6 +1,9 @@
 //! Marks under a key: a refusal that is stored without the writes that led to it.
 
-use rowlock::{Error, Once, OnceSlot};
+use rowlock::{
+    Error,
+    handle::{Once, OnceSlot},
+};
 use sqlx::{Pool, Transaction, pool::PoolOptions};
 
 use super::Bed;

@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Ended, Error, Event, Retention, State};
+use rowlock::{Ended, Error, Event, Retention, State, atomic};
 use sqlx::Connection;
 use tokio::sync::{Barrier, Notify};
 
@@ -385,12 +385,15 @@ async fn a_grace_period_without_end_is_one(bed: &Bed) {
 async fn what_runs_alongside_a_worker_is_dropped_once_it_has_stopped(bed: &Bed) {
     let (alive, looked) = (Arc::new(()), Arc::new(AtomicUsize::new(0)));
     let (held, looks) = (alive.clone(), looked.clone());
-    let worker = bed.worker().atomic(note).alongside(async move |rowlock: Rowlock| {
-        let _held = held;
-        rowlock.observe().status().await.unwrap();
-        looks.fetch_add(1, Ordering::SeqCst);
-        pending().await
-    });
+    let worker = bed
+        .worker()
+        .handle(atomic(note))
+        .alongside(async move |rowlock: Rowlock| {
+            let _held = held;
+            rowlock.observe().status().await.unwrap();
+            looks.fetch_add(1, Ordering::SeqCst);
+            pending().await
+        });
     let running = Running::start(worker);
     until("it to look at the queues", async || looked.load(Ordering::SeqCst) == 1).await;
     assert_eq!(Arc::strong_count(&alive), 2, "it goes on while the worker does");
