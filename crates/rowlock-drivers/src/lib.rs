@@ -26,6 +26,8 @@
 //! # Ok(()) }
 //! ```
 
+#![warn(missing_debug_implementations)]
+
 #[cfg(feature = "diesel-async")]
 mod diesel_async;
 #[cfg(feature = "sea-orm")]

@@ -49,6 +49,12 @@ pub struct Bridge {
     hints: Receiver<i64>,
 }
 
+impl std::fmt::Debug for Bridge {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bridge").finish_non_exhaustive()
+    }
+}
+
 impl Bridge {
     /// Checks the settings; no I/O yet.
     ///

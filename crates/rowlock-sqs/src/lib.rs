@@ -15,6 +15,7 @@
 //! - [`Relay`]: pointers sent after a commit; `sweep`: what was lost or has not been taken is sent again
 //! - `outside`: the calls of SQS, ten messages at a time
 
+#![warn(missing_debug_implementations)]
 #![forbid(unsafe_code)]
 
 mod body;
