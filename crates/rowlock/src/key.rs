@@ -21,7 +21,7 @@ const KEY_BYTES_MAX: usize = 250;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Hold {
-    /// As long as the workers keep keys (see `Worker::keep`), and at least while its job is open.
+    /// As long as the workers keep keys (see `Worker::retention`), and at least while its job is open.
     #[default]
     Policy,
     /// While its job is ready, waiting, leased or a case. Enqueue keys only.

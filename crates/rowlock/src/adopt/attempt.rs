@@ -15,7 +15,7 @@ use crate::{
         hand::{Cut, InHand},
     },
     error::Result,
-    event::{Event, Skipped},
+    event::Skipped,
     fault::point,
     handle::{Attempt, Fail, Held},
     state::Ended,
@@ -184,14 +184,14 @@ pub(super) async fn record(
     let end = row.end_of(&settlement);
     let mut sent_before = false;
     loop {
-        let error = match store.settle_row(&shared.table, &row.token, &end).await {
+        let cause = match store.settle_row(&shared.table, &row.token, &end).await {
             Ok(Settled::Applied) => return settled(shared, row, settlement.ended, skipped, settlement.error).await,
             // The reply to an earlier try may have been lost, not the claim.
             Ok(_) if sent_before => match resolve(shared, store, row, &settlement).await {
                 Ok(Resolved::Ended(ended)) => return settled(shared, row, ended, skipped, settlement.error).await,
                 Ok(Resolved::Lost) => return lost(shared, row),
-                Ok(Resolved::StillLeased) => continue,
-                Err(error) => error,
+                Ok(Resolved::StillLeased) => "the claim still stands".to_owned(),
+                Err(error) => error.cause(),
             },
             Ok(_) => return lost(shared, row),
             // The table would refuse it again, from recovery too perhaps. The claim stays until somebody fixes the row.
@@ -199,15 +199,15 @@ pub(super) async fn record(
                 shared.refused.tell(&shared.table.queue, &row.token.id, &error);
                 return dropped(row);
             }
-            Err(error) => error,
+            Err(error) => error.cause(),
         };
         sent_before = true;
         if row.renewed().elapsed() >= shared.timing.lease {
-            let (id, cause) = (&row.token.id, error.cause());
+            let id = &row.token.id;
             tracing::warn!(id, "could not settle a row, leaving it to recovery: {cause}");
             return dropped(row);
         }
-        tracing::debug!("could not settle a row, retrying: {}", error.cause());
+        tracing::debug!("could not settle a row, retrying: {cause}");
         tokio::time::sleep(AGAIN).await;
     }
 }
@@ -226,36 +226,14 @@ async fn resolve(shared: &Shared, store: &PgStore, row: &RowInHand, settlement: 
 /// The end committed. Until the breakers have heard of it the row keeps its slot: the next row begins with what this one
 /// found out.
 async fn settled(shared: &Shared, row: &RowInHand, ended: Ended, skipped: Option<Skipped>, error: Option<String>) {
-    let hand = &row.hand;
-    let failed = matches!(ended, Ended::Retried | Ended::Retired);
-    trace::ended(hand.shown(), ended.as_str(), failed, error.as_deref());
-    let said = shared.breakers.said_by(hand, ended, skipped, error.as_deref());
-    (shared.env.emit)(Event::Settled {
-        id: hand.token.id,
-        queue: hand.names.queue.clone(),
-        kind: hand.names.kind.clone(),
-        attempt: hand.ending.attempt,
-        epoch: hand.token.epoch,
-        ended,
-        skipped,
-        waited: hand.waited,
-        took: hand.took(),
-        error,
-    });
+    let said = shared.breakers.said_by(&row.hand, ended, skipped, error.as_deref());
+    shared.emit(row.hand.settled(ended, skipped, error));
     shared.teller.tell(said).await;
 }
 
 /// The claim was lost and the result dropped.
 fn lost(shared: &Shared, row: &RowInHand) {
-    let hand = &row.hand;
-    trace::ended(hand.shown(), "lease lost", true, None);
-    (shared.env.emit)(Event::LeaseLost {
-        id: hand.token.id,
-        queue: hand.names.queue.clone(),
-        kind: hand.names.kind.clone(),
-        attempt: hand.ending.attempt,
-        epoch: hand.token.epoch,
-    });
+    shared.emit(row.hand.lost());
 }
 
 /// Nobody here can write the end any more; recovery will.

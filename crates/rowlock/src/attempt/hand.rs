@@ -15,9 +15,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::Bond;
 use crate::{
+    event::{Event, Skipped},
     handle::{Fail, Hook},
     lease::{Claimed, Token, WorkerId},
     settle::Ending,
+    state::Ended,
     store::Settlement,
     trace,
 };
@@ -159,6 +161,36 @@ impl InHand {
     /// The span with how it ended; it is over once that is dropped.
     pub(crate) fn shown(&self) -> Option<tracing::Span> {
         lock(&self.span).take()
+    }
+
+    /// Its end has committed like this.
+    pub(crate) fn settled(&self, ended: Ended, skipped: Option<Skipped>, error: Option<String>) -> Event {
+        let failed = matches!(ended, Ended::Retried | Ended::Retired);
+        trace::ended(self.shown(), ended.as_str(), failed, error.as_deref());
+        Event::Settled {
+            id: self.token.id,
+            queue: self.names.queue.clone(),
+            kind: self.names.kind.clone(),
+            attempt: self.ending.attempt,
+            epoch: self.token.epoch,
+            ended,
+            skipped,
+            waited: self.waited,
+            took: self.took(),
+            error,
+        }
+    }
+
+    /// Its claim was lost and the result dropped.
+    pub(crate) fn lost(&self) -> Event {
+        trace::ended(self.shown(), "lease lost", true, None);
+        Event::LeaseLost {
+            id: self.token.id,
+            queue: self.names.queue.clone(),
+            kind: self.names.kind.clone(),
+            attempt: self.ending.attempt,
+            epoch: self.token.epoch,
+        }
     }
 
     pub(crate) fn keep_hooks(&self, hooks: Vec<Hook>) {

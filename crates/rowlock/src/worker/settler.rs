@@ -18,7 +18,6 @@ use crate::{
     lease::Token,
     state::Ended,
     store::{Resolved, Settlement, Store, keys::may_wait},
-    trace,
 };
 
 /// A batch waits this long for company, and no longer than this many.
@@ -189,20 +188,7 @@ async fn looked_up(store: &dyn Store, token: Token, give_up: &CancellationToken)
 pub(crate) fn settled(shared: &Shared, job: &InHand, ended: Ended, skipped: Option<Skipped>, error: Option<String>) {
     shared.drop_job(job.token);
     shared.breakers.heard(job, ended, skipped, error.as_deref());
-    let failed = matches!(ended, Ended::Retried | Ended::Retired);
-    trace::ended(job.shown(), ended.as_str(), failed, error.as_deref());
-    shared.emit(Event::Settled {
-        id: job.token.id,
-        queue: job.names.queue.clone(),
-        kind: job.names.kind.clone(),
-        attempt: job.ending.attempt,
-        epoch: job.token.epoch,
-        ended,
-        skipped,
-        waited: job.waited,
-        took: job.took(),
-        error,
-    });
+    shared.emit(job.settled(ended, skipped, error));
     hooks::start(shared, job, ended);
 }
 
@@ -215,12 +201,5 @@ pub(crate) fn lost(shared: &Shared, job: &InHand) {
         "lease lost; result of attempt {} dropped",
         job.ending.attempt
     );
-    trace::ended(job.shown(), "lease lost", true, None);
-    shared.emit(Event::LeaseLost {
-        id: job.token.id,
-        queue: job.names.queue.clone(),
-        kind: job.names.kind.clone(),
-        attempt: job.ending.attempt,
-        epoch: job.token.epoch,
-    });
+    shared.emit(job.lost());
 }
