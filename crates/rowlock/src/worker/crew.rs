@@ -91,15 +91,18 @@ impl<DB: Backend> Crew<DB> {
         }
     }
 
-    /// Puts jobs in line in the order they are to start, whatever order the claim returned them in.
+    /// Puts all jobs of a claim in line, then starts their tasks: the first to start finds every other one waiting.
     pub(crate) fn dispatch(&self, mut jobs: Vec<Claimed>, session: &Arc<Session>, tried: &[(String, i64)]) {
         jobs.sort_by_key(|j| (j.priority, j.due_at, j.token.id));
-        for claimed in jobs {
-            self.line_up(claimed, session, tried);
+        let line_up = |claimed| self.line_up(claimed, session, tried);
+        let lines: Vec<_> = jobs.into_iter().filter_map(line_up).collect();
+        for line in lines {
+            self.start(line, session.clone());
         }
     }
 
-    fn line_up(&self, claimed: Claimed, session: &Arc<Session>, tried: &[(String, i64)]) {
+    /// The line that the job waits in now.
+    fn line_up(&self, claimed: Claimed, session: &Arc<Session>, tried: &[(String, i64)]) -> Option<Arc<Line<DB>>> {
         let handler = self.handlers.get(&claimed.kind_no).cloned();
         let line = self.lines.get(&claimed.queue_no).cloned();
         let (Some(handler), Some(line)) = (handler, line) else {
@@ -108,7 +111,7 @@ impl<DB: Backend> Crew<DB> {
                 job = claimed.token.id,
                 "claimed a job that this worker has no handler or queue for; report this as a bug"
             );
-            return;
+            return None;
         };
         let ending = Ending {
             probe: !tried.is_empty(),
@@ -120,9 +123,12 @@ impl<DB: Backend> Crew<DB> {
         line.queue.took_one();
         self.shared.take(job.clone());
         line.push(Waiting { claimed, handler, job });
+        Some(line)
+    }
+
+    /// Starts a task for one job in line: whichever gets a slot first takes the job that is first.
+    fn start(&self, line: Arc<Line<DB>>, session: Arc<Session>) {
         let (shared, env, settle) = (self.shared.clone(), self.env.clone(), self.settle.clone());
-        let session = session.clone();
-        // One task per job, but whichever gets a slot first takes the job that is first in line.
         self.tasks.spawn(async move {
             let tell = |finished, job: Arc<InHand>| {
                 // Its body is over, whether or not its end is written yet, so its slot is free.
