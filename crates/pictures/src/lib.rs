@@ -4,10 +4,12 @@
 //! the reader's browser chooses between light and dark.
 //!
 //! `bench` draws its lanes with [`Canvas`]. [`demo`] and [`speed`] draw the two pictures of the README from recorded
-//! runs; a test of `rowlock-cli` compares the result with the files in `docs/pictures`.
+//! runs, and [`map`] the picture of ARCHITECTURE.md; a test of `rowlock-cli` compares the result with the files in
+//! `docs/pictures`.
 
 mod canvas;
 pub mod demo;
+pub mod map;
 mod paint;
 mod scale;
 pub mod speed;

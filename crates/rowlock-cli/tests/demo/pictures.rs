@@ -1,4 +1,4 @@
-//! The pictures of the README are what the recorded runs draw. `ROWLOCK_PICTURES=write` writes them again; look at them,
+//! The pictures of the README are what the recorded runs draw, and that of ARCHITECTURE.md what its module draws. `ROWLOCK_PICTURES=write` writes them again; look at them,
 //! in light and in dark, before you commit them.
 
 use std::{fs, path::PathBuf};
@@ -30,7 +30,7 @@ fn assert_is_drawn(name: &str, svg: &str) {
     }
     assert!(
         read(name) == svg,
-        "{name} is not what its recorded run draws; ROWLOCK_PICTURES=write writes it again"
+        "{name} is not what the code draws; ROWLOCK_PICTURES=write writes it again"
     );
     assert!(svg.len() <= BYTES_MAX, "{name} has {} bytes", svg.len());
     assert!(
@@ -51,6 +51,11 @@ fn the_demo_picture_is_what_the_recorded_run_draws() {
 fn the_speed_picture_is_what_the_recorded_benchmark_draws() {
     let summary = Summary::read(&read(BENCHMARK)).unwrap();
     assert_is_drawn("docs/pictures/speed.svg", &pictures::speed::draw(&summary));
+}
+
+#[test]
+fn the_picture_of_the_architecture_is_what_its_module_draws() {
+    assert_is_drawn("docs/pictures/architecture.svg", &pictures::map::draw());
 }
 
 #[test]
