@@ -22,3 +22,5 @@ mod work;
 mod work_docs;
 mod work_http;
 mod work_lost;
+#[cfg(target_os = "linux")]
+mod work_stop;

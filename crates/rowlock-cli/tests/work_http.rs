@@ -97,6 +97,38 @@ fn a_refusal_retires_with_the_beginning_of_the_answer() {
 }
 
 #[test]
+fn a_refusal_counts_although_its_body_never_ends() {
+    on_each(|desk| {
+        let unending = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 1000\r\n\r\nno such address".to_vec();
+        let server = Server::start_slow(vec![unending]);
+        let id = desk.enqueue("mail", "{}", &[]);
+        let target = format!("mail={}/hook", server.url);
+        desk.work(&["--http", &target, "--timeout", "2s", "--on-unknown", "park"]);
+        assert_eq!(desk.outcomes(id), ["retired"]);
+        let errors = desk.errors(id);
+        assert!(errors.contains("answered 400 Bad Request: no such address"), "{errors}");
+        assert_eq!(desk.inspect(id)["effects"][0]["state"], "undone");
+    });
+}
+
+#[test]
+fn a_success_whose_body_never_ends_is_unknown() {
+    on_each(|desk| {
+        let unending = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nhalf".to_vec();
+        let server = Server::start_slow(vec![unending, answer("200 OK", "Connection: close\r\n", "1")]);
+        let id = desk.enqueue("mail", "{}", &[]);
+        let target = format!("mail={}/hook", server.url);
+        desk.work(&["--http", &target, "--timeout", "2s"]);
+        assert_eq!(desk.outcomes(id), ["retried", "done"]);
+        let errors = desk.errors(id);
+        assert!(
+            errors.contains("answered 200 OK, but its body took longer than 2s"),
+            "{errors}"
+        );
+    });
+}
+
+#[test]
 fn retry_after_defers_and_gives_the_attempt_back() {
     on_each(|desk| {
         let answers = vec![

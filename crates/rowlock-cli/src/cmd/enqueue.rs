@@ -90,13 +90,20 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
         Enqueued::Existing(existing) => Some(existing),
         _ => None,
     };
-    match args.json {
+    let printed = match args.json {
         true => {
             let state = existing.and_then(|job| job.state).map(State::as_str);
-            output::print_json(&serde_json::json!({ "id": put.id(), "new": put.is_new(), "state": state }))?;
+            output::print_json(&serde_json::json!({ "id": put.id(), "new": put.is_new(), "state": state }))
         }
-        false => output::print(&format!("{}\n", put.id()))?,
-    }
+        false => output::print(&format!("{}\n", put.id())),
+    };
+    printed.map_err(|error| {
+        let id = put.id();
+        Advice::error(
+            format!("job {id} is enqueued, but its id could not be written to stdout: {error}"),
+            format!("do not enqueue it again; rowlock inspect {id}"),
+        )
+    })?;
     if let Some(existing) = existing {
         let state = existing.state.map_or("gone, only its key is left", State::as_str);
         output::note(&format!("that job already holds the key; it is {state}"));

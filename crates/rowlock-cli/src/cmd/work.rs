@@ -8,6 +8,7 @@ mod call;
 mod exec;
 mod group;
 mod http;
+mod init;
 mod pipe;
 mod spec;
 
@@ -19,7 +20,7 @@ use rowlock::{
     Admin, Backend, Error, Event, Fail, NamedKind, OnUnknown, Outcome, RawJob, Retention, Rowlock, Staged, Worker,
 };
 use serde_json::value::RawValue;
-use tokio_util::task::TaskTracker;
+use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use self::{
     call::Call,
@@ -27,7 +28,10 @@ use self::{
     http::Server,
     spec::{Exec, Http, Served, Slots},
 };
-use super::{Place, duration, signal::interrupted};
+use super::{
+    Place, duration,
+    signal::{INTERRUPTED, Signals},
+};
 use crate::output::{self, Advice, short, span_ms};
 
 /// The name of the one effect of such a job. Its key is what programs and servers get, so it must never change.
@@ -66,7 +70,7 @@ pub(crate) struct Args {
     /// How long a worker without a heartbeat keeps its jobs
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "15s")]
     lease: Duration,
-    /// Graceful shutdown: how long running calls may take after Ctrl-C or SIGTERM
+    /// Graceful shutdown: how long running calls may take after Ctrl-C, SIGTERM or SIGHUP; a second signal ends them
     #[arg(long, value_name = "TIME", value_parser = duration, default_value = "30s")]
     grace: Duration,
     /// How long finished jobs are kept, in the whole database; use the same value for every worker
@@ -103,10 +107,18 @@ enum Target {
 }
 
 impl Target {
-    async fn call(&self, call: &Call, bounds: &Bounds) -> Result<Box<RawValue>, Fail> {
-        match self {
-            Target::Program(program) => program.run(call, bounds).await,
-            Target::Server(server) => server.call(call, bounds).await,
+    /// Calls once, or until a second signal ends all calls.
+    async fn call(&self, call: &Call, bounds: &Bounds, ended: &CancellationToken) -> Result<Box<RawValue>, Fail> {
+        let called = async {
+            match self {
+                Target::Program(program) => program.run(call, bounds).await,
+                Target::Server(server) => server.call(call, bounds).await,
+            }
+        };
+        tokio::select! {
+            biased;
+            result = called => result,
+            () = ended.cancelled() => Err(Fail::retry(format!("a second signal ended the call of {}", self.name()))),
         }
     }
 
@@ -119,6 +131,9 @@ impl Target {
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
+    if init::is_first() {
+        return Ok(init::run().await?);
+    }
     let enders = TaskTracker::new();
     let targets = targets(&args, &enders)?;
     let admin = place.checked().await?;
@@ -188,12 +203,14 @@ async fn work<DB: Backend>(
     for Slots { queue, slots } in &args.queues {
         worker = worker.queue(queue, *slots);
     }
+    let ended = CancellationToken::new();
     for (served, target) in &targets {
         let kind = NamedKind::new(&served.kind)
             .version(served.version)
             .time_limit(bounds.time_limit.saturating_add(LIMIT_GRACE + MARGIN));
-        let target = target.clone();
-        worker = worker.handle(kind.staged(move |cx, job| handle(cx, job, target.clone(), bounds, on_unknown)));
+        let (target, ended) = (target.clone(), ended.clone());
+        worker = worker
+            .handle(kind.staged(move |cx, job| handle(cx, job, target.clone(), bounds, on_unknown, ended.clone())));
     }
     if !args.quiet {
         worker = worker.on_event(|event| {
@@ -202,6 +219,7 @@ async fn work<DB: Backend>(
             }
         });
     }
+    let mut signals = Signals::listen();
     // Polled only after the worker has started.
     let stop = async {
         for (served, target) in targets.iter().filter(|_| !args.quiet) {
@@ -209,9 +227,19 @@ async fn work<DB: Backend>(
         }
         let kinds: Vec<&str> = targets.iter().map(|(served, _)| &*served.kind).collect();
         tokio::select! {
-            () = interrupted() => {}
-            () = emptied(&admin, &args.queues, &kinds), if args.until_empty => {}
+            () = signals.next() => {}
+            () = emptied(&admin, &args.queues, &kinds), if args.until_empty => return,
         }
+        let grace = span_ms(i64::try_from(args.grace.as_millis()).unwrap_or(i64::MAX));
+        output::note(&format!(
+            "stopping; running calls have {grace}; a second signal ends them now"
+        ));
+        tokio::spawn(async move {
+            signals.next().await;
+            ended.cancel();
+            signals.next().await;
+            std::process::exit(INTERRUPTED);
+        });
     };
     // A bad name or time is refused before anything is claimed.
     worker.run_until(stop).await.map_err(|error| match error {
@@ -226,12 +254,13 @@ async fn handle<DB: Backend>(
     target: Arc<Target>,
     bounds: Bounds,
     on_unknown: OnUnknown,
+    ended: CancellationToken,
 ) -> Outcome<DB> {
     let request: &RawValue = serde_json::from_str(&job.payload)?;
     let attempt = &*cx;
     let call = |key| {
         let call = Call::of(attempt, &job, &key);
-        async move { target.call(&call, &bounds).await }
+        async move { target.call(&call, &bounds, &ended).await }
     };
     let effect = cx.effect(EFFECT, call).request(request).on_unknown(on_unknown);
     let result: Box<RawValue> = effect.await?;

@@ -79,22 +79,41 @@ pub(crate) struct Server {
 impl Server {
     /// The answer to each request in turn; the last one again and again. An empty one is silence until the client leaves.
     pub(crate) fn start(answers: Vec<Vec<u8>>) -> Server {
-        Server::with("http", answers, |stream| Box::new(stream))
+        Server::with("http", answers, |stream| Box::new(stream), reply)
+    }
+
+    /// The same, but each connection stays open after its answer until the client leaves.
+    pub(crate) fn start_slow(answers: Vec<Vec<u8>>) -> Server {
+        Server::with(
+            "http",
+            answers,
+            |stream| Box::new(stream),
+            |stream, bytes| {
+                reply(stream, bytes);
+                let _ = stream.read_to_end(&mut Vec::new());
+            },
+        )
     }
 
     /// The same behind TLS, with a certificate for 127.0.0.1 that is signed by [`ca_file`].
     pub(crate) fn start_tls(answers: Vec<Vec<u8>>) -> Server {
         let config = tls_config();
-        Server::with("https", answers, move |stream| {
-            let session = ServerConnection::new(config.clone()).unwrap();
-            Box::new(StreamOwned::new(session, stream))
-        })
+        Server::with(
+            "https",
+            answers,
+            move |stream| {
+                let session = ServerConnection::new(config.clone()).unwrap();
+                Box::new(StreamOwned::new(session, stream))
+            },
+            reply,
+        )
     }
 
     fn with(
         scheme: &str,
         answers: Vec<Vec<u8>>,
         open: impl Fn(TcpStream) -> Box<dyn Stream> + Send + 'static,
+        reply: fn(&mut dyn Stream, &[u8]),
     ) -> Server {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

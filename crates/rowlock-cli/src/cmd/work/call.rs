@@ -1,6 +1,15 @@
 //! What a program or a server is told about the job it is asked to do.
 
-use rowlock::{Attempt, EffectKey, RawJob};
+use std::{io, time::Duration};
+
+use rowlock::{Attempt, EffectKey, Fail, RawJob};
+use rustix::io::Errno;
+
+/// How often a claim is given back for a reason that is not the job's, before an attempt counts.
+pub(crate) const GIVEN_BACK_MAX: i64 = 100;
+
+/// The pause after this machine ran out of files, processes or memory.
+const EXHAUSTED_PAUSE: Duration = Duration::from_secs(5);
 
 /// One call: the job, the attempt, and the key that stays the same over all attempts.
 #[derive(Clone, Debug)]
@@ -37,6 +46,17 @@ impl Call {
             given_back: attempt.epoch().saturating_sub(attempt.attempt().into()),
             traceparent: attempt.traceparent().map(str::to_owned),
             tracestate: attempt.tracestate().map(str::to_owned),
+        }
+    }
+
+    /// The failure of a call that could not begin. If this machine has run out of files, processes or memory, the attempt
+    /// is given back: the job is not the cause, and another worker may have room.
+    pub(crate) fn fail_for(&self, error: &io::Error, reason: String) -> Fail {
+        let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN, Errno::NOBUFS];
+        let code = error.raw_os_error();
+        match exhausted.iter().any(|errno| Some(errno.raw_os_error()) == code) {
+            true if self.given_back < GIVEN_BACK_MAX => Fail::defer(EXHAUSTED_PAUSE).because(reason),
+            _ => Fail::retry(reason),
         }
     }
 

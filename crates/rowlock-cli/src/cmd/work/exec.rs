@@ -65,7 +65,10 @@ impl Program {
     pub(crate) async fn run(&self, call: &Call, bounds: &Bounds) -> Result<Box<RawValue>, Fail> {
         let mut command = self.command(call);
         let started = Group::spawn(&mut command, &self.enders);
-        let mut group = started.map_err(|error| self.fail("could not be started", &error.to_string()).not_done())?;
+        let mut group = started.map_err(|error| {
+            let reason = self.text("could not be started", &error.to_string());
+            call.fail_for(&error, reason).not_done()
+        })?;
         let pipes = group
             .child
             .as_mut()

@@ -36,7 +36,11 @@ use tokio_rustls::{
 };
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{Bounds, call::Call, pipe::Head};
+use super::{
+    Bounds,
+    call::{Call, GIVEN_BACK_MAX},
+    pipe::Head,
+};
 use crate::output::{Advice, short};
 
 /// Who asks for less asks for no pause at all, and gets the backoff of any failure.
@@ -44,9 +48,6 @@ const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 
 /// Nobody is obeyed for longer.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
-
-/// How often a server may ask for more time before an attempt counts.
-const GIVEN_BACK_MAX: i64 = 100;
 
 /// How much of an answer a reason holds.
 const REASON_CHARS_MAX: usize = 1024;
@@ -103,10 +104,23 @@ impl Server {
         if host.is_empty() {
             return Err(refuse("has no host"));
         }
+        let port = match authority.as_str().strip_prefix(authority.host()) {
+            None | Some("") => None,
+            // An unreadable port must not become the default one: the payload would go to another server.
+            Some(rest) => {
+                let port = rest.strip_prefix(':').and_then(|port| port.parse().ok());
+                let port = port.filter(|port| *port > 0);
+                Some(port.ok_or_else(|| refuse("has a port that is not a number from 1 to 65535"))?)
+            }
+        };
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
+        let path = match path.starts_with('/') {
+            true => path.to_owned(),
+            false => format!("/{path}"),
+        };
         Ok(Server {
             shown: format!("{}://{authority}{}", if tls { "https" } else { "http" }, uri.path()),
-            port: authority.port_u16().unwrap_or(if tls { 443 } else { 80 }),
+            port: port.unwrap_or(if tls { 443 } else { 80 }),
             host_header: HeaderValue::from_str(authority.as_str()).map_err(|_| refuse("has no host"))?,
             path: path.parse().map_err(|_| refuse("cannot be parsed"))?,
             tls: match tls {
@@ -124,17 +138,37 @@ impl Server {
     pub(crate) async fn call(&self, call: &Call, bounds: &Bounds) -> Result<Box<RawValue>, Fail> {
         let deadline = Instant::now() + bounds.time_limit;
         let (shown, limit) = (&self.shown, bounds.time_limit);
-        let connected = timeout_at(deadline, self.connect()).await;
+        let connected = timeout_at(deadline, self.connect(call)).await;
         let stream = connected
             .unwrap_or_else(|_| Err(Fail::retry(format!("no connection to {shown} within {limit:?}"))))
             .map_err(Fail::not_done)?;
-        let exchange = self.exchange(stream, call, bounds);
-        let answered = timeout_at(deadline, exchange).await;
-        answered.unwrap_or_else(|_| Err(Fail::retry(format!("{shown} did not answer within {limit:?}"))))
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
+            .await
+            .map_err(|error| self.broke(&error))?;
+        let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
+        let silent = || Fail::retry(format!("{shown} did not answer within {limit:?}"));
+        let answer = timeout_at(deadline, sender.send_request(self.request(call))).await;
+        let answer = answer.map_err(|_| silent())?.map_err(|error| self.broke(&error))?;
+        let (status, headers) = (answer.status(), answer.headers().clone());
+        let mut body = Head::new(bounds.output_bytes_max);
+        let read = timeout_at(deadline, read(answer, &mut body)).await;
+        if status.is_success() {
+            // A success without its whole body is unknown: the missing part may be the result.
+            let late = || {
+                Fail::retry(format!(
+                    "{shown} answered {status}, but its body took longer than {limit:?}"
+                ))
+            };
+            read.map_err(|_| late())?.map_err(|error| self.broke(&error))?;
+        }
+        self.judge(status, &headers, &body, call)
     }
 
-    async fn connect(&self) -> Result<Box<dyn Stream>, Fail> {
-        let broken = |error: std::io::Error| Fail::retry(format!("could not connect to {}: {error}", self.shown));
+    async fn connect(&self, call: &Call) -> Result<Box<dyn Stream>, Fail> {
+        let broken = |error: std::io::Error| {
+            let reason = format!("could not connect to {}: {error}", self.shown);
+            call.fail_for(&error, reason)
+        };
         let stream = TcpStream::connect((self.host.as_str(), self.port))
             .await
             .map_err(broken)?;
@@ -147,23 +181,10 @@ impl Server {
         }
     }
 
-    async fn exchange(&self, stream: Box<dyn Stream>, call: &Call, bounds: &Bounds) -> Result<Box<RawValue>, Fail> {
-        let broke = |error: hyper::Error| {
-            let source = std::error::Error::source(&error).map(|source| format!(": {source}"));
-            let source = source.unwrap_or_default();
-            Fail::retry(format!("the connection to {} broke: {error}{source}", self.shown))
-        };
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broke)?;
-        let _connection = AbortOnDropHandle::new(tokio::spawn(connection));
-        let answer = sender.send_request(self.request(call)).await.map_err(broke)?;
-        let (status, headers) = (answer.status(), answer.headers().clone());
-        let mut body = Head::new(bounds.output_bytes_max);
-        let read = read(answer, &mut body).await;
-        if status.is_success() {
-            // Half an answer is no answer: what is missing may be what matters.
-            read.map_err(broke)?;
-        }
-        self.judge(status, &headers, &body, call)
+    fn broke(&self, error: &hyper::Error) -> Fail {
+        let source = std::error::Error::source(error).map(|source| format!(": {source}"));
+        let source = source.unwrap_or_default();
+        Fail::retry(format!("the connection to {} broke: {error}{source}", self.shown))
     }
 
     fn request(&self, call: &Call) -> Request<Full<Bytes>> {
@@ -231,17 +252,26 @@ fn did_not_happen(status: StatusCode) -> bool {
     is_refusal(status) || matches!(status.as_u16(), 425 | 429)
 }
 
-/// Seconds or a date, as the header may hold; bounded, and none where that is too short to be a pause.
+/// The pause that a server asks for: seconds, or one of the three forms of a date that HTTP allows. `None` if the pause
+/// is shorter than a second; at most an hour.
 fn retry_after(asked: &str, now: Timestamp) -> Option<Duration> {
     let asked = asked.trim();
-    let delay = match asked.parse::<u64>() {
-        Ok(seconds) => Duration::from_secs(seconds),
-        Err(_) => {
-            let at = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(asked).ok()?;
-            Duration::try_from(at.duration_since(now)).unwrap_or_default()
-        }
+    let delay = match asked.parse::<f64>() {
+        Ok(seconds) => Duration::try_from_secs_f64(seconds.clamp(0.0, RETRY_AFTER_MAX.as_secs_f64()).ceil()).ok()?,
+        Err(_) => Duration::try_from(http_date(asked)?.duration_since(now)).unwrap_or_default(),
     };
     (delay >= RETRY_AFTER_MIN).then(|| delay.min(RETRY_AFTER_MAX))
+}
+
+/// `Sun, 06 Nov 1994 08:49:37 GMT`, or the older forms of RFC 850 and of asctime, which are in UTC too.
+fn http_date(text: &str) -> Option<Timestamp> {
+    let today = jiff::fmt::rfc2822::DateTimeParser::new().parse_timestamp(text);
+    today.ok().or_else(|| {
+        let older = ["%A, %d-%b-%y %H:%M:%S GMT", "%a %b %e %H:%M:%S %Y"];
+        let read = |form| jiff::civil::DateTime::strptime(form, text).ok();
+        let at = older.into_iter().find_map(read)?;
+        Some(at.to_zoned(jiff::tz::TimeZone::UTC).ok()?.timestamp())
+    })
 }
 
 /// `JOB_ID` as `rowlock-job-id`.
@@ -302,6 +332,22 @@ mod tests {
         assert!(problem("http://me:pw@h/").contains("contains a user or password"));
         assert!(problem("http://h /").contains("cannot be parsed"));
         assert!(problem("/path").contains("does not start with http:// or https://"));
+        let server = Server::new("http://[::1]:8080?x=1").unwrap();
+        assert_eq!((server.port, server.path.to_string()), (8080, "/?x=1".to_owned()));
+    }
+
+    #[test]
+    fn a_port_that_cannot_be_read_is_refused_and_never_becomes_the_default() {
+        for port in ["99999", "65536", "-1", "abc", "80x", "0", ""] {
+            for host in ["127.0.0.1", "[::1]", "host"] {
+                let problem = problem(&format!("http://{host}:{port}/hook"));
+                let named = ["has a port that is not a number from 1 to 65535", "cannot be parsed"];
+                assert!(
+                    named.iter().any(|text| problem.contains(text)),
+                    "{host}:{port}: {problem}"
+                );
+            }
+        }
     }
 
     #[test]
@@ -330,7 +376,13 @@ mod tests {
         assert_eq!(delay("0"), None);
         assert_eq!(delay("Thu, 01 Jan 2026 11:00:00 GMT"), None, "it is past");
         assert_eq!(delay("Fri, 02 Jan 2026 12:00:00 GMT"), Some(RETRY_AFTER_MAX));
-        assert_eq!(delay("soon"), None);
+        assert_eq!(delay("Thursday, 01-Jan-26 12:00:30 GMT"), Some(Duration::from_secs(30)));
+        assert_eq!(delay("Thu Jan  1 12:00:30 2026"), Some(Duration::from_secs(30)));
+        assert_eq!(delay("Sun Jan 11 12:00:30 2026"), Some(RETRY_AFTER_MAX));
+        assert_eq!(delay("1.5"), Some(Duration::from_secs(2)));
+        for bad in ["soon", "NaN", "-inf", ""] {
+            assert_eq!(delay(bad), None, "{bad}");
+        }
         assert_eq!(delay("-1"), None);
     }
 
