@@ -1,7 +1,7 @@
 //! The rules, as judged from the tables before and after a step. They know nothing of the steps' conditions.
 //!
-//! A step that breaks several rules at once is charged with the first one, in the order below: the token comes first, for
-//! a write that had none had no right to break any of the others. So a counterexample names its cause.
+//! A step that breaks several rules is charged with the first one, in the order below. The token comes first, because a
+//! write without one had no right to break any of the others. So a counterexample names its cause.
 
 use crate::{
     bounds::Bounds,
@@ -88,7 +88,7 @@ pub fn broken(before: &World, step: Step, after: &World, bounds: &Bounds) -> Opt
     checks.iter().find(|(_, broken)| broken()).map(|(rule, _)| *rule)
 }
 
-/// An attempt wrote, or ended a lease, that was not its own at that moment.
+/// An attempt wrote, or ended a lease, without holding the lease at that moment.
 fn stale(no: usize, before: &Job, after: &Job, writer: Option<(usize, Token)>) -> bool {
     let token = writer.filter(|(job, _)| *job == no).map(|(_, token)| token);
     let wrote = after.writes > before.writes;
@@ -108,7 +108,7 @@ fn together(world: &World, bounds: &Bounds) -> bool {
     })
 }
 
-/// What is over is not over any more, and nobody answers for it.
+/// A finished job is open again, and no audit row explains it.
 fn left_its_end(before: &Job, after: &Job) -> bool {
     let left = (before.is_finished() && !after.is_finished()) || (before.case.is_some() && after.case.is_none());
     left && after.audits == before.audits
@@ -123,7 +123,7 @@ fn leased_anew(before: &Job, after: &Job) -> bool {
     new.any(|lease| before.epoch_max.is_some_and(|max| lease.token.epoch <= max))
 }
 
-/// Also when the truth only comes out later: what a process was told stays with the attempt until its transaction is over.
+/// Also when the truth only comes out later: what a process heard stays with the attempt until its transaction is over.
 fn wrongly_resolved(world: &World) -> bool {
     let wrong = |told: bool, tx: Tx| told != (tx == Tx::Committed);
     world

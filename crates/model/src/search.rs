@@ -31,7 +31,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Everything was visited, nothing was broken, and all that the model is about came to pass.
+    /// Everything was visited, nothing was broken, and everything in [`REACHED`] was reached.
     pub fn is_sound(&self) -> bool {
         self.closed && self.broken.is_empty() && self.missed.is_empty()
     }
@@ -76,7 +76,7 @@ fn broken(checker: &impl Checker<Protocol>) -> Vec<(Rule, Vec<String>)> {
     Rule::ALL.into_iter().filter_map(found).collect()
 }
 
-/// A path in words; an attempt is told by its job and epoch.
+/// A path in words; an attempt is known by its job and epoch.
 fn told(path: Path<World, Step>) -> Vec<String> {
     let steps = path
         .into_vec()

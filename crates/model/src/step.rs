@@ -1,5 +1,5 @@
-//! The steps, and who may take which when. Each is one transaction, one message or one thing going wrong; between any two
-//! of them everybody else may take theirs.
+//! The steps, and who may take which when. Each is one transaction, one message or one thing going wrong; between any
+//! two of them everybody else may take theirs.
 
 use crate::{
     Protocol,
@@ -47,14 +47,14 @@ pub enum Step {
     Fail(usize),
     /// The body hangs: its worker settles the attempt as failed on another connection, and the body goes on unknowing.
     TimeLimit(usize),
-    /// A process is frozen or cut off for so long that its last beat is older than its lease, and goes on as if nothing
-    /// had been.
+    /// A process is frozen or cut off for so long that its last heartbeat is older than its lease. Then it goes on as
+    /// if nothing had happened.
     Pause(usize),
     /// A process is killed; another takes its place, under a new id.
     Crash(usize),
     /// A process renews its leases, or learns that it was declared dead and registers anew.
     Beat(usize),
-    /// A process hands back a lease of its own that it knows nothing of.
+    /// A process hands back one of its leases that it knows nothing of.
     Sweep {
         /// Who.
         process: usize,

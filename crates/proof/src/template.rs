@@ -1,7 +1,7 @@
 //! Databases with the schema in place, copied instead of migrated anew for each case: a copy costs a third.
 //!
-//! A template is made once for each test program as it was last built, by whichever test comes first; the others wait for
-//! it. What a migration does is the business of the cases that migrate a bare database.
+//! A template is made once for each test program as it was last built, by whichever test comes first; the others wait
+//! for it. What a migration does is the business of the cases that migrate a bare database.
 
 use std::{
     fs::File,
@@ -42,7 +42,7 @@ pub(crate) async fn on_postgres(admin: &mut PgConnection, base: &str) -> Result<
             .fetch_one(&mut *admin)
             .await?
         {
-            // Under another name until it is whole: whoever made it may have been killed.
+            // Under another name until it is complete: the process that made it may have been killed.
             let building = format!("{name}_building");
             run(admin, &format!("drop database if exists {building} with (force)")).await?;
             run(admin, &format!("create database {building}")).await?;

@@ -1,9 +1,9 @@
 //! An axum layer that honours the `Idempotency-Key` header: one committed effect per key, the stored response for every
 //! repeat.
 //!
-//! The request runs in a transaction of your own pool, on a task of its own, so that a client who goes away cuts
-//! nothing half-way. The key is taken with [`Rowlock::once`] before the handler runs; the handler writes through
-//! [`IdempotentTx`]; its response is stored in the same commit. A repeat gets that response with the header
+//! The request runs in a transaction of your pool, on a separate task, so a client that goes away does not stop it
+//! half-way. The layer takes the key with [`Rowlock::once`] before the handler runs. The handler writes through
+//! [`IdempotentTx`], and its response is stored in the same commit. A repeat gets that response with the header
 //! `idempotency-replayed: true`.
 //!
 //! ```
@@ -30,9 +30,9 @@
 //! | 408, 425, 429, 5xx; a panic | is rolled back | is not stored: a repeat runs again |
 //!
 //! Requests that change nothing (`GET`, `HEAD`, `OPTIONS`, `TRACE`) pass untouched. What else the client may get: 400
-//! for a missing or malformed key and for a body that broke off, 409 with `retry-after` while a twin is under way for
-//! longer than the wait, 413 for a body over the limit, 422 for another request under the same key, 503 with
-//! `retry-after` when the database could not decide now.
+//! for a missing or malformed key and for a body that broke off, 409 with `retry-after` while a concurrent request with
+//! the same key runs for longer than the wait, 413 for a body over the limit, 422 for another request under the same
+//! key, 503 with `retry-after` when the database could not decide now.
 
 mod request;
 mod response;
@@ -117,28 +117,28 @@ impl<DB: Backend> Idempotency<DB> {
         }
     }
 
-    /// Whose key it is: the user, the tenant, the API token. The same key of two of them names two operations, and
-    /// neither is ever shown the other's response. Without it all clients share one space of keys, so a client who
-    /// knows another's key and request gets its stored response.
+    /// The owner of a key: the user, the tenant, the API token. The same key of two owners names two operations, and
+    /// neither owner ever gets the other's response. Without a scope all clients share one space of keys, so a client
+    /// that knows another's key and request gets the stored response.
     pub fn scope(mut self, scope: impl Fn(&Parts) -> String + Send + Sync + 'static) -> Self {
         self.scope = Some(Arc::new(scope));
         self
     }
 
-    /// How long a response is kept for repeats; as long as the workers keep keys, unless told otherwise.
+    /// How long a response is kept for repeats. By default as long as the workers keep keys.
     pub fn hold(mut self, hold: Hold) -> Self {
         self.hold = hold;
         self
     }
 
-    /// How long a twin waits for the first before it is answered with 409; 5 s unless told otherwise. On SQLite the
-    /// pool's busy time-out says so instead.
+    /// How long a concurrent request waits for the first one before it gets 409; 5 s unless set. On SQLite the pool's
+    /// busy time-out decides instead.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = limit;
         self
     }
 
-    /// The longest body of a request; 1 MiB unless told otherwise. Responses are bounded by the handle's limits.
+    /// The longest body of a request; 1 MiB unless set. The handle's limits bound the responses.
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.body_bytes_max = bytes;
         self
@@ -177,7 +177,7 @@ impl<DB: Backend> Idempotency<DB> {
         })
     }
 
-    /// Begins and takes the key. What only asks for another try is tried once more: nothing has run yet.
+    /// Begins and takes the key. A retryable error is tried once more: nothing has run yet.
     async fn take(&self, asked: &Asked) -> Result<(Transaction<'static, DB>, Once<DB>), Refusal> {
         let mut tried = self.try_to_take(asked).await;
         if let Err(error) = &tried
@@ -199,7 +199,8 @@ impl<DB: Backend> Idempotency<DB> {
         Ok((tx, once))
     }
 
-    /// A lock time-out is about the key itself. A busy file may be anyone's doing, so there it must be known here.
+    /// A lock time-out means that another request holds the key. A busy file can have any cause, so on SQLite the key
+    /// must also be among those that run in this process.
     fn is_still_under_way(&self, key: &str, error: &Error) -> bool {
         match error.code().as_deref() {
             Some("55P03") => true,
@@ -230,7 +231,7 @@ impl<DB: Backend> Idempotency<DB> {
         next: Next,
     ) -> Result<Response, Refusal> {
         let _under_way = self.under_way.enter(&asked.key);
-        // What a refusal goes back to.
+        // A refusal rolls back to this savepoint.
         slot.mark(&mut tx).await?;
         let lent = Lent::new(tx);
         let mut request = Request::from_parts(asked.parts, Body::from(asked.body));
@@ -272,10 +273,10 @@ async fn keep<DB: Backend>(
     Ok(tx.commit().await?)
 }
 
-/// Nothing was kept either way, so a failure here is worth a line and no more.
+/// Nothing was kept either way, so a failure here is only logged.
 async fn rolled_back<DB: Backend>(mut tx: Transaction<'static, DB>) {
     let mut ended = Ok(());
-    // A nested one that user code forgot would keep the outer one open on a connection of the pool.
+    // A nested transaction that user code forgot would keep the outer one open on a connection of the pool.
     while ended.is_ok() && DB::TransactionManager::get_transaction_depth(&tx) > 1 {
         ended = DB::TransactionManager::rollback(&mut tx).await;
     }
@@ -287,7 +288,7 @@ async fn rolled_back<DB: Backend>(mut tx: Transaction<'static, DB>) {
 
 /// The middleware itself; see the [crate](self).
 ///
-/// Cancel safety: dropped, the request goes on to its commit on a task of its own, and a repeat gets its response.
+/// Cancel safety: if it is dropped, the request runs to its commit on a separate task, and a repeat gets its response.
 pub async fn idempotent<DB: Backend>(State(layer): State<Idempotency<DB>>, request: Request, next: Next) -> Response {
     if request.method().is_safe() {
         return next.run(request).await;
@@ -298,7 +299,7 @@ pub async fn idempotent<DB: Backend>(State(layer): State<Idempotency<DB>>, reque
     };
     match tokio::spawn(layer.answer(asked, next)).await {
         Ok(response) => response,
-        // As if it had happened here, so that a layer outside which catches panics sees it.
+        // Panic here too, so that an outer layer that catches panics sees it.
         Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
         Err(_) => Refusal::busy("the server is stopping").into_response(),
     }

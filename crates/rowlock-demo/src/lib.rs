@@ -60,7 +60,7 @@ enum Scene {
     Orders(orders::Args),
     /// Charge orders at a provider that loses replies, with and without idempotency keys
     Charges(charges::Args),
-    /// Evaluate the same entities many times at once: an entity never has two open incidents
+    /// Evaluate the same entities many times at the same time: an entity never has two open incidents
     Incidents(incidents::Args),
     /// Send reminders from an existing application table while workers are killed (PostgreSQL)
     Snoozes(snoozes::Args),
@@ -79,13 +79,12 @@ fn after_help(fields: &str) -> String {
 /// Plays a scene until it is over or `stop` resolves, prints what happened, and answers with the exit code: 0 if every
 /// promise was kept, 1 if one was broken, 124 if the time was over first, 130 if it was stopped.
 ///
-/// Without a URL of PostgreSQL it runs on a SQLite file of its own. It removes what it made, unless the options keep
-/// it.
+/// Without a URL of PostgreSQL it runs on a new SQLite file. It removes what it made, unless the options keep it.
 ///
 /// # Errors
 /// [`Advice`] before anything is done; anything else that keeps the scene from being played.
 ///
-/// Cancel safety: dropped, its processes end by themselves, and what it made stays.
+/// Cancel safety: if it is dropped, its processes end by themselves, and what it made stays.
 pub async fn run(database: Option<&str>, args: Args, stop: impl Future<Output = ()>) -> Result<ExitCode> {
     if let (Some(_), Some(option)) = (&args.scene, args.orders.given()) {
         return Err(Advice::usage(
@@ -105,7 +104,7 @@ pub async fn run(database: Option<&str>, args: Args, stop: impl Future<Output = 
     }
 }
 
-/// What a worker process is told.
+/// The settings of a worker process.
 #[derive(clap::Args)]
 pub struct WorkerArgs {
     #[arg(long)]
@@ -170,27 +169,27 @@ async fn work_on<DB: Tables>(url: &str, schema: &str, prefix: String, args: Work
             charges::worker(&rowlock, shop).name(name).run_until(told).await?;
         }
         Role::Incidents(role) => incidents::work(&rowlock, prefix, (role, args.number), told).await?,
-        // On PostgreSQL alone, and so not here.
+        // Only on PostgreSQL, so not here.
         Role::Snoozes(_) => {}
     }
     Ok(())
 }
 
-/// Resolves when the demo lets go of this process, or dies. What is still there some seconds later is ended.
+/// Resolves when the demo closes this process's stdin, or dies. The process exits some seconds later in any case.
 async fn stdin_ended() {
     let (ended, stop) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
         // The demo writes nothing there.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         drop(ended);
-        // A stop in good order takes no longer than this.
+        // A graceful shutdown takes no longer than this.
         std::thread::sleep(Duration::from_secs(10));
         std::process::exit(1);
     });
     drop(stop.await);
 }
 
-/// A worker of the demo's queue, without handlers yet. Small bites, so that a kill takes little with it.
+/// A worker of the demo's queue, without handlers yet. It claims few jobs, so that a kill hits few.
 fn bare_worker<A: Send + Sync + 'static, DB: Tables>(rowlock: &Rowlock<DB>, state: A) -> Worker<A, DB> {
     Worker::new(rowlock)
         .state(state)
@@ -200,7 +199,7 @@ fn bare_worker<A: Send + Sync + 'static, DB: Tables>(rowlock: &Rowlock<DB>, stat
         .grace(LEASE)
 }
 
-/// Quick retries: nobody wants to watch a demo wait.
+/// Quick retries, so that the demo does not wait.
 fn backoff() -> Backoff {
     Backoff::new()
         .base(Duration::from_millis(200))

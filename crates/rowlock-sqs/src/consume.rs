@@ -1,7 +1,8 @@
 //! Long poll, and what each message means: a job that is triggered, a job that is enqueued, a case that is kept.
 //!
-//! A batch is in hand, and extended, until the database has said what each message means, however long that takes: an outage
-//! of the database must not carry messages to the dead-letter queue. A message that it refuses for good is one for that queue.
+//! A batch is held, and its visibility extended, until the database has said what each message means, however long that
+//! takes: an outage of the database must not move messages to the dead-letter queue. A message that the database
+//! refuses for good belongs in that queue.
 
 use std::{
     sync::Arc,
@@ -26,7 +27,7 @@ use crate::{
 /// The longest pause between two polls that failed, and between two tries of the database.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// One who receives.
+/// A task that receives.
 #[derive(Clone)]
 pub(crate) struct Consumer {
     pub(crate) admin: Admin,
@@ -38,23 +39,23 @@ pub(crate) struct Consumer {
 
 /// What a message led to.
 enum Meaning {
-    /// A job, which stands here.
+    /// A job, with its place.
     Job(Standing),
-    /// Nothing that is to be waited for.
+    /// Nothing to wait for.
     Over,
-    /// A case is to be made of it, for this reason.
+    /// It is to be kept as a case, for this reason.
     Keep(String),
 }
 
 impl Consumer {
-    /// Receives until told to stop. What is in hand then is handed back by the hold.
+    /// Receives until `stop`. The hold hands back the messages that are held then.
     pub(crate) async fn run_until(self, stop: CancellationToken) {
         let mut pause = Pause::up_to(PAUSE_MAX);
         while let Some(room) = stop.run_until_cancelled(self.room()).await {
             let asked = Instant::now();
             let poll = self.outside.receive(self.config.visibility, self.config.wait);
             let received = match stop.run_until_cancelled(poll).await {
-                // What a cut poll had received is hidden until its visibility is over.
+                // Messages of a cut poll stay hidden until their visibility is over.
                 None => return,
                 Some(Ok(received)) => received,
                 Some(Err(error)) => {
@@ -66,7 +67,7 @@ impl Consumer {
             };
             pause.reset();
             if received.is_empty() && asked.elapsed() < self.config.look {
-                // A poll that does not wait is not asked for again at once.
+                // After a poll that does not wait, pause before the next one.
                 stop.run_until_cancelled(tokio::time::sleep(self.config.look)).await;
                 continue;
             }
@@ -82,13 +83,13 @@ impl Consumer {
         }
     }
 
-    /// Room for a batch, when what was received before can be deleted.
+    /// Waits until a batch fits, and earlier messages can be deleted.
     async fn room(&self) -> OwnedSemaphorePermit {
         self.hold.calm().await;
         self.hold.room().await
     }
 
-    /// Finds out what each message means, and lets the hold know.
+    /// Finds out what each message means, and reports it to the hold.
     async fn read(&self, received: Vec<Incoming>, stop: &CancellationToken) {
         let bodies: Vec<Body> = received.iter().map(|m| body::read(m, &self.config)).collect();
         let mut pause = Pause::up_to(PAUSE_MAX);
@@ -143,12 +144,12 @@ impl Consumer {
             };
             if let Err(error) = dealt {
                 if is_final(&error) {
-                    // Asked for again it would be refused again, and those behind it would wait for ever.
+                    // A second try would be refused too, and the messages behind it would wait for ever.
                     tracing::warn!("{}", Error::from(error).whole());
                     self.hold.give_up(&message);
                     continue;
                 }
-                // A pointer that was answered is asked for again: its job says the same, or that it is over.
+                // An answered pointer is looked up again: its job gives the same answer, or is over.
                 let again = |(message, body): (Incoming, Result<Body, Meaning>)| {
                     let body = body.unwrap_or_else(|_| body::read(&message, &self.config));
                     (message, body)

@@ -1,8 +1,8 @@
 //! Messages that become cases: what cannot be read, and pointers to no job of this database.
 //!
-//! A case is a job that was retired by hand, so it is enqueued first, under a key made of the message's id, and retired at
-//! once. It stands untriggered in a queue of its own meanwhile, so that nobody can take it. Whoever dies between the two is
-//! followed by somebody who does the same again; the message is deleted only after both.
+//! A case is a job that was retired by hand. So the bridge enqueues the job first, under a key made of the message's
+//! id, and then retires it. In between the job is untriggered in a separate queue, so that no worker can take it. If a
+//! bridge dies between the two, another one does the same again. The message is deleted only after both.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ const ACTOR: &str = "rowlock-sqs";
 /// What a kept message takes at most; a payload may take a little more.
 const BODY_BYTES_MAX: usize = 900 << 10;
 
-/// A kept message. The same on every delivery: the key says that a repeat is one.
+/// A kept message. It is equal on every delivery, so its key shows that a repeat is one.
 #[derive(Serialize)]
 struct Kept<'a> {
     queue_url: &'a str,
@@ -39,7 +39,7 @@ struct Kept<'a> {
     group: Option<&'a str>,
 }
 
-/// Keeps it, once however often it comes; the id of its job.
+/// Keeps it once, however often it comes. Returns the id of its job.
 pub(crate) async fn keep(admin: &Admin, queue_url: &str, message: &Incoming, reason: &str) -> Result<i64> {
     let payload = payload(queue_url, message)?;
     let key = format!("sqs-case:{}", message.id);
@@ -55,14 +55,14 @@ pub(crate) async fn keep(admin: &Admin, queue_url: &str, message: &Incoming, rea
             return Ok(id);
         }
         Ok(put) => put.id(),
-        // Kept before, from another queue or by another version of this.
+        // It was kept before, from another queue or by another version of this crate.
         Err(Error::KeyConflict { .. }) => match of_key(admin, key).await? {
             Some(id) => id,
             None => return Ok(0),
         },
         Err(error) => return Err(error),
     };
-    // One that somebody has reopened since is theirs: only what stands as it was enqueued is not a case yet.
+    // Leave a job that an operator has reopened. Only a job that is still as it was enqueued is not a case yet.
     let found = admin.observe().standing(&[id]).await?;
     if found.first().is_some_and(|job| job.untriggered()) {
         retire(admin, id, reason).await?;
@@ -75,7 +75,7 @@ async fn of_key(admin: &Admin, key: String) -> Result<Option<i64>> {
     Ok(admin.observe().jobs(&filter).await?.first().map(|job| job.id))
 }
 
-/// Makes a case of it, unless it is one or somebody has decided on it.
+/// Makes a case of it, unless it is one or an operator has decided on it.
 async fn retire(admin: &Admin, id: i64, reason: &str) -> Result<()> {
     match admin.operate().retire(id, Some(reason), ACTOR).await {
         Err(Error::Conflict(said)) => {
@@ -85,13 +85,13 @@ async fn retire(admin: &Admin, id: i64, reason: &str) -> Result<()> {
                 Some(_) => Err(Error::Conflict(said)),
             }
         }
-        // Decided on and pruned since.
+        // An operator decided on it, and it was pruned since.
         Err(Error::NotFound(_)) => Ok(()),
         retired => retired,
     }
 }
 
-/// Retires what somebody enqueued and did not live to retire; how many.
+/// Retires the jobs of bridges that died before they could. Returns how many.
 pub(crate) async fn mend(admin: &Admin, older_than: std::time::Duration) -> Result<usize> {
     let found = admin
         .observe()
@@ -108,8 +108,8 @@ pub(crate) async fn mend(admin: &Admin, older_than: std::time::Duration) -> Resu
     Ok(found.len())
 }
 
-/// With as much of the body and the attributes as fits, the longest of them cut first. PostgreSQL stores no NUL, and SQS itself
-/// takes none.
+/// With as much of the body and the attributes as fits, the longest of them cut first. PostgreSQL stores no NUL, and
+/// SQS itself takes none.
 fn payload(queue_url: &str, message: &Incoming) -> Result<String> {
     let storable = |text: &str| text.replace('\0', "\u{fffd}");
     let body = storable(&message.body);

@@ -1,4 +1,5 @@
-//! What was sent and when: a deep backlog is not sent over and over, and a job that waits gets its pointers further apart.
+//! What was sent and when: a deep backlog is not sent over and over, and a job that waits gets its pointers further
+//! apart.
 
 use std::{
     collections::HashMap,
@@ -23,8 +24,8 @@ struct Last {
     times: u32,
 }
 
-/// The sends that one process remembers. Another process, or this one started anew, knows nothing of them: the row is the
-/// truth, and a pointer too many changes nothing.
+/// The sends that one process remembers. Another process, or this one started anew, knows nothing of them: the row is
+/// the truth, and a pointer too many changes nothing.
 #[derive(Debug)]
 pub(crate) struct Sent {
     last: Mutex<HashMap<i64, Last>>,
@@ -47,12 +48,12 @@ impl Sent {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often sends were forgotten for want of room.
+    /// How often sends were forgotten because the limit was reached.
     pub(crate) fn forgotten(&self) -> u64 {
         self.forgotten.load(Ordering::Relaxed)
     }
 
-    /// How often a pointer to it was sent, if it is time for another.
+    /// How often a pointer to the job was sent, if it is time for another.
     pub(crate) fn is_time(&self, job: i64) -> Option<u32> {
         match self.last().get(&job) {
             None => Some(0),
@@ -72,7 +73,7 @@ impl Sent {
         last.at = Instant::now();
         last.times += 1;
         if sent.len() > self.max {
-            // The older half; forgetting costs one pointer too many.
+            // Forget the older half. That costs one extra pointer for each.
             self.forgotten.fetch_add(1, Ordering::Relaxed);
             let mut times: Vec<Instant> = sent.values().map(|last| last.at).collect();
             let middle = times.len() / 2;
@@ -83,8 +84,8 @@ impl Sent {
     }
 }
 
-/// The message that points to this job. The first of each epoch carries the same name in a FIFO queue, so that a send whose
-/// reply was lost is swallowed there; every later one has a name of its own, or it would be swallowed too.
+/// The message that points to this job. The first of each epoch carries the same name in a FIFO queue, so that a send
+/// whose reply was lost is dropped there. Every later one has a new name, or it would be dropped too.
 pub(crate) fn pointer(standing: &Standing, times: u32) -> Outgoing {
     let pointer = Pointer {
         job: standing.id,
@@ -104,7 +105,7 @@ pub(crate) fn pointer(standing: &Standing, times: u32) -> Outgoing {
     }
 }
 
-/// A job without a group is a message group of its own: nothing waits for it.
+/// A job without a group is a separate message group: nothing waits for it.
 fn group_of(uid: &str) -> String {
     let hash = Sha256::digest(uid.as_bytes());
     hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()

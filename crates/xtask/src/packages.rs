@@ -4,8 +4,8 @@
 //! another folder, so that nobody's packages change while a run uses them. A folder counts only when its last file is
 //! written. The indexes are those of pip's and npm's own settings.
 //!
-//! Two runs at once: the second waits for the first one's lock. The installing program holds the lock as well, as its
-//! standard input: should the run be killed, the next one does not start while a left-over still writes.
+//! Two concurrent runs: the second waits for the first one's lock. The installing program holds the lock as well, as
+//! its standard input: should the run be killed, the next one does not start while a left-over still writes.
 
 mod node;
 mod python;
@@ -162,7 +162,7 @@ fn kept_folder() -> Result<PathBuf> {
     Ok(kept)
 }
 
-/// Waits for whoever has it. It ends with the last process that has the file open, however that ends.
+/// Waits for the holder of the lock. The lock ends with the last process that has the file open, however that ends.
 fn lock(path: &Path) -> Result<File> {
     let file = File::options().create(true).append(true).read(true).open(path);
     let file = file.with_context(|| format!("could not open {}", path.display()))?;

@@ -39,13 +39,13 @@ impl Ask {
     }
 }
 
-/// The best value found for a setting, unless the command line gives another (`--slots 64`): for whoever doubts it.
+/// The best value found for a setting, unless the command line gives another (`--slots 64`), so that you can check it.
 pub fn dial(name: &str, best: usize) -> usize {
     let asked = Ask::from_command_line().number(name, best as u64);
     asked.map_or(best, |value| usize::try_from(value).unwrap_or(best))
 }
 
-/// One JSON object on a line of its own, flushed: the harness reads while we run.
+/// One JSON object on a separate line, flushed: the harness reads while we run.
 pub fn emit(line: Value) {
     let mut out = std::io::stdout().lock();
     // A harness that closed the pipe has no more use for the line.

@@ -43,7 +43,7 @@ impl Volume {
         &self.mount
     }
 
-    /// Leaves no room on it.
+    /// Leaves no free space on it.
     ///
     /// # Errors
     /// The ballast cannot be laid.
@@ -62,7 +62,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives the room back.
+    /// Gives the space back.
     ///
     /// # Errors
     /// The ballast cannot be thrown out.
@@ -82,7 +82,7 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        // Lazily: whoever still has a file open there ends soon.
+        // Lazily: a process that still has a file open there ends soon.
         let _ = Command::new("umount").arg("-l").arg(&self.mount).output();
         let _ = std::fs::remove_file(&self.image);
     }

@@ -19,7 +19,8 @@ use sqlx::{Connection, PgConnection};
 
 use super::world::{World, host, list, meanwhile, rows, under_way};
 
-/// An address where nobody answers as long as the listener is there, for it takes no connection; and nobody listens then.
+/// An address where nobody answers as long as the listener is there, for it takes no connection; and nobody listens
+/// then.
 fn silent() -> Result<(TcpListener, String)> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let address = listener.local_addr()?.to_string();
@@ -57,7 +58,7 @@ async fn the_writable_host_is_found_wherever_it_stands_and_otherwise_each_is_nam
         "the job is not on the primary"
     );
 
-    // A beat may take half of the lease, which is less than a host is given to answer.
+    // A heartbeat may take half of the lease, which is less than a host is given to answer.
     let orders = Orders {
         url: list(&url, &[&silent_one, primary]),
         ..world.orders()

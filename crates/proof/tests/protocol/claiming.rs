@@ -4,7 +4,7 @@ use sqlx::{Connection, Executor, PgConnection};
 
 use crate::protocol::stage::{Side, alone};
 
-/// Ends whatever is in hand.
+/// Ends every job that is held.
 const DONE: &str = "select rowlock.done_v1(l.id || '-' || l.epoch || '-' || l.worker) from rowlock.lease l";
 
 async fn put(side: &mut Side, options: &str) {
@@ -64,7 +64,7 @@ async fn what_is_paused_or_behind_a_breaker_is_left_alone() {
     .await;
 }
 
-/// Two claims at once take different jobs, and neither waits.
+/// Two concurrent claims take different jobs, and neither waits.
 #[tokio::test]
 async fn two_claims_at_once_are_disjoint() {
     alone("two_claims_at_once_are_disjoint", async |side| {
@@ -109,7 +109,7 @@ async fn what_runs_alone_gets_its_turn_among_busy_workers() {
         }
         put(side, "{}").await;
         assert_eq!(taken(side, &worker, "'{note}', 9").await, "", "nothing beside it");
-        // Unless it takes so long that nobody knows whether it ends.
+        // Unless it takes so long that its end is unknown.
         side.run("update rowlock.lease set claimed_at = claimed_at - interval '1 hour'")
             .await;
         assert_ne!(taken(side, &worker, "'{note}', 9").await, "", "a lease is long enough");
@@ -242,7 +242,7 @@ async fn the_head_of_a_paused_group_is_not_claimed_when_it_comes_back() {
     .await;
 }
 
-/// A head ends while somebody enters its group: whoever entered is found by recovery.
+/// A head ends while another job enters its group: recovery finds the new job.
 #[tokio::test]
 async fn who_enters_a_group_while_its_head_ends_gets_the_turn() {
     alone("who_enters_a_group_while_its_head_ends_gets_the_turn", async |side| {

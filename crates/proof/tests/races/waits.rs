@@ -213,7 +213,8 @@ async fn a_reopen_and_a_completion_that_did_not_see_each_other_meet_in_the_sweep
     assert_eq!(stands(&mut bed, id).await, (State::Ready, 1));
 }
 
-/// With a stale snapshot the completion cannot see the job; the sweep does. A twin that came first asks for another try.
+/// With a stale snapshot the completion cannot see the job; the sweep does. A concurrent
+/// completion that came first asks for another try.
 async fn a_completion_in_a_stricter_transaction_loses_nothing(mut bed: Bed) {
     for level in ["repeatable read", "serializable"] {
         sqlx::raw_sql("delete from rowlock.completion")
@@ -262,7 +263,7 @@ async fn the_body_of_a_waiting_job_is_kept_however_old_it_is(mut bed: Bed) {
     assert_eq!(stands(&mut bed, id).await, (State::Waiting, 1));
 }
 
-/// The wake travels with the commit of the completion, and vanishes with its rollback.
+/// The notification is sent with the commit of the completion, and dropped with its rollback.
 async fn a_completion_that_rolls_back_leaves_not_even_a_wake(mut bed: Bed) {
     let mut heard = sqlx::postgres::PgListener::connect(&bed.url).await.unwrap();
     let mut approver = bed.session().await;

@@ -39,7 +39,7 @@ struct Producer<'a> {
     harmful: u32,
 }
 
-/// Produces until told to stop. Whatever fails is tried again with a new connection and a new order.
+/// Produces until the signal to stop. Whatever fails is tried again with a new connection and a new order.
 pub(crate) async fn produce(orders: &RowerOrders, stop: &CancellationToken) -> Result<()> {
     let Role::Produce {
         no,
@@ -69,7 +69,7 @@ pub(crate) async fn produce(orders: &RowerOrders, stop: &CancellationToken) -> R
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        // Its connection is gone, or nobody knows in which state it is.
+        // Its connection is gone, or in an unknown state.
         while !stop.is_cancelled() {
             let round = producer.round(&mut conn, backlog);
             match tokio::time::timeout(PATIENCE, round).await {
@@ -214,7 +214,7 @@ impl Producer<'_> {
         put(&rowlock, conn, Trip { order, mishap }).await
     }
 
-    /// Most jobs are quick; some outlast a beat, and a few a lease, where they hold no transaction meanwhile.
+    /// Most jobs are quick; some outlast a heartbeat, and a few a lease, if they hold no transaction during it.
     fn takes(&mut self, most: u64) -> u64 {
         let most = if self.one_writer { most / 5 } else { most };
         let long = if self.slow { 30 } else { 1 };
@@ -242,7 +242,7 @@ impl Producer<'_> {
         if self.workloads.contains(&chosen) {
             return chosen;
         }
-        // Keys have a commit of their own.
+        // Keys have a separate commit.
         let others: Vec<Workload> = self
             .workloads
             .iter()

@@ -1,5 +1,5 @@
-//! The incident race at full size: 200 entities, 20 evaluations racing on each, 100 handlers at once over a pool of 5
-//! connections. No index states the rule; only the guard keeps it.
+//! The incident race at full size: 200 entities, 20 evaluations racing on each, 100 concurrent handlers over a pool of
+//! 5 connections. No index states the rule; only the guard keeps it.
 
 use std::{
     sync::{
@@ -73,7 +73,7 @@ async fn evaluate(mut cx: Staged<Arc<Race>>, job: Evaluate) -> Outcome {
 /// While a hundred handlers evaluate, nobody has a transaction open, and no more connections exist than were allowed.
 async fn nothing_is_held(bed: &Bed) {
     if bed.database.is_sqlite() {
-        // Whoever held the only writer would be in the way of this one.
+        // An evaluation that held the only writer would block this one.
         let mut conn = bed.conn().await;
         let tx = conn.begin_with("begin immediate").await.unwrap();
         tx.rollback().await.unwrap();
@@ -81,7 +81,7 @@ async fn nothing_is_held(bed: &Bed) {
     }
     let handlers = "select count(*) from pg_stat_activity where datname = current_database()
                     and application_name = 'rowlock handler'";
-    // Behind a pooler the connections are its own, and keep the name of whoever had them last.
+    // Behind a pooler the connections are the pooler's, and keep the name of their last client.
     if bed.database.queue_url == bed.database.url {
         assert!(bed.count(handlers).await <= POOL as i64, "no more than the pool");
     }
@@ -105,7 +105,7 @@ async fn racing_evaluations_over_a_small_pool_never_open_two_incidents(bed: &Bed
     let worker = Worker::new(&bed.rowlock).queue("default", HANDLERS).connections(POOL);
     let running = Running::start(worker.state(race.clone()).handle(staged(evaluate)));
 
-    // A hundred at once in their evaluation, over five connections: that alone could not be if one were held there.
+    // A hundred concurrent evaluations over five connections: impossible if an evaluation held a connection.
     proof::bed::until("every handler to evaluate", LIMIT, async || {
         (race.evaluating.load(Ordering::SeqCst) == HANDLERS).then_some(())
     })

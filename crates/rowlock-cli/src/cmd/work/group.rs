@@ -1,8 +1,8 @@
 //! A program's process group: whatever the program starts is in it, unless it takes care not to be, and ends with it.
 //!
-//! A program is asked to end (SIGTERM) and, a moment later, made to (SIGKILL), all of its group at once. That also happens
-//! when nobody waits for it any more: a handler that is cut off (its lease is lost, its job is cancelled, the worker stops)
-//! drops its group, and a task of its own ends it.
+//! The whole group is asked to end (SIGTERM) and, a moment later, made to (SIGKILL). That also happens when nobody
+//! waits for the program any more: a handler that is cut off (its lease is lost, its job is cancelled, the worker
+//! stops) drops its group, and a separate task ends the group.
 
 use std::{io, process::ExitStatus, time::Duration};
 
@@ -13,11 +13,11 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-/// Between being asked and being made to, for what nobody waits for any more. Another worker may start the job as soon as
-/// the lease is over, and a handler is cut a second before that.
+/// The time between SIGTERM and SIGKILL for a program that nobody waits for any more. Another worker may start the job
+/// as soon as the lease is over, and a handler is cut a second before that.
 const CUT_GRACE: Duration = Duration::from_millis(700);
 
-/// The same for what a program that has ended leaves behind.
+/// The same for processes that an ended program leaves behind.
 pub(crate) const REST_GRACE: Duration = Duration::from_millis(500);
 
 const POLL: Duration = Duration::from_millis(10);
@@ -28,14 +28,14 @@ pub(crate) struct Group {
     pid: Option<Pid>,
     /// The program itself, until it has ended.
     pub(crate) child: Option<Child>,
-    /// Nothing of it is left to be ended.
+    /// No process of the group is left.
     over: bool,
-    /// Who ends it when nobody waits for it any more; none for whom that is done already.
+    /// The tasks that end the group when nobody waits for it any more; `None` if a task does that already.
     enders: Option<TaskTracker>,
 }
 
 impl Group {
-    /// Starts the program at the head of a group of its own.
+    /// Starts the program at the head of a new group.
     pub(crate) fn spawn(command: &mut Command, enders: &TaskTracker) -> io::Result<Group> {
         let child = command.process_group(0).spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
@@ -62,7 +62,7 @@ impl Group {
         let until = Instant::now() + grace;
         if self.signal(Signal::TERM) {
             if let Some(child) = &mut self.child {
-                // Too late or ended, what follows is the same.
+                // The same follows whether it ended or the time was over.
                 let _ = timeout_at(until, child.wait()).await;
             }
             if !self.is_gone_by(until).await {
@@ -76,7 +76,8 @@ impl Group {
         self.over = true;
     }
 
-    /// Says whether there was anybody to hear it. A group that has a member keeps its number; one that has none is gone.
+    /// Sends a signal. Returns whether the group has a member. A group keeps its number while it has a member; an empty
+    /// group is gone.
     fn signal(&self, signal: Signal) -> bool {
         self.pid.is_some_and(|pid| kill_process_group(pid, signal).is_ok())
     }

@@ -8,8 +8,8 @@
 //! | any other 4xx | retired, with the beginning of the body as the reason | did not happen, says the server |
 //!
 //! 409 is what servers that honour keys answer while the first call with that key is still under way. Redirects are not
-//! followed: a payload goes nowhere but where it was sent. `Retry-After` is respected from a second to an hour; the attempt is
-//! then given back, a hundred times at most. A call has a connection of its own.
+//! followed: a payload goes nowhere but where it was sent. `Retry-After` is respected from a second to an hour; the
+//! attempt is then given back, a hundred times at most. Each call has a separate connection.
 
 use std::{sync::Arc, time::Duration};
 
@@ -43,10 +43,10 @@ use super::{
 };
 use crate::output::{Advice, short};
 
-/// Who asks for less asks for no pause at all, and gets the backoff of any failure.
+/// A server that asks for a shorter pause gets the backoff of any failure.
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 
-/// Nobody is obeyed for longer.
+/// A longer pause is cut to this.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
 /// How much of an answer a reason holds.
@@ -134,7 +134,7 @@ impl Server {
         })
     }
 
-    /// Calls once. Dropped half-way, the connection is closed.
+    /// Calls once. If this is dropped half-way, the connection is closed.
     pub(crate) async fn call(&self, call: &Call, bounds: &Bounds) -> Result<Box<RawValue>, Fail> {
         let deadline = Instant::now() + bounds.time_limit;
         let (shown, limit) = (&self.shown, bounds.time_limit);
@@ -204,7 +204,7 @@ impl Server {
         let facts = facts.into_iter().map(|(name, value)| (name, Some(value)));
         let key = ("idempotency-key".to_owned(), Some(call.key.clone()));
         for (name, value) in facts.chain(trace).chain([key]) {
-            // Names and numbers of ours fit; a trace that does not is not worth the call.
+            // Our names and numbers fit into headers. If a trace does not, leave it out instead of failing the call.
             let name = HeaderName::from_bytes(name.as_bytes()).ok();
             let value = value.and_then(|value| HeaderValue::from_str(&value).ok());
             if let (Some(name), Some(value)) = (name, value) {
@@ -279,7 +279,7 @@ fn header_name(fact: &str) -> String {
     format!("rowlock-{}", fact.to_ascii_lowercase().replace('_', "-"))
 }
 
-/// Stops where there is no more room; the connection is closed after it anyway.
+/// Stops at the limit; the connection is closed after it anyway.
 async fn read(answer: Response<Incoming>, into: &mut Head) -> Result<(), hyper::Error> {
     let mut body = answer.into_body();
     while let Some(frame) = body.frame().await {

@@ -1,7 +1,7 @@
 //! What `--exec`, `--http` and `--queue` say: `KIND=PROGRAM`, `KIND=URL`, `NAME=SLOTS`.
 //!
-//! A kind may be followed by `@N`: the newest version of its payload that the program or server reads. No name of a kind
-//! holds an `@` or a `=`, so the first of each ends it, and nothing is left to guess.
+//! A kind may be followed by `@N`: the newest version of its payload that the program or server reads. No name of a
+//! kind holds an `@` or a `=`, so the first of each ends it, and nothing is left to guess.
 
 use std::{
     env,
@@ -14,7 +14,7 @@ use anyhow::Result;
 
 use crate::output::Advice;
 
-/// Every version is asked for on its own.
+/// Every version is a separate claim, so their number is limited.
 const VERSIONS_MAX: i32 = 100;
 
 /// Which jobs.
@@ -40,14 +40,14 @@ pub(crate) struct Http {
     pub(crate) url: String,
 }
 
-/// A queue and how many of its jobs run at once.
+/// A queue and how many of its jobs run at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slots {
     pub(crate) queue: String,
     pub(crate) slots: usize,
 }
 
-/// Unless a queue says otherwise.
+/// The slots of a queue that names none.
 pub(crate) const SLOTS: usize = 4;
 
 const GIVE_EXEC: &str = "use KIND=PROGRAM, such as resize=./resize.sh";
