@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use rowlock::{Admin, observe::Standing};
+use rowlock::{Admin, JobId, observe::Standing};
 use tokio::{
     sync::mpsc::{Receiver, Sender},
     task::JoinSet,
@@ -32,14 +32,14 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Tells a bridge of jobs whose pointer is to be sent now. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Relay {
-    pub(crate) hints: Sender<i64>,
+    pub(crate) hints: Sender<JobId>,
 }
 
 impl Relay {
     /// Sends a pointer to this job soon; call it after the commit that enqueued the job, because one that is not committed
     /// yet is not found. Never waits: `false` when too many are waiting, or the bridge has stopped. Then the sweep finds it.
-    pub fn hint(&self, job: i64) -> bool {
-        self.hints.try_send(job).is_ok()
+    pub fn hint(&self, job: impl Into<JobId>) -> bool {
+        self.hints.try_send(job.into()).is_ok()
     }
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct Courier {
 
 impl Courier {
     /// Sends what it is told of, until told to stop.
-    pub(crate) async fn relay_until(self, mut hints: Receiver<i64>, stop: CancellationToken) {
+    pub(crate) async fn relay_until(self, mut hints: Receiver<JobId>, stop: CancellationToken) {
         let mut ids = Vec::new();
         loop {
             ids.clear();
@@ -70,7 +70,7 @@ impl Courier {
         }
     }
 
-    async fn pass_on(&self, ids: &[i64]) {
+    async fn pass_on(&self, ids: &[JobId]) {
         match self.admin.observe().standing(ids).await {
             // One that somebody has taken meanwhile needs no pointer.
             Ok(found) => {

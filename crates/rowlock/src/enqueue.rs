@@ -16,6 +16,7 @@ use serde::Serialize;
 use crate::{
     error::Result,
     group::Group,
+    id::JobId,
     job::{Draft, Due, Job, Limits, Options},
     key::{Enqueued, Hold},
     root::{Backend, Rowlock},
@@ -307,7 +308,7 @@ impl<'c, DB: Backend, J: Job> EnqueueAll<'c, DB, J> {
 }
 
 impl<'c, DB: Backend, J: Job> IntoFuture for EnqueueAll<'c, DB, J> {
-    type Output = Result<Vec<i64>>;
+    type Output = Result<Vec<JobId>>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
     fn into_future(self) -> Self::IntoFuture {

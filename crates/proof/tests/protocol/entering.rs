@@ -62,7 +62,7 @@ async fn keys_by_their_request_and_hold() {
             for (text, hold) in [(request, Hold::Policy), (again, Hold::Policy)] {
                 let put = rowlock.enqueue_now(Note::new("a")).key("order:1").hold(hold);
                 let put = put.fingerprint(&*value(text)).await.unwrap();
-                assert_eq!(put.id(), 1);
+                assert_eq!(put.id(), 1.into());
             }
             for (key, hold) in [("b", Hold::WhileOpen), ("c", Hold::ForEver), ("d", Hold::For(HOUR))] {
                 let put = rowlock.enqueue_now(Note::new("b")).key(key).hold(hold).await.unwrap();

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use proof::bed::until;
-use rowlock::{Completed, Error, Job, State, atomic, postgres::Worker};
+use rowlock::{Completed, Error, Job, JobId, State, atomic, postgres::Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, Row};
 use tokio_util::sync::CancellationToken;
@@ -20,7 +20,7 @@ struct Approved {}
 
 type Time = Option<jiff_sqlx::Timestamp>;
 
-async fn enqueue(bed: &Bed, pg: &mut PgConnection, limit_ms: u64) -> i64 {
+async fn enqueue(bed: &Bed, pg: &mut PgConnection, limit_ms: u64) -> JobId {
     let job = bed.rowlock.enqueue(pg, Approved {}).waits_for("approval");
     let limit = Duration::from_millis(limit_ms);
     job.wait_limit(limit).await.unwrap().id()
@@ -37,19 +37,19 @@ async fn move_completed(pg: &mut PgConnection) -> usize {
 }
 
 /// Second half: ends what is past its limit.
-async fn end_over(pg: &mut PgConnection) -> Vec<i64> {
+async fn end_over(pg: &mut PgConnection) -> Vec<JobId> {
     let over = sqlx::query(sql!("wait/over")).bind(500i32).bind(None as Time);
     let over = over.bind("not completed: ").bind("expired: ");
     let rows = over.fetch_all(pg).await.unwrap();
     rows.iter().map(|row| row.get("id")).collect()
 }
 
-async fn state(bed: &Bed, id: i64) -> State {
+async fn state(bed: &Bed, id: JobId) -> State {
     bed.rowlock.observe().job(id).await.unwrap().unwrap().state
 }
 
 /// In exactly one place, or finished.
-async fn stands(bed: &mut Bed, id: i64) -> (State, i64) {
+async fn stands(bed: &mut Bed, id: JobId) -> (State, i64) {
     let places = "select (select count(*) from rowlock.waiting where id = $1)
       + (select count(*) from rowlock.ready where id = $1) + (select count(*) from rowlock.lease where id = $1)
       + (select count(*) from rowlock.case_file where id = $1)";
@@ -129,7 +129,7 @@ async fn a_limit_does_not_end_what_a_completion_is_moving(mut bed: Bed) {
         let id = enqueue(&bed, &mut approver.pg, 0).await;
         approver.begin().await;
         assert_eq!(complete(&bed, &mut approver.pg).await, Completed::Now(1));
-        assert_eq!(end_over(&mut bed.eye).await, [0; 0], "held by the completion");
+        assert_eq!(end_over(&mut bed.eye).await, [], "held by the completion");
         match commits {
             true => approver.commit().await,
             false => approver.rollback().await,
@@ -168,7 +168,7 @@ async fn a_completion_does_not_move_what_a_limit_has_ended(mut bed: Bed) {
         (said, stands(&mut bed, id).await),
         (Completed::Now(0), (State::Case, 1))
     );
-    assert!(reopen(&mut bed.eye, id).await.unwrap());
+    assert!(reopen(&mut bed.eye, id.into()).await.unwrap());
     assert_eq!(
         stands(&mut bed, id).await,
         (State::Ready, 1),
@@ -182,7 +182,7 @@ async fn two_sweeps_at_once_move_and_end_each_job_once(mut bed: Bed) {
     let (mut one, mut other) = (bed.session().await, bed.session().await);
     one.begin().await;
     assert_eq!(end_over(&mut one.pg).await, [over]);
-    assert_eq!(end_over(&mut other.pg).await, [0; 0], "skipped, not waited for");
+    assert_eq!(end_over(&mut other.pg).await, [], "skipped, not waited for");
     one.commit().await;
     assert_eq!(bed.outcomes(over).await, ["retired"]);
 
@@ -204,7 +204,7 @@ async fn a_reopen_and_a_completion_that_did_not_see_each_other_meet_in_the_sweep
     let (mut person, mut approver) = (bed.session().await, bed.session().await);
     person.begin().await;
     approver.begin().await;
-    assert!(reopen(&mut person.pg, id).await.unwrap());
+    assert!(reopen(&mut person.pg, id.into()).await.unwrap());
     assert_eq!(complete(&bed, &mut approver.pg).await, Completed::Now(0));
     person.commit().await;
     approver.commit().await;

@@ -135,7 +135,7 @@ impl Producer<'_> {
         sqlx::query("commit").execute(&mut *conn).await?;
         self.log.write(&Line::Keyed {
             slot,
-            id: enqueued.id(),
+            id: enqueued.id().into(),
         });
         Ok(())
     }
@@ -175,12 +175,12 @@ impl Producer<'_> {
                 // Some wait for a while, so that there is always something to decide about.
                 let (ms, after) = (self.random.u64(0..60), self.random.u64(0..2_500));
                 let enqueue = rowlock.enqueue(conn, Errand { order, ms });
-                enqueue.after(Duration::from_millis(after)).await?.id()
+                enqueue.after(Duration::from_millis(after)).await?.id().into()
             }
             Workload::Groups => {
                 let group = format!("group:{}", self.random.u32(..GROUPS));
                 let enqueue = rowlock.enqueue(conn, Posting { order }).group(group);
-                enqueue.await?.id()
+                enqueue.await?.id().into()
             }
             Workload::Guards => {
                 let entity = self.random.i64(1..=20);
@@ -260,9 +260,9 @@ impl Producer<'_> {
 async fn glut(rowlock: &Rowlock, conn: &mut Connection, order: i64) -> Result<i64> {
     let mishap = Mishap::Glut;
     let enqueue = rowlock.enqueue(conn, Trip { order, mishap }).queue(MEMORY);
-    Ok(enqueue.await?.id())
+    Ok(enqueue.await?.id().into())
 }
 
 async fn put<J: Job>(rowlock: &Rowlock, conn: &mut Connection, job: J) -> Result<i64> {
-    Ok(rowlock.enqueue(conn, job).await?.id())
+    Ok(rowlock.enqueue(conn, job).await?.id().into())
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::{Timestamp, ToSpan};
-use rowlock::{Ended, Error, Fail, Job, State, atomic, enqueue::Enqueue, observe::JobFilter};
+use rowlock::{Ended, Error, Fail, Job, JobId, State, atomic, enqueue::Enqueue, observe::JobFilter};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 
@@ -72,6 +72,18 @@ async fn a_large_batch_in_a_transaction_begun_by_hand_goes_with_its_rollback(bed
     assert_eq!(bed.count("select count(*) from rowlock.job").await, 0);
 }
 
+async fn a_job_id_is_bound_and_read_by_the_callers_own_statements(bed: &Bed) {
+    let mut conn = bed.conn().await;
+    let mut tx = conn.begin().await.unwrap();
+    let id = bed.rowlock.enqueue(&mut *tx, Note::new("mine")).await.unwrap().id();
+    let insert = sqlx::query("insert into ledger (job, note) values ($1, 'mine')").bind(id);
+    insert.execute(&mut *tx).await.unwrap();
+    let read = sqlx::query_scalar("select job from ledger where job = $1").bind(Some(id));
+    let read: JobId = read.fetch_one(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!((read, bed.job(read).await.id), (id, id));
+}
+
 async fn every_option_lands_in_the_row(bed: &Bed) {
     let hour = |n: i64| Timestamp::from_second(Timestamp::now().as_second() + n * 3600).unwrap();
     let (due, expires) = (hour(1), hour(2));
@@ -131,8 +143,8 @@ async fn many_in_one_call_get_ids_in_input_order(bed: &Bed) {
     let filter = JobFilter::new().limit(3000).tag("bulk");
     let mut jobs = bed.rowlock.observe().jobs(&filter).await.unwrap();
     jobs.reverse();
-    let stored: Vec<(i64, i64)> = jobs.iter().map(|j| (j.id, j.payload["n"].as_i64().unwrap())).collect();
-    let expected: Vec<(i64, i64)> = ids.into_iter().zip(0..).collect();
+    let stored: Vec<(JobId, i64)> = jobs.iter().map(|j| (j.id, j.payload["n"].as_i64().unwrap())).collect();
+    let expected: Vec<(JobId, i64)> = ids.into_iter().zip(0..).collect();
     assert_eq!(stored, expected);
 }
 
@@ -148,7 +160,7 @@ async fn many_are_all_or_none(bed: &Bed) {
 
     // A row in the way of one of the last ids: the statements before it have succeeded by then.
     let first = bed.rowlock.enqueue_now(Other { n: 0 }).await.unwrap().id();
-    bed.run(&format!("update rowlock.ready set id = {}", first + 2300))
+    bed.run(&format!("update rowlock.ready set id = {}", i64::from(first) + 2300))
         .await;
     let refused = bed.rowlock.enqueue_all(&mut conn, (0..2500).map(|n| Other { n })).await;
     assert!(matches!(refused, Err(Error::Database { .. })), "{refused:?}");
@@ -335,6 +347,7 @@ mod tests {
         on_a_bare_connection_it_is_a_commit_of_its_own,
         a_transaction_begun_by_hand_is_respected,
         a_large_batch_in_a_transaction_begun_by_hand_goes_with_its_rollback,
+        a_job_id_is_bound_and_read_by_the_callers_own_statements,
         every_option_lands_in_the_row,
         what_is_not_chosen_comes_from_the_kind,
         many_in_one_call_get_ids_in_input_order,

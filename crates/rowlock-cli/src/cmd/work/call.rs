@@ -1,13 +1,13 @@
 //! What a program or a server is told about the job it is asked to do.
 
-use rowlock::{Attempt, EffectKey, RawJob};
+use rowlock::{Attempt, EffectKey, JobId, RawJob};
 
 /// One call: the job, the attempt, and the key that stays the same over all attempts.
 #[derive(Clone, Debug)]
 pub(crate) struct Call {
     pub(crate) payload: String,
     pub(crate) key: String,
-    id: i64,
+    id: JobId,
     uid: String,
     kind: String,
     version: i32,
