@@ -181,7 +181,7 @@ impl<A, DB: Backend> Ctx<A, DB> {
         &self.state
     }
 
-    /// For enqueuing in the handler's transaction: `cx.rowlock().enqueue(&mut *tx, job)`.
+    /// For enqueuing in the handler's transaction: `cx.rowlock().enqueue(&mut tx, job)`.
     pub fn rowlock(&self) -> &Rowlock<DB> {
         &self.rowlock
     }

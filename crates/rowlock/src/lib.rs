@@ -101,7 +101,7 @@ pub use crate::{
     job::{Job, Limits},
     key::{Enqueued, Hold},
     retention::Retention,
-    root::{Backend, InTransaction, Rowlock},
+    root::{Backend, BegunByHand, InTransaction, Rowlock},
     state::{Ended, State},
     store::Isolation,
     trigger::Triggered,

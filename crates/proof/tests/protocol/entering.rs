@@ -1,7 +1,7 @@
 //! Jobs and keys come in alike.
 
 use jiff::Timestamp;
-use rowlock::{Group, Hold, Once};
+use rowlock::{BegunByHand, Group, Hold, Once};
 
 use crate::protocol::stage::{HOUR, Note, same};
 
@@ -190,7 +190,10 @@ async fn a_name_that_is_completed() {
                 .await
                 .unwrap();
             let answer = serde_json::json!({"yes": true});
-            let completed = side.rowlock.complete(&mut pg, "approval:1", &answer).await;
+            let completed = side
+                .rowlock
+                .complete(&mut BegunByHand::new(&mut pg), "approval:1", &answer)
+                .await;
             let _moved = completed.unwrap();
             assert!(wait("y").await.unwrap().is_new());
         },

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use proof::bed::until;
 use rowlock::{
-    Isolation, Job, JobId, State, atomic,
+    BegunByHand, Isolation, Job, JobId, State, atomic,
     postgres::{Ctx, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,12 @@ struct Posting {}
 type Time = Option<jiff_sqlx::Timestamp>;
 
 async fn put(bed: &Bed, pg: &mut PgConnection) -> JobId {
-    bed.rowlock.enqueue(pg, Posting {}).group("a").await.unwrap().id()
+    bed.rowlock
+        .enqueue(&mut BegunByHand::new(pg), Posting {})
+        .group("a")
+        .await
+        .unwrap()
+        .id()
 }
 
 async fn state(bed: &Bed, id: JobId) -> State {
@@ -146,7 +151,14 @@ async fn of_two_that_begin_a_group_the_second_waits_for_how_the_first_ends(mut b
         let first = put(&bed, &mut one.pg).await;
         let other = bed.session().await;
         let (pid, rowlock) = (other.pid, bed.rowlock.clone());
-        let other = other.start(async move |pg| rowlock.enqueue(pg, Posting {}).group("a").await.unwrap().id());
+        let other = other.start(async move |pg| {
+            rowlock
+                .enqueue(&mut BegunByHand::new(pg), Posting {})
+                .group("a")
+                .await
+                .unwrap()
+                .id()
+        });
         bed.blocked(pid).await;
         match commits {
             true => one.commit().await,
@@ -276,7 +288,14 @@ async fn who_joins_a_group_that_is_being_removed_begins_it_anew(mut bed: Bed) {
         assert_eq!(remove(&mut sweeper.pg, &locked).await, 1);
         let producer = bed.session().await;
         let (pid, rowlock) = (producer.pid, bed.rowlock.clone());
-        let producer = producer.start(async move |pg| rowlock.enqueue(pg, Posting {}).group("a").await.unwrap().id());
+        let producer = producer.start(async move |pg| {
+            rowlock
+                .enqueue(&mut BegunByHand::new(pg), Posting {})
+                .group("a")
+                .await
+                .unwrap()
+                .id()
+        });
         bed.blocked(pid).await;
         match commits {
             true => sweeper.commit().await,
@@ -396,7 +415,7 @@ async fn an_enqueue_in_a_stricter_transaction_whose_group_is_gone_asks_for_anoth
     settling.commit().await;
     let said = bed
         .rowlock
-        .enqueue(&mut strict.pg, Posting {})
+        .enqueue(&mut BegunByHand::new(&mut strict.pg), Posting {})
         .group("a")
         .await
         .unwrap_err();

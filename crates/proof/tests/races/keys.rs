@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use proof::bed::until;
 use rowlock::{
-    Ended, Enqueued, Error, Hold, Job, JobId, JobOptions, Result, State,
+    BegunByHand, Ended, Enqueued, Error, Hold, Job, JobId, JobOptions, Result, State,
     key::Existing,
     postgres::{Outcome, Rowlock, Staged, Worker},
     staged,
@@ -29,12 +29,16 @@ struct Tick {
 const KEY: &str = "tick";
 
 async fn put(rowlock: &Rowlock, pg: &mut PgConnection, n: i64) -> Result<Enqueued> {
-    rowlock.enqueue(pg, Tick { n }).key(KEY).await
+    rowlock.enqueue(&mut BegunByHand::new(pg), Tick { n }).key(KEY).await
 }
 
 /// The same with a hold that ends with the job.
 async fn put_open(rowlock: &Rowlock, pg: &mut PgConnection, n: i64) -> Result<Enqueued> {
-    rowlock.enqueue(pg, Tick { n }).key(KEY).hold(Hold::WhileOpen).await
+    rowlock
+        .enqueue(&mut BegunByHand::new(pg), Tick { n })
+        .key(KEY)
+        .hold(Hold::WhileOpen)
+        .await
 }
 
 fn new(said: &Result<Enqueued>) -> JobId {
@@ -204,7 +208,10 @@ async fn several_keys_given_in_opposite_order_wait_in_one_order(mut bed: Bed) {
     let rowlock = bed.rowlock.clone();
     let mut middle = bed.session().await;
     middle.begin().await;
-    let held = rowlock.enqueue(&mut middle.pg, Tick { n: 2 }).key("2").await;
+    let held = rowlock
+        .enqueue(&mut BegunByHand::new(&mut middle.pg), Tick { n: 2 })
+        .key("2")
+        .await;
     new(&held);
 
     let mut steps = Vec::new();
@@ -212,7 +219,8 @@ async fn several_keys_given_in_opposite_order_wait_in_one_order(mut bed: Bed) {
         let (session, rowlock) = (bed.session().await, bed.rowlock.clone());
         let pid = session.pid;
         steps.push(session.start(async move |pg| {
-            let all = rowlock.enqueue_all(pg, order.map(|n| Tick { n }));
+            let mut tx = BegunByHand::new(pg);
+            let all = rowlock.enqueue_all(&mut tx, order.map(|n| Tick { n }));
             all.key_by(|job| job.n.to_string()).await
         }));
         bed.blocked(pid).await;

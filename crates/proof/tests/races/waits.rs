@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use proof::bed::until;
-use rowlock::{Completed, Error, Job, JobId, State, atomic, postgres::Worker};
+use rowlock::{BegunByHand, Completed, Error, Job, JobId, State, atomic, postgres::Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, Row};
 use tokio_util::sync::CancellationToken;
@@ -21,13 +21,17 @@ struct Approved {}
 type Time = Option<jiff_sqlx::Timestamp>;
 
 async fn enqueue(bed: &Bed, pg: &mut PgConnection, limit_ms: u64) -> JobId {
-    let job = bed.rowlock.enqueue(pg, Approved {}).waits_for("approval");
+    let mut tx = BegunByHand::new(pg);
+    let job = bed.rowlock.enqueue(&mut tx, Approved {}).waits_for("approval");
     let limit = Duration::from_millis(limit_ms);
     job.wait_limit(limit).await.unwrap().id()
 }
 
 async fn complete(bed: &Bed, pg: &mut PgConnection) -> Completed {
-    bed.rowlock.complete(pg, "approval", &"yes").await.unwrap()
+    bed.rowlock
+        .complete(&mut BegunByHand::new(pg), "approval", &"yes")
+        .await
+        .unwrap()
 }
 
 /// First half of a sweep: moves what is completed.
@@ -106,7 +110,12 @@ async fn a_completion_waits_for_its_twin_and_then_answers(mut bed: Bed) {
         assert_eq!(complete(&bed, &mut other.pg).await, Completed::Now(1));
         let waits = bed.session().await;
         let (pid, rowlock) = (waits.pid, bed.rowlock.clone());
-        let waits = waits.start(async move |pg| rowlock.complete(pg, "approval", &"no").await.unwrap());
+        let waits = waits.start(async move |pg| {
+            rowlock
+                .complete(&mut BegunByHand::new(pg), "approval", &"no")
+                .await
+                .unwrap()
+        });
         bed.blocked(pid).await;
         match commits {
             true => other.commit().await,
@@ -160,7 +169,12 @@ async fn a_completion_does_not_move_what_a_limit_has_ended(mut bed: Bed) {
     assert_eq!(end_over(&mut sweeper.pg).await, [id]);
     let approver = bed.session().await;
     let (pid, rowlock) = (approver.pid, bed.rowlock.clone());
-    let approver = approver.start(async move |pg| rowlock.complete(pg, "approval", &"late").await.unwrap());
+    let approver = approver.start(async move |pg| {
+        rowlock
+            .complete(&mut BegunByHand::new(pg), "approval", &"late")
+            .await
+            .unwrap()
+    });
     bed.blocked(pid).await;
     sweeper.commit().await;
     let (_session, said) = approver.await.unwrap();
@@ -234,7 +248,11 @@ async fn a_completion_in_a_stricter_transaction_loses_nothing(mut bed: Bed) {
             "{level}: its snapshot is older"
         );
         strict.commit().await;
-        let said = bed.rowlock.complete(&mut twin.pg, "approval", &"no").await.unwrap_err();
+        let said = bed
+            .rowlock
+            .complete(&mut BegunByHand::new(&mut twin.pg), "approval", &"no")
+            .await
+            .unwrap_err();
         assert!(
             matches!(said, Error::TryAgain { .. }) && said.is_retryable(),
             "{level}: {said:?}"
@@ -267,13 +285,17 @@ async fn a_completion_that_rolls_back_leaves_not_even_a_wake(mut bed: Bed) {
     let mut heard = sqlx::postgres::PgListener::connect(&bed.url).await.unwrap();
     let mut approver = bed.session().await;
     for queue in ["never", "kept"] {
-        let job = bed.rowlock.enqueue(&mut approver.pg, Approved {}).queue(queue);
+        let job = bed.rowlock.enqueue_now(Approved {}).queue(queue);
         let _ = job.waits_for(queue).await.unwrap();
     }
     heard.listen("rowlock_wake").await.unwrap();
     for (name, commits) in [("never", false), ("kept", true)] {
         approver.begin().await;
-        let said = bed.rowlock.complete(&mut approver.pg, name, &1).await.unwrap();
+        let said = bed
+            .rowlock
+            .complete(&mut BegunByHand::new(&mut approver.pg), name, &1)
+            .await
+            .unwrap();
         assert_eq!(said, Completed::Now(1));
         match commits {
             true => approver.commit().await,

@@ -55,7 +55,7 @@ async fn chain(bed: &Bed, id: JobId) -> Vec<JobView> {
 async fn a_chain_started_in_the_callers_transaction_runs_to_its_end(bed: &Bed) {
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
-    let root = bed.rowlock.enqueue(&mut *tx, Reserve { order: 42 }).await.unwrap().id();
+    let root = bed.rowlock.enqueue(&mut tx, Reserve { order: 42 }).await.unwrap().id();
     tx.commit().await.unwrap();
 
     let running = Running::start(
@@ -96,7 +96,7 @@ async fn a_chain_started_in_the_callers_transaction_runs_to_its_end(bed: &Bed) {
 async fn a_chain_of_a_rolled_back_caller_never_was(bed: &Bed) {
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
-    let root = bed.rowlock.enqueue(&mut *tx, Reserve { order: 1 }).await.unwrap().id();
+    let root = bed.rowlock.enqueue(&mut tx, Reserve { order: 1 }).await.unwrap().id();
     tx.rollback().await.unwrap();
     assert!(chain(bed, root).await.is_empty());
 }

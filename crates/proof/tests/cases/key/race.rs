@@ -26,7 +26,7 @@ impl Client {
     async fn ask(&mut self) -> Result<Enqueued, Error> {
         loop {
             let mut tx = self.conn.begin().await.unwrap();
-            match self.rowlock.enqueue(&mut *tx, Note::new(self.text)).key(KEY).await {
+            match self.rowlock.enqueue(&mut tx, Note::new(self.text)).key(KEY).await {
                 Ok(put) => {
                     tx.commit().await.unwrap();
                     return Ok(put);

@@ -6,7 +6,7 @@ use std::{
 };
 
 use rowlock::{
-    Fail, Hold, Job, NotDone, OnUnknown, Retention, State, atomic,
+    BegunByHand, Fail, Hold, Job, NotDone, OnUnknown, Retention, State, atomic,
     effect::{EffectFilter, Resolution},
     observe::{CaseFilter, CheckState, Invariant, VerifyLimits},
     staged,
@@ -71,7 +71,11 @@ async fn produce(bed: &Bed) {
         let _ = waits.wait_limit(Duration::from_millis(300)).await.unwrap();
         if n % 2 == 0 {
             let mut own = bed.conn().await;
-            let _ = bed.rowlock.complete(&mut own, &name, "yes").await.unwrap();
+            let _ = bed
+                .rowlock
+                .complete(&mut BegunByHand::new(&mut own), &name, "yes")
+                .await
+                .unwrap();
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Completed, Ended, Error, JobId, JobOptions, State, observe::JobFilter};
+use rowlock::{BegunByHand, Completed, Ended, Error, JobId, JobOptions, State, observe::JobFilter};
 use sqlx::Connection;
 
 use super::db::{Ctx, Staged, Tx};
@@ -17,8 +17,7 @@ async fn waiting(bed: &Bed, name: &str) -> JobId {
 }
 
 async fn complete(bed: &Bed, name: &str, answer: &str) -> Completed {
-    let mut conn = bed.conn().await;
-    bed.rowlock.complete(&mut conn, name, answer).await.unwrap()
+    bed.rowlock.complete_now(name, answer).await.unwrap()
 }
 
 async fn finished(bed: &Bed, id: JobId) {
@@ -138,7 +137,10 @@ async fn a_completion_belongs_to_a_transaction_that_was_begun_by_hand(bed: &Bed)
     for (end, moved) in [("rollback", State::Waiting), ("commit", State::Ready)] {
         sqlx::raw_sql("begin").execute(&mut conn).await.unwrap();
         assert_eq!(
-            bed.rowlock.complete(&mut conn, "a", &1).await.unwrap(),
+            bed.rowlock
+                .complete(&mut BegunByHand::new(&mut conn), "a", &1)
+                .await
+                .unwrap(),
             Completed::Now(1)
         );
         sqlx::raw_sql(end).execute(&mut conn).await.unwrap();
@@ -352,7 +354,10 @@ async fn an_answer_of_another_type_makes_a_case(bed: &Bed) {
     let mut conn = bed.conn().await;
     let answer = serde_json::json!({ "by": 7 });
     assert_eq!(
-        bed.rowlock.complete(&mut conn, "a", &answer).await.unwrap(),
+        bed.rowlock
+            .complete(&mut BegunByHand::new(&mut conn), "a", &answer)
+            .await
+            .unwrap(),
         Completed::Now(1)
     );
     #[derive(serde::Deserialize)]

@@ -204,11 +204,7 @@ async fn one_that_waits_for_a_name_needs_both(bed: &Bed) {
         matches!(&said, Triggered::Now(s) if s.state == State::Waiting),
         "{said:?}"
     );
-    let completed = bed
-        .rowlock
-        .complete(&mut bed.conn().await, "approval", &())
-        .await
-        .unwrap();
+    let completed = bed.rowlock.complete_now("approval", &()).await.unwrap();
     assert_eq!(completed, rowlock::Completed::Now(1));
     bed.work(bed.worker().handle(atomic(note)), &[id]).await;
 }

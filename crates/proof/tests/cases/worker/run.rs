@@ -204,7 +204,7 @@ async fn a_commit_wakes_an_idle_worker_at_once(bed: &Bed) {
     let mut waits = Vec::new();
     for _ in 0..4 {
         let mut tx = conn.begin().await.unwrap();
-        let _ = bed.rowlock.enqueue(&mut *tx, Note::new("x")).await.unwrap();
+        let _ = bed.rowlock.enqueue(&mut tx, Note::new("x")).await.unwrap();
         tx.commit().await.unwrap();
         let committed = Instant::now();
         arrived.notified().await;
