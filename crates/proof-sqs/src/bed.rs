@@ -8,7 +8,7 @@ use aws_sdk_sqs::{
     config::{BehaviorVersion, Credentials, Region},
     types::{MessageAttributeValue, QueueAttributeName},
 };
-use rowlock::{Admin, NamedJob, State, observe::JobFilter};
+use rowlock::{Admin, JobId, NamedJob, State, observe::JobFilter};
 use rowlock_sqs::{Bridge, Config, Counts, Relay, Role};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -138,7 +138,7 @@ impl Bed {
     ///
     /// # Errors
     /// The database refused it.
-    pub async fn enqueue(&self, text: &str, on_trigger: bool) -> Result<(i64, Uuid)> {
+    pub async fn enqueue(&self, text: &str, on_trigger: bool) -> Result<(JobId, Uuid)> {
         let job = NamedJob::new("note", payload(text)).queue(QUEUE).attempts(3);
         let job = if on_trigger { job.on_trigger() } else { job };
         let id = self.admin.enqueue(job).await?.id();
@@ -170,7 +170,7 @@ impl Bed {
     ///
     /// # Errors
     /// The emulator refused it.
-    pub async fn point(&self, (job, uid): (i64, Uuid)) -> Result<String> {
+    pub async fn point(&self, (job, uid): (JobId, Uuid)) -> Result<String> {
         let body = serde_json::json!({ "job": job, "uid": uid });
         self.post(&body.to_string(), &[], None).await
     }
@@ -231,7 +231,7 @@ impl Bed {
     ///
     /// # Errors
     /// The database could not be read, or there is no such job.
-    pub async fn state(&self, id: i64) -> Result<State> {
+    pub async fn state(&self, id: JobId) -> Result<State> {
         let found = self.admin.observe().standing(&[id]).await?;
         Ok(found.first().context("no such job")?.state)
     }

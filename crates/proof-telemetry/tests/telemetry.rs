@@ -15,7 +15,7 @@ use proof::{
     victim::{Moody, Orders, PATIENCE, Plain, Victim},
 };
 use proof_telemetry::collector::{Collector, attributes};
-use rowlock::{Fail, atomic, sqlite};
+use rowlock::{Fail, JobId, atomic, sqlite};
 use rowlock_otel::{Measure, Names, prometheus::Prometheus};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -219,7 +219,7 @@ fn links(span: &Span) -> Vec<(&[u8], &[u8])> {
 }
 
 /// The attributes under their exact names, and the conventions' beside them.
-fn says_whose_it_is(span: &Span, id: i64) -> Result<()> {
+fn says_whose_it_is(span: &Span, id: JobId) -> Result<()> {
     let of = attributes(&span.attributes);
     for (name, value) in [
         ("queue", "default"),

@@ -10,6 +10,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
+use rowlock::JobId;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader},
     net::{TcpListener, TcpStream},
@@ -50,12 +51,14 @@ impl Provider {
     }
 
     /// How often this job has called.
-    pub fn calls(&self, job: i64) -> usize {
+    pub fn calls(&self, job: impl Into<i64>) -> usize {
+        let job = job.into();
         self.log().iter().filter(|(_, of)| *of == job).count()
     }
 
     /// How many effects this job has had: one per key.
-    pub fn effects(&self, job: i64) -> usize {
+    pub fn effects(&self, job: impl Into<i64>) -> usize {
+        let job = job.into();
         let log = self.log();
         let keys: HashSet<&str> = log
             .iter()
@@ -102,7 +105,7 @@ async fn answer(caller: TcpStream, log: Log) -> Result<()> {
 ///
 /// # Errors
 /// The provider could not be reached.
-pub async fn call(provider: SocketAddr, key: &str, job: i64) -> Result<String> {
+pub async fn call(provider: SocketAddr, key: &str, job: JobId) -> Result<String> {
     let mut stream = TcpStream::connect(provider)
         .await
         .context("could not reach the provider")?;

@@ -10,7 +10,7 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use rowlock::{
-    Admin, Ended, Job, NamedJob, State,
+    Admin, Ended, Job, JobId, NamedJob, State,
     observe::{AttemptView, Observe},
     operate::Operate,
 };
@@ -157,7 +157,7 @@ impl Scene {
     ///
     /// # Errors
     /// A line does not read.
-    pub fn starts(&self) -> Result<HashMap<i64, usize>> {
+    pub fn starts(&self) -> Result<HashMap<JobId, usize>> {
         let mut starts = HashMap::new();
         for line in std::fs::read_to_string(self.starts_file()).unwrap_or_default().lines() {
             let (id, _epoch) = line
@@ -172,7 +172,7 @@ impl Scene {
     ///
     /// # Errors
     /// The database refused it.
-    pub async fn enqueue<J: Job>(&self, job: J) -> Result<i64> {
+    pub async fn enqueue<J: Job>(&self, job: J) -> Result<JobId> {
         self.enqueue_all(vec![job])
             .await?
             .first()
@@ -184,7 +184,7 @@ impl Scene {
     ///
     /// # Errors
     /// The database refused them.
-    pub async fn enqueue_all<J: Job>(&self, jobs: Vec<J>) -> Result<Vec<i64>> {
+    pub async fn enqueue_all<J: Job>(&self, jobs: Vec<J>) -> Result<Vec<JobId>> {
         let url = &self.database.url;
         Ok(if self.database.is_sqlite() {
             rowlock::sqlite::Rowlock::open(url)?.enqueue_all_now(jobs).await?
@@ -197,7 +197,7 @@ impl Scene {
     ///
     /// # Errors
     /// The database refused it.
-    pub async fn enqueue_later<J: Job>(&self, job: &J, delay: Duration) -> Result<i64> {
+    pub async fn enqueue_later<J: Job>(&self, job: &J, delay: Duration) -> Result<JobId> {
         let named = NamedJob::new(J::KIND, serde_json::to_string(job)?).after(delay);
         Ok(self.admin.enqueue(named).await?.id())
     }
@@ -254,9 +254,9 @@ impl Scene {
     ///
     /// # Errors
     /// The database's.
-    pub async fn ledger(&self) -> Result<Vec<(i64, String)>> {
+    pub async fn ledger(&self) -> Result<Vec<(JobId, String)>> {
         let mut base = Base::connect(&self.database.url).await?;
-        let rows = rows!(&mut base, "select job, note from ledger", (i64, String))?;
+        let rows = rows!(&mut base, "select job, note from ledger", (JobId, String))?;
         base.close().await?;
         Ok(rows)
     }
@@ -284,7 +284,7 @@ impl Scene {
     ///
     /// # Panics
     /// When it is not in time.
-    pub async fn until_finished(&self, id: i64) {
+    pub async fn until_finished(&self, id: JobId) {
         until(&format!("job {id} and its links to finish"), PATIENCE, async || {
             let chain = self.observe().chain(id).await.ok()?;
             (!chain.is_empty() && chain.iter().all(|job| job.state == State::Finished)).then_some(())
@@ -296,7 +296,7 @@ impl Scene {
     ///
     /// # Errors
     /// The database's.
-    pub async fn attempts(&self, id: i64) -> Result<Vec<AttemptView>> {
+    pub async fn attempts(&self, id: JobId) -> Result<Vec<AttemptView>> {
         Ok(self.observe().attempts(id).await?)
     }
 
@@ -304,7 +304,7 @@ impl Scene {
     ///
     /// # Errors
     /// The database's.
-    pub async fn outcomes(&self, id: i64) -> Result<Vec<Ended>> {
+    pub async fn outcomes(&self, id: JobId) -> Result<Vec<Ended>> {
         Ok(self.attempts(id).await?.iter().map(|a| a.outcome).collect())
     }
 

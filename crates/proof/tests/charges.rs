@@ -13,9 +13,9 @@ use proof::{
     victim::{Charge, Orders, PATIENCE, Victim},
 };
 use rowlock::{
-    Ended, State,
+    Ended, JobId, State,
     effect::{EffectFilter, EffectState, EffectView, Resolution},
-    observe::{JobFilter, JobView},
+    observe::{CaseFilter, JobFilter, JobView},
 };
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
@@ -85,15 +85,15 @@ async fn jobs(scene: &Scene) -> Result<HashMap<i64, JobView>> {
 }
 
 /// The effects in doubt, by their job.
-async fn doubts(scene: &Scene) -> Result<HashMap<i64, EffectView>> {
+async fn doubts(scene: &Scene) -> Result<HashMap<JobId, EffectView>> {
     let doubtful = EffectFilter::new().doubtful().limit(2 * CHARGES as u32);
     let effects = scene.observe().effects(&doubtful).await?;
     Ok(effects.into_iter().map(|effect| (effect.id, effect)).collect())
 }
 
 /// The receipts that the application noted, by job.
-async fn noted(scene: &Scene) -> Result<HashMap<i64, Vec<i64>>> {
-    let mut noted: HashMap<i64, Vec<i64>> = HashMap::new();
+async fn noted(scene: &Scene) -> Result<HashMap<JobId, Vec<i64>>> {
+    let mut noted: HashMap<JobId, Vec<i64>> = HashMap::new();
     for (job, receipt) in scene.ledger().await? {
         noted.entry(job).or_default().push(receipt.parse()?);
     }
@@ -101,7 +101,7 @@ async fn noted(scene: &Scene) -> Result<HashMap<i64, Vec<i64>>> {
 }
 
 /// Done, charged once, and what was noted is what the provider said.
-fn charged_once(order: i64, job: &JobView, log: &Log, noted: &HashMap<i64, Vec<i64>>) -> Result<()> {
+fn charged_once(order: i64, job: &JobView, log: &Log, noted: &HashMap<JobId, Vec<i64>>) -> Result<()> {
     let (receipts, noted) = (log.of(order), noted.get(&job.id).map(Vec::as_slice).unwrap_or_default());
     ensure!(receipts.len() == 1, "order {order} has receipts {receipts:?}");
     ensure!(
@@ -192,8 +192,11 @@ async fn charges_happen_at_most_once_where_keys_are_ignored_and_every_doubt_is_a
 /// Each order is charged once and done, or it is a case that shows its open intent; the orders of the cases.
 async fn every_doubt_is_a_case(scene: &Scene, log: &Log) -> Result<HashSet<i64>> {
     let (jobs, noted, mut doubts) = (jobs(scene).await?, noted(scene).await?, doubts(scene).await?);
-    let cases = scene.observe().cases(2 * CHARGES).await?;
-    let mut cases: HashMap<i64, _> = cases.into_iter().map(|case| (case.id, case)).collect();
+    let cases = scene
+        .observe()
+        .cases(&CaseFilter::new().limit(2 * CHARGES as u32))
+        .await?;
+    let mut cases: HashMap<JobId, _> = cases.into_iter().map(|case| (case.id, case)).collect();
     let mut parked = HashSet::new();
     for order in 1..=CHARGES {
         let job = &jobs[&order];

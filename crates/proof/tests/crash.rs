@@ -12,6 +12,7 @@ use proof::{
 use rowlock::{
     Admin,
     Ended::{self, Done, Lost, Retired, Retried},
+    JobId,
     effect::{EffectFilter, Resolution},
 };
 
@@ -30,7 +31,7 @@ enum Shape {
 }
 
 impl Shape {
-    async fn enqueue(self, scene: &Scene) -> Result<i64> {
+    async fn enqueue(self, scene: &Scene) -> Result<JobId> {
         match self {
             Shape::Atomic => scene.enqueue(Atomic { account: 1 }).await,
             Shape::Failing => scene.enqueue(Failing {}).await,
@@ -78,7 +79,7 @@ async fn killed_once(
     Ok(())
 }
 
-async fn happened_once(scene: &Scene, shape: Shape, id: i64, ended: &[Ended]) -> Result<()> {
+async fn happened_once(scene: &Scene, shape: Shape, id: JobId, ended: &[Ended]) -> Result<()> {
     let rows = scene
         .number(&format!("select count(*) from ledger where job = {id}"))
         .await?;

@@ -12,7 +12,8 @@ use proof::{
 };
 use rowlock::{
     Ended::{Done, Lost, Released},
-    State,
+    JobId, State,
+    observe::CaseFilter,
 };
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
@@ -118,7 +119,10 @@ async fn a_job_that_aborts_its_process_starts_attempts_max_times_and_becomes_a_c
         ensure!((case.attempt, case.attempts_max) == (3, 3), "{case:?}");
         let history = case.history.as_array().map(Vec::len);
         ensure!(history == Some(3), "the case tells of {history:?} attempts");
-        ensure!(scene.observe().cases(10).await?.len() == 1, "there are other cases");
+        ensure!(
+            scene.observe().cases(&CaseFilter::new().limit(10)).await?.len() == 1,
+            "there are other cases"
+        );
         scene.at_rest().await
     })
     .await
@@ -172,7 +176,10 @@ async fn one_aborting_job_among_ninety_nine_good_ones_ends_alone_as_a_case() -> 
                 scene.number(count).await?
             );
         }
-        ensure!(scene.observe().cases(100).await?.len() == 1, "there are other cases");
+        ensure!(
+            scene.observe().cases(&CaseFilter::new().limit(100)).await?.len() == 1,
+            "there are other cases"
+        );
         scene.at_rest().await
     })
     .await
@@ -324,7 +331,7 @@ async fn workers_of_one_name_do_not_disturb_each_other() -> Result<()> {
 }
 
 /// Takes the job for the only worker there is, as its claim would have, without its knowing.
-async fn claim_without_its_knowing(scene: &Scene, id: i64) -> Result<()> {
+async fn claim_without_its_knowing(scene: &Scene, id: JobId) -> Result<()> {
     let now = if scene.database.is_sqlite() {
         Timestamp::now().as_microsecond().to_string()
     } else {

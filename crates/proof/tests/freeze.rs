@@ -15,7 +15,10 @@ use proof::{
     scene::{Scene, all_servers, on_each},
     victim::{Atomic, Batched, LEASE, Orders, PATIENCE, Parked, Plain, Staged, Victim},
 };
-use rowlock::Ended::{Done, Lost, Retired};
+use rowlock::{
+    Ended::{Done, Lost, Retired},
+    JobId,
+};
 use sqlx::{ConnectOptions, Connection, sqlite::SqliteConnectOptions};
 
 const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
@@ -47,7 +50,7 @@ async fn write_lock_is_free(scene: &Scene) -> Result<bool> {
 }
 
 /// One job, frozen at `point` past the lease and taken over; then the frozen one goes on.
-async fn frozen_past_its_lease(scene: &Scene, id: i64, point: &'static str) -> Result<()> {
+async fn frozen_past_its_lease(scene: &Scene, id: JobId, point: &'static str) -> Result<()> {
     let mut first = scene.victim(&scene.orders(), Some(point))?;
     first.stands_at(point).await?;
     freeze(scene, &mut first).await?;
@@ -63,7 +66,7 @@ async fn frozen_past_its_lease(scene: &Scene, id: i64, point: &'static str) -> R
     first.go_on()?;
     let lost = first.reports("lease_lost").await;
     ensure!(
-        (lost["id"].as_i64(), lost["attempt"].as_i64()) == (Some(id), Some(1)),
+        (lost["id"].as_i64(), lost["attempt"].as_i64()) == (Some(id.into()), Some(1)),
         "{lost}"
     );
     ensure!(
@@ -77,7 +80,7 @@ async fn frozen_past_its_lease(scene: &Scene, id: i64, point: &'static str) -> R
 }
 
 /// The thawed worker does new jobs, and not under the id that was declared dead.
-async fn goes_on_under_a_new_id(scene: &Scene, first: &mut Victim, lost: i64) -> Result<()> {
+async fn goes_on_under_a_new_id(scene: &Scene, first: &mut Victim, lost: JobId) -> Result<()> {
     first.reports("declared_dead").await;
     let new = scene.enqueue(Plain {}).await?;
     scene.until_finished(new).await;
@@ -100,7 +103,7 @@ async fn goes_on_under_a_new_id(scene: &Scene, first: &mut Victim, lost: i64) ->
     Ok(())
 }
 
-async fn once_in_the_ledger(scene: &Scene, id: i64) -> Result<()> {
+async fn once_in_the_ledger(scene: &Scene, id: JobId) -> Result<()> {
     let rows = scene
         .number(&format!("select count(*) from ledger where job = {id}"))
         .await?;
@@ -219,7 +222,7 @@ async fn a_worker_frozen_between_its_intent_and_its_call_does_not_call_when_it_w
 }
 
 /// Frozen with an open intent until another worker has made a case of the job.
-async fn parked_past_its_lease(scene: &Scene, id: i64, point: &'static str) -> Result<Victim> {
+async fn parked_past_its_lease(scene: &Scene, id: JobId, point: &'static str) -> Result<Victim> {
     let mut first = scene.victim(&scene.orders(), Some(point))?;
     first.stands_at(point).await?;
     freeze(scene, &mut first).await?;
@@ -251,7 +254,7 @@ async fn a_worker_frozen_before_its_batch_is_written_loses() -> Result<()> {
 }
 
 /// The frozen worker wakes up while the new owner holds the job: it can neither finish the job nor hand it back.
-async fn woken_in_the_middle(scene: Rc<Scene>, id: i64, point: &'static str, calls: usize) -> Result<()> {
+async fn woken_in_the_middle(scene: Rc<Scene>, id: JobId, point: &'static str, calls: usize) -> Result<()> {
     let mut first = scene.victim(&scene.orders(), Some(point))?;
     first.stands_at(point).await?;
     freeze(&scene, &mut first).await?;

@@ -8,9 +8,9 @@ use std::{sync::Arc, time::Duration};
 
 use proof::bed::{postgres_servers, until};
 use rowlock::{
-    Counters, Ended, Error, Fail, Hold, Job, Once, State, atomic,
+    Counters, Ended, Error, Fail, Hold, Job, JobId, Once, State, atomic,
     effect::{EffectFilter, Resolution},
-    observe::{JobFilter, VerifyLimits},
+    observe::{CaseFilter, JobFilter, VerifyLimits},
     operate::Target,
     postgres::{Ctx, Outcome, Rowlock, Staged, Tx, Worker},
     staged,
@@ -81,7 +81,7 @@ async fn work_until_done(rowlock: &Rowlock, jobs: u64) -> Arc<Counters> {
 }
 
 /// Enqueues and says things once, both in its own transactions. Gives the job that is enqueued.
-async fn the_producers(producer: &Rowlock, own: &mut PgConnection) -> i64 {
+async fn the_producers(producer: &Rowlock, own: &mut PgConnection) -> JobId {
     let mut tx = own.begin().await.unwrap();
     let id = producer.enqueue(&mut tx, First { sold_out: false }).await.unwrap().id();
     tx.commit().await.unwrap();
@@ -102,7 +102,7 @@ async fn the_producers(producer: &Rowlock, own: &mut PgConnection) -> i64 {
 }
 
 /// Looks at everything, resolves a doubt and reopens a case.
-async fn the_operators(operator: &Rowlock, root: &mut PgConnection, lost: i64, retired: i64) {
+async fn the_operators(operator: &Rowlock, root: &mut PgConnection, lost: JobId, retired: JobId) {
     let look = operator.observe();
     assert_eq!(
         look.status().await.unwrap().lanes.iter().map(|l| l.cases).sum::<i64>(),
@@ -111,7 +111,7 @@ async fn the_operators(operator: &Rowlock, root: &mut PgConnection, lost: i64, r
     assert_eq!(look.jobs(&JobFilter::new()).await.unwrap().len(), 44);
     assert_eq!(look.attempts(lost).await.unwrap().len(), 2);
     assert_eq!(look.chain(lost).await.unwrap().len(), 2);
-    assert_eq!(look.cases(10).await.unwrap().len(), 1);
+    assert_eq!(look.cases(&CaseFilter::new().limit(10)).await.unwrap().len(), 1);
     let effects = look.effects(&EffectFilter::new()).await.unwrap();
     assert_eq!(effects.len(), 22);
     let seen = look.verify(&VerifyLimits::new()).await.unwrap();

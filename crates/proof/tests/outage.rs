@@ -10,6 +10,7 @@ use proof::{
     scene::{Scene, on_each},
     victim::{Orders, PATIENCE, Plain, Staged, Victim},
 };
+use rowlock::JobId;
 use sqlx::{Connection, PgConnection};
 use tokio_util::sync::CancellationToken;
 
@@ -28,7 +29,7 @@ fn quiet(scene: &Scene) -> Orders {
 }
 
 /// Enqueues without end, whatever happens, until it is stopped; the ids that the database has acknowledged.
-async fn produce(scene: &Scene, stop: &CancellationToken) -> Vec<i64> {
+async fn produce(scene: &Scene, stop: &CancellationToken) -> Vec<JobId> {
     let mut acknowledged = Vec::new();
     while !stop.is_cancelled() {
         // A failed enqueue may have happened or not; either way its jobs are counted by the database alone.
@@ -39,7 +40,7 @@ async fn produce(scene: &Scene, stop: &CancellationToken) -> Vec<i64> {
 }
 
 /// Every job that the database knows is done, once, and the acknowledged ones are among them.
-async fn each_once(scene: &Scene, acknowledged: &[i64]) -> Result<()> {
+async fn each_once(scene: &Scene, acknowledged: &[JobId]) -> Result<()> {
     let jobs = scene.number("select count(*) from rowlock.job").await?;
     let counts = [
         DONE,
@@ -51,7 +52,7 @@ async fn each_once(scene: &Scene, acknowledged: &[i64]) -> Result<()> {
         let seen = scene.number(count).await?;
         ensure!(seen == jobs, "{count} gives {seen} of {jobs}");
     }
-    let ids: Vec<String> = acknowledged.iter().map(i64::to_string).collect();
+    let ids: Vec<String> = acknowledged.iter().map(JobId::to_string).collect();
     let known = scene
         .number(&format!(
             "select count(*) from rowlock.job where id in ({})",

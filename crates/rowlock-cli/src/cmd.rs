@@ -34,6 +34,7 @@ pub(crate) mod workers;
 use std::time::Duration;
 
 use clap::{Parser, Subcommand};
+use rowlock::JobId;
 
 use crate::output::Advice;
 pub(crate) use crate::place::{Actor, Place};
@@ -122,7 +123,7 @@ pub(crate) enum Command {
 }
 
 /// No job has this id.
-fn no_job(id: i64) -> anyhow::Error {
+fn no_job(id: JobId) -> anyhow::Error {
     Advice::missing(
         format!("no job {id}; it never existed, or it was deleted after its retention"),
         "rowlock jobs   lists the newest jobs",
@@ -130,7 +131,7 @@ fn no_job(id: i64) -> anyhow::Error {
 }
 
 /// Reads the id of a job.
-fn job_id(text: &str) -> Result<i64, String> {
+fn job_id(text: &str) -> Result<JobId, String> {
     text.parse()
         .map_err(|_| "not a job id; use a number such as 42".to_owned())
 }

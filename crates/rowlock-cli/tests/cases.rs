@@ -1,6 +1,6 @@
 //! What people do about cases on the command line, and what the doctor says: the same on both databases.
 
-use rowlock::{Fail, Job, atomic};
+use rowlock::{Fail, Job, atomic, observe::ErrorNo};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -52,8 +52,8 @@ fn ok(url: &str, args: &[&str]) -> String {
     said.out
 }
 
-fn cases_from_the_list_to_the_last_decision(url: &str, error: i64) {
-    let error = format!("{error:012x}");
+fn cases_from_the_list_to_the_last_decision(url: &str, error: ErrorNo) {
+    let error = error.to_string();
     let said = at(url, &["cases", "--by-error"]);
     let shown = lines(&said.out);
     assert_eq!(shown[0], "error cases first seen last seen newest reason");

@@ -249,7 +249,7 @@ struct Traced;
 
 async fn enqueue_traced<DB: rowlock::Backend>(url: &str, trace: &str) -> i64 {
     let rowlock = rowlock::Rowlock::<DB>::open(url).unwrap();
-    rowlock.enqueue_now(Traced).trace(trace).await.unwrap().id()
+    rowlock.enqueue_now(Traced).trace(trace).await.unwrap().id().into()
 }
 
 #[test]

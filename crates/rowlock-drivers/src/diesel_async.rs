@@ -33,7 +33,7 @@ impl Enqueue {
             .bind::<Text, _>(call.options);
         let row: PutRow = query.get_result(conn).await.map_err(refused)?;
         Ok(Put {
-            id: row.id,
+            id: row.id.into(),
             is_new: row.is_new,
         })
     }

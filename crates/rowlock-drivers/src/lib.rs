@@ -38,7 +38,7 @@ mod tokio_postgres;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rowlock::Job;
+use rowlock::{Job, JobId};
 use serde_json::{Map, Value};
 
 /// The code of a refusal because the key is held for another request.
@@ -50,7 +50,7 @@ const INVALID: &str = "RL012";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Put {
     /// The job's id.
-    pub id: i64,
+    pub id: JobId,
     /// Whether this enqueue made the job; `false` when its key is held by a job for the same request.
     pub is_new: bool,
 }

@@ -19,7 +19,7 @@ impl Enqueue {
         let row = row.ok_or_else(|| Error::Driver(DbErr::RecordNotFound("enqueue_v1 gave no row".into())))?;
         let put = || {
             Ok(Put {
-                id: row.try_get("", "id")?,
+                id: row.try_get::<i64>("", "id")?.into(),
                 is_new: row.try_get("", "is_new")?,
             })
         };

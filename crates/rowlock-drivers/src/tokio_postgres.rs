@@ -19,7 +19,7 @@ impl Enqueue {
             .map_err(refused)?;
         let put = |row: tokio_postgres::Row| {
             Ok(Put {
-                id: row.try_get(0)?,
+                id: row.try_get::<_, i64>(0)?.into(),
                 is_new: row.try_get(1)?,
             })
         };

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Group, Hold, NamedJob};
+use rowlock::{Group, Hold, JobId, NamedJob};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
@@ -19,7 +19,7 @@ pub(crate) const KEY_HOLD: Hold = Hold::For(Duration::from_secs(15 * 24 * 3600))
 /// A job and its uid, as a message names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pointer {
-    pub(crate) job: i64,
+    pub(crate) job: JobId,
     pub(crate) uid: Uuid,
 }
 
@@ -149,7 +149,7 @@ mod tests {
         let read_pointer = |body: String| read(&message(&body), &config());
         let body = read_pointer(format!("{{\"uid\": \"{uid}\", \"job\": 7}}"));
         assert!(
-            matches!(body, Body::Pointer(p) if p == Pointer { job: 7, uid }),
+            matches!(body, Body::Pointer(p) if p == Pointer { job: 7.into(), uid }),
             "{body:?}"
         );
         for bad in [

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use aws_sdk_sqs::Client;
-use rowlock::Admin;
+use rowlock::{Admin, JobId};
 use tokio::{
     sync::mpsc::{Receiver, channel},
     task::JoinSet,
@@ -46,7 +46,7 @@ pub struct Bridge {
     config: Arc<Config>,
     counts: Arc<Counts>,
     relay: Relay,
-    hints: Receiver<i64>,
+    hints: Receiver<JobId>,
 }
 
 impl std::fmt::Debug for Bridge {

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Admin, Enqueued, Triggered, observe::Standing};
+use rowlock::{Admin, Enqueued, JobId, Triggered, observe::Standing};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -118,7 +118,7 @@ impl Consumer {
 
     /// Removes from `left` what has been dealt with. In the order they came, which is what a FIFO queue promises.
     async fn read_once(&self, left: &mut Vec<(Incoming, Body)>) -> rowlock::Result<()> {
-        let pointers: Vec<(i64, Uuid)> = left
+        let pointers: Vec<(JobId, Uuid)> = left
             .iter()
             .filter_map(|(_, body)| match body {
                 Body::Pointer(pointer) => Some((pointer.job, pointer.uid)),

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Admin, State, observe::Standing};
+use rowlock::{Admin, JobId, State, observe::Standing};
 use tokio::{
     sync::{OwnedSemaphorePermit, Semaphore},
     task::JoinSet,
@@ -40,7 +40,7 @@ enum Stage {
     /// For the database to say what it means.
     Unread,
     /// For the attempt of this epoch of this job to be over.
-    Awaits { job: i64, epoch: i64 },
+    Awaits { job: JobId, epoch: i64 },
     /// To be deleted; so often tried.
     Leaving { tries: u32 },
 }
@@ -245,7 +245,7 @@ impl Hold {
     }
 
     async fn look(&self, admin: &Admin) {
-        let messages: Vec<(String, i64, i64)> = {
+        let messages: Vec<(String, JobId, i64)> = {
             let held = self.held();
             let awaits = held.iter().filter_map(|(id, held)| match held.stage {
                 Stage::Awaits { job, epoch } => Some((id.clone(), job, epoch)),
@@ -254,7 +254,7 @@ impl Hold {
             awaits.collect()
         };
         for part in messages.chunks(LOOK_MAX) {
-            let ids: Vec<i64> = part.iter().map(|(_, job, _)| *job).collect();
+            let ids: Vec<JobId> = part.iter().map(|(_, job, _)| *job).collect();
             let found = match admin.observe().standing(&ids).await {
                 Ok(found) => found,
                 Err(error) => {
@@ -263,7 +263,7 @@ impl Hold {
                     return;
                 }
             };
-            let found: HashMap<i64, Standing> = found.into_iter().map(|s| (s.id, s)).collect();
+            let found: HashMap<JobId, Standing> = found.into_iter().map(|s| (s.id, s)).collect();
             let mut held = self.held();
             for (id, job, epoch) in part {
                 let (Some(held), standing) = (held.get_mut(id), found.get(job)) else {

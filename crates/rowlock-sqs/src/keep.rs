@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use rowlock::{
-    Admin, Enqueued, Error, NamedJob, Result, State,
+    Admin, Enqueued, Error, JobId, NamedJob, Result, State,
     observe::{JobFilter, Untaken},
 };
 use serde::Serialize;
@@ -40,7 +40,7 @@ struct Kept<'a> {
 }
 
 /// Keeps it once, however often it comes. Returns the id of its job.
-pub(crate) async fn keep(admin: &Admin, queue_url: &str, message: &Incoming, reason: &str) -> Result<i64> {
+pub(crate) async fn keep(admin: &Admin, queue_url: &str, message: &Incoming, reason: &str) -> Result<JobId> {
     let payload = payload(queue_url, message)?;
     let key = format!("sqs-case:{}", message.id);
     let job = NamedJob::new(CASE_KIND, payload)
@@ -58,7 +58,7 @@ pub(crate) async fn keep(admin: &Admin, queue_url: &str, message: &Incoming, rea
         // It was kept before, from another queue or by another version of this crate.
         Err(Error::KeyConflict { .. }) => match of_key(admin, key).await? {
             Some(id) => id,
-            None => return Ok(0),
+            None => return Ok(0.into()),
         },
         Err(error) => return Err(error),
     };
@@ -70,13 +70,13 @@ pub(crate) async fn keep(admin: &Admin, queue_url: &str, message: &Incoming, rea
     Ok(id)
 }
 
-async fn of_key(admin: &Admin, key: String) -> Result<Option<i64>> {
+async fn of_key(admin: &Admin, key: String) -> Result<Option<JobId>> {
     let filter = JobFilter::new().key(key);
     Ok(admin.observe().jobs(&filter).await?.first().map(|job| job.id))
 }
 
 /// Makes a case of it, unless it is one or an operator has decided on it.
-async fn retire(admin: &Admin, id: i64, reason: &str) -> Result<()> {
+async fn retire(admin: &Admin, id: JobId, reason: &str) -> Result<()> {
     match admin.operate().retire(id, Some(reason), ACTOR).await {
         Err(Error::Conflict(said)) => {
             let found = admin.observe().standing(&[id]).await?;

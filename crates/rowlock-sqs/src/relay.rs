@@ -5,7 +5,7 @@ use std::{
     time::Duration,
 };
 
-use rowlock::{Admin, observe::Standing};
+use rowlock::{Admin, JobId, observe::Standing};
 use tokio::{
     sync::mpsc::{Receiver, Sender},
     task::JoinSet,
@@ -32,15 +32,15 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Names jobs to a bridge that should send their pointer now. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Relay {
-    pub(crate) hints: Sender<i64>,
+    pub(crate) hints: Sender<JobId>,
 }
 
 impl Relay {
     /// Sends a pointer to this job soon. Call it after the commit that enqueued the job: an uncommitted job is not
     /// found. It never waits. It returns `false` if too many hints wait, or the bridge has stopped; then the sweep
     /// finds the job.
-    pub fn hint(&self, job: i64) -> bool {
-        self.hints.try_send(job).is_ok()
+    pub fn hint(&self, job: impl Into<JobId>) -> bool {
+        self.hints.try_send(job.into()).is_ok()
     }
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Courier {
 
 impl Courier {
     /// Sends a pointer to each hinted job, until `stop`.
-    pub(crate) async fn relay_until(self, mut hints: Receiver<i64>, stop: CancellationToken) {
+    pub(crate) async fn relay_until(self, mut hints: Receiver<JobId>, stop: CancellationToken) {
         let mut ids = Vec::new();
         loop {
             ids.clear();
@@ -71,7 +71,7 @@ impl Courier {
         }
     }
 
-    async fn pass_on(&self, ids: &[i64]) {
+    async fn pass_on(&self, ids: &[JobId]) {
         match self.admin.observe().standing(ids).await {
             // A job that a worker has taken meanwhile needs no pointer.
             Ok(found) => {

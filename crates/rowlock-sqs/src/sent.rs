@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::observe::Standing;
+use rowlock::{JobId, observe::Standing};
 use sha2::{Digest, Sha256};
 
 use crate::{body::Pointer, outside::Outgoing};
@@ -28,7 +28,7 @@ struct Last {
 /// the truth, and a pointer too many changes nothing.
 #[derive(Debug)]
 pub(crate) struct Sent {
-    last: Mutex<HashMap<i64, Last>>,
+    last: Mutex<HashMap<JobId, Last>>,
     forgotten: AtomicU64,
     grace: Duration,
     max: usize,
@@ -44,7 +44,7 @@ impl Sent {
         }
     }
 
-    fn last(&self) -> MutexGuard<'_, HashMap<i64, Last>> {
+    fn last(&self) -> MutexGuard<'_, HashMap<JobId, Last>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -54,7 +54,7 @@ impl Sent {
     }
 
     /// How often a pointer to the job was sent, if it is time for another.
-    pub(crate) fn is_time(&self, job: i64) -> Option<u32> {
+    pub(crate) fn is_time(&self, job: JobId) -> Option<u32> {
         match self.last().get(&job) {
             None => Some(0),
             Some(last) => {
@@ -64,7 +64,7 @@ impl Sent {
         }
     }
 
-    pub(crate) fn note(&self, job: i64) {
+    pub(crate) fn note(&self, job: JobId) {
         let mut sent = self.last();
         let last = sent.entry(job).or_insert(Last {
             at: Instant::now(),
@@ -118,23 +118,23 @@ mod tests {
     #[test]
     fn pointers_to_one_job_come_further_and_further_apart() {
         let sent = Sent::new(Duration::from_secs(3600), 1000);
-        assert_eq!(sent.is_time(7), Some(0));
-        sent.note(7);
-        assert_eq!(sent.is_time(7), None);
-        assert_eq!(sent.is_time(8), Some(0));
+        assert_eq!(sent.is_time(7.into()), Some(0));
+        sent.note(7.into());
+        assert_eq!(sent.is_time(7.into()), None);
+        assert_eq!(sent.is_time(8.into()), Some(0));
         let sent = Sent::new(Duration::ZERO, 1000);
-        sent.note(7);
-        sent.note(7);
-        assert_eq!(sent.is_time(7), Some(2));
+        sent.note(7.into());
+        sent.note(7.into());
+        assert_eq!(sent.is_time(7.into()), Some(2));
     }
 
     #[test]
     fn what_is_remembered_has_a_limit() {
         let sent = Sent::new(Duration::from_secs(3600), 1000);
         for job in 0..5000 {
-            sent.note(job);
+            sent.note(job.into());
         }
         assert!(sent.last().len() <= 1000);
-        assert_eq!(sent.is_time(4999), None, "the newest are remembered");
+        assert_eq!(sent.is_time(4999.into()), None, "the newest are remembered");
     }
 }

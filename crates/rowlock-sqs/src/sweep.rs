@@ -38,6 +38,8 @@ pub(crate) struct Sweep {
 /// From the oldest of all that waits to the newest, a page at a time.
 struct Walk {
     which: Untaken,
+    /// The next page is behind the last; otherwise the walk begins anew.
+    under_way: bool,
     grace: Duration,
     begun: Instant,
     /// How often sends had been forgotten when it began.
@@ -50,6 +52,7 @@ impl Walk {
     fn new(which: Untaken, grace: Duration) -> Walk {
         Walk {
             which,
+            under_way: false,
             grace,
             begun: Instant::now(),
             forgotten: 0,
@@ -59,7 +62,7 @@ impl Walk {
 
     /// Whether a page is to be looked at now.
     fn goes_on(&mut self, sent: &Sent) -> bool {
-        if self.which.after.is_some() {
+        if self.under_way {
             return true;
         }
         if self.begun.elapsed() < self.apart {
@@ -73,8 +76,10 @@ impl Walk {
     /// may have been committed late, or sent long ago.
     fn step(&mut self, found: &[Standing], more: bool, sent: &Sent) {
         let last = found.last().filter(|_| more);
-        self.which.after = last.and_then(|last| Some((last.due_at?, last.id)));
-        if self.which.after.is_none() {
+        let after = last.and_then(|last| Some((last.due_at?, last.id)));
+        self.under_way = after.is_some();
+        self.which = self.which.clone().after(after);
+        if !self.under_way {
             self.apart = match sent.forgotten() > self.forgotten {
                 true => (self.apart * 2).clamp(self.grace, self.grace * GRACES_MAX),
                 false => Duration::ZERO,
@@ -85,10 +90,7 @@ impl Walk {
 
 impl Sweep {
     pub(crate) fn new(courier: Courier, config: &Config) -> Sweep {
-        let paged = |mut which: Untaken| {
-            which.max = config.sweep_max;
-            which
-        };
+        let paged = |which: Untaken| which.limit(config.sweep_max);
         let untriggered = Untaken::untriggered(&config.queue, config.grace.max(config.first_after));
         Sweep {
             newest: paged(Untaken::untriggered(&config.queue, config.first_after)),
@@ -132,16 +134,17 @@ impl Sweep {
             newest,
             untriggered,
             due,
-            ..
+            config,
         } = self;
+        let size = config.sweep_max as usize;
         for _ in 0..PAGES_MAX {
-            let (found, more) = page(&courier.admin, newest).await?;
+            let (found, more) = page(&courier.admin, newest, size).await?;
             let behind = found.last().map(|last| last.due_at.map(|at| (at, last.id)));
             if !courier.send(found).await {
                 return Ok(false);
             }
             if let Some(behind) = behind {
-                newest.after = behind;
+                *newest = newest.clone().after(behind);
             }
             if !more {
                 break;
@@ -151,7 +154,7 @@ impl Sweep {
             if !walk.goes_on(&courier.sent) {
                 continue;
             }
-            let (found, more) = page(&courier.admin, &walk.which).await?;
+            let (found, more) = page(&courier.admin, &walk.which, size).await?;
             if !courier.send(found.clone()).await {
                 return Ok(false);
             }
@@ -162,9 +165,9 @@ impl Sweep {
 }
 
 /// A page, and whether there may be more after it.
-async fn page(admin: &Admin, which: &Untaken) -> rowlock::Result<(Vec<Standing>, bool)> {
+async fn page(admin: &Admin, which: &Untaken, size: usize) -> rowlock::Result<(Vec<Standing>, bool)> {
     let found = admin.observe().untaken(which).await?;
-    let more = found.len() >= which.max as usize;
+    let more = found.len() >= size;
     Ok((found, more))
 }
 
@@ -179,7 +182,7 @@ mod tests {
         let mut walk = Walk::new(Untaken::due("jobs", grace), grace);
         assert!(walk.goes_on(&sent), "the first begins at once");
         for job in 0..11 {
-            sent.note(job);
+            sent.note(job.into());
         }
         walk.step(&[], false, &sent);
         assert_eq!(walk.apart, grace, "it was forgotten what was sent");

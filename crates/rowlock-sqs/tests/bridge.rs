@@ -7,10 +7,14 @@ use proof_sqs::{
     bed::{Bed, payload, until},
     crew::{after, at_once},
 };
-use rowlock::{NamedJob, State, observe::JobFilter, operate::Target};
+use rowlock::{
+    JobId, NamedJob, State,
+    observe::{CaseFilter, JobFilter},
+    operate::Target,
+};
 use rowlock_sqs::{Bridge, CASE_KIND, Error, Role};
 
-async fn finished(bed: &Bed, id: i64) {
+async fn finished(bed: &Bed, id: JobId) {
     let what = format!("job {id} to be finished, {}", bed.label);
     until(&what, async || {
         bed.state(id).await.is_ok_and(|state| state == State::Finished)
@@ -20,7 +24,7 @@ async fn finished(bed: &Bed, id: i64) {
 
 /// The kept messages: reason and payload.
 async fn kept(bed: &Bed) -> Result<Vec<(String, serde_json::Value)>> {
-    let cases = bed.admin.observe().cases(100).await?;
+    let cases = bed.admin.observe().cases(&CaseFilter::new().limit(100)).await?;
     let mut kept = Vec::new();
     for case in cases {
         let job = bed.admin.observe().job(case.id).await?.unwrap();
@@ -229,7 +233,7 @@ async fn a_kept_message_that_was_reopened_is_left_alone_when_it_comes_again(bed:
     let bridge = bed.bridge(config)?;
     bed.post("poison", &[], None).await?;
     until("it to be kept", async || bridge.counts.read().kept >= 1).await;
-    let id = bed.admin.observe().cases(100).await?[0].id;
+    let id = bed.admin.observe().cases(&CaseFilter::new().limit(100)).await?[0].id;
     bed.admin.operate().reopen(id, "tess").await?;
     let before = bridge.counts.read().kept;
     until("it to be kept again", async || bridge.counts.read().kept >= before + 2).await;

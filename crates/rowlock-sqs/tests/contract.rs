@@ -11,7 +11,7 @@ use proof_sqs::{
     bed::{Bed, Summary, payload, until},
     crew::{Act, Behaviour, after, at_once, by},
 };
-use rowlock::State;
+use rowlock::{JobId, State, observe::CaseFilter};
 use rowlock_sqs::{CASE_KIND, Config, Role};
 
 /// What the jobs leave without SQS.
@@ -50,7 +50,7 @@ fn consuming(bed: &Bed) -> Config {
     config
 }
 
-async fn pointed(bed: &Bed, texts: &[&str]) -> Result<Vec<(i64, uuid::Uuid)>> {
+async fn pointed(bed: &Bed, texts: &[&str]) -> Result<Vec<(JobId, uuid::Uuid)>> {
     let mut jobs = Vec::new();
     for text in texts {
         let job = bed.enqueue(text, true).await?;
@@ -165,7 +165,7 @@ async fn poison_among_the_messages_changes_nothing(bed: &Bed) -> Result<()> {
     assert_eq!(
         bed.admin
             .observe()
-            .cases(10)
+            .cases(&CaseFilter::new().limit(10))
             .await?
             .iter()
             .filter(|case| case.kind == CASE_KIND)

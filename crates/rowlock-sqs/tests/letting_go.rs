@@ -7,7 +7,7 @@ use proof_sqs::{
     bed::{Bed, payload, until},
     crew::{after, at_once},
 };
-use rowlock::{NamedJob, State, operate::Target};
+use rowlock::{JobId, NamedJob, State, observe::CaseFilter, operate::Target};
 use rowlock_sqs::Role;
 
 /// Deployed again and again it would come to the dead-letter queue, and the row has all it needs.
@@ -64,7 +64,7 @@ async fn a_drained_message_whose_job_is_here_makes_no_case(bed: &Bed) -> Result<
         let send = bed.direct.send_message().queue_url(&drained).message_body(body);
         send.send().await
     };
-    let pointer = |(job, uid): (i64, uuid::Uuid)| serde_json::json!({ "job": job, "uid": uid }).to_string();
+    let pointer = |(job, uid): (JobId, uuid::Uuid)| serde_json::json!({ "job": job, "uid": uid }).to_string();
     send(pointer(job)).await?;
     let lost = send(payload("three")).await?.message_id.unwrap();
     // The same message, as it came to the queue in front of it.
@@ -85,7 +85,7 @@ async fn a_drained_message_whose_job_is_here_makes_no_case(bed: &Bed) -> Result<
     .await;
     let count = bridge.stop().await?;
     assert_eq!((count.drained, count.duplicates), (2, 2), "{}: {count:?}", bed.label);
-    let cases = bed.admin.observe().cases(10).await?;
+    let cases = bed.admin.observe().cases(&CaseFilter::new().limit(10)).await?;
     assert_eq!(
         cases.len(),
         2,

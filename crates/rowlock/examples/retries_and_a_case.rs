@@ -11,6 +11,7 @@ use std::{
 
 use rowlock::{
     Backoff, Ended, Event, Fail, Job, atomic,
+    observe::CaseFilter,
     sqlite::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -71,7 +72,7 @@ async fn main() -> anyhow::Result<()> {
     let printer = Arc::new(Printer(AtomicBool::new(false)));
     work_until(&rowlock, &printer, Ended::Retired).await?;
 
-    for case in rowlock.observe().cases(10).await? {
+    for case in rowlock.observe().cases(&CaseFilter::new().limit(10)).await? {
         println!(
             "case {}: {} used {} of {} attempts",
             case.id, case.kind, case.attempt, case.attempts_max

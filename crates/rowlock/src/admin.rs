@@ -10,6 +10,7 @@ pub use self::named::NamedJob;
 use crate::{
     complete::{self, Completed},
     error::{Error, Result},
+    id::JobId,
     job::{Draft, Due, Limits, check_payload},
     key::{Enqueued, Hold, Keyed},
     observe::Observe,
@@ -114,7 +115,7 @@ impl Admin {
     ///
     /// # Errors
     /// As there. Cancel-safe in the same way.
-    pub async fn trigger(&self, pointers: &[(i64, Uuid)]) -> Result<Vec<Triggered>> {
+    pub async fn trigger(&self, pointers: &[(JobId, Uuid)]) -> Result<Vec<Triggered>> {
         trigger::trigger(&*self.store, pointers).await
     }
 

@@ -4,12 +4,14 @@ use jiff::Timestamp;
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
+use crate::id::{ErrorNo, JobId};
+
 /// One retired job as an operator sees it.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct CaseView {
     /// The job.
-    pub id: i64,
+    pub id: JobId,
     /// Its kind; empty when the body is missing.
     pub kind: String,
     /// Its queue; empty when the body is missing.
@@ -26,7 +28,7 @@ pub struct CaseView {
     /// with `epoch`, `attempt`, `outcome`, `worker`, `started_at`, `ended_at` and `error`.
     pub history: serde_json::Value,
     /// The error that it shares with others; `None` until a worker has looked, which is a matter of seconds.
-    pub error_no: Option<i64>,
+    pub error_no: Option<ErrorNo>,
     /// Whose it is, if somebody said so.
     pub owner: Option<String>,
     /// What was found out about it, if somebody said so.
@@ -38,13 +40,13 @@ pub struct CaseView {
 #[non_exhaustive]
 pub struct CaseErrorView {
     /// Its number.
-    pub no: i64,
+    pub no: ErrorNo,
     /// What it says, with `#` for numbers and `…` for names.
     pub error: String,
     /// How many open cases have it.
     pub cases: i64,
     /// The newest of them.
-    pub newest: i64,
+    pub newest: JobId,
     /// When a case of it was first retired, reopened ones included.
     pub first_seen: Timestamp,
     /// When a case of it was last retired.

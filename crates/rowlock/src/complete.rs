@@ -9,8 +9,8 @@ use crate::{
     error::{Error, Result},
     job::{Limits, check_payload},
     key::check_key,
-    root::{Backend, Rowlock},
-    store::waits::Completing,
+    root::{Backend, InTransaction, Rowlock},
+    store::waits::{Completing, Waits},
 };
 
 /// What a completion did.
@@ -44,15 +44,15 @@ pub(crate) fn check(name: &str, answer: &str, limits: &Limits) -> Result<()> {
 }
 
 impl<DB: Backend> Rowlock<DB> {
-    /// Completes a name in the caller's transaction: `rowlock.complete(&mut *tx, "approval:42", &answer).await?`. It holds
-    /// if and only if that transaction commits. On a bare connection it is a commit of its own.
+    /// Completes a name in the caller's transaction: `rowlock.complete(&mut tx, "approval:42", &answer).await?`. The
+    /// answer holds if and only if that transaction commits.
     ///
     /// A twin that completes the same name in a transaction still open is waited for.
     ///
     /// ```no_run
-    /// # async fn approve(rowlock: &rowlock::sqlite::Rowlock, tx: &mut sqlx::SqliteConnection) -> rowlock::Result<()> {
+    /// # async fn approve(rowlock: &rowlock::sqlite::Rowlock, mut tx: sqlx::SqliteTransaction<'_>) -> rowlock::Result<()> {
     /// use rowlock::Completed;
-    /// match rowlock.complete(&mut *tx, "approval:42", &"granted by Ada").await? {
+    /// match rowlock.complete(&mut tx, "approval:42", &"granted by Ada").await? {
     ///     Completed::Now(jobs) => println!("{jobs} jobs may run"),
     ///     Completed::Already => println!("somebody was quicker; the first answer stays"),
     ///     _ => {}
@@ -67,14 +67,29 @@ impl<DB: Backend> Rowlock<DB> {
     /// Cancel safety: dropped half-way, the caller's connection is in the middle of a statement; roll back and drop it.
     pub async fn complete<T: Serialize + ?Sized + Sync>(
         &self,
-        conn: &mut DB::Connection,
+        tx: &mut impl InTransaction<DB>,
         name: &str,
         answer: &T,
     ) -> Result<Completed> {
+        let answer = self.answer(name, answer)?;
+        let moved = self.store().complete_in(tx.connection(), name, Some(&answer)).await?;
+        Ok(Completed::of(moved))
+    }
+
+    /// Completes a name and commits, on a connection of Rowlock's own.
+    ///
+    /// # Errors
+    /// As [`Rowlock::complete`]. After a database error it may or may not have happened; a repeat then says
+    /// [`Completed::Already`]. Cancel-safe in the same way.
+    pub async fn complete_now<T: Serialize + ?Sized + Sync>(&self, name: &str, answer: &T) -> Result<Completed> {
+        let answer = self.answer(name, answer)?;
+        Ok(Completed::of(self.store().complete(name, Some(&answer)).await?))
+    }
+
+    fn answer<T: Serialize + ?Sized>(&self, name: &str, answer: &T) -> Result<String> {
         let answer = serde_json::to_string(answer)
             .map_err(|e| Error::invalid("answer", format!("cannot be written as JSON: {e}")))?;
         check(name, &answer, self.limits())?;
-        let moved = self.store().complete_in(conn, name, Some(&answer)).await?;
-        Ok(Completed::of(moved))
+        Ok(answer)
     }
 }

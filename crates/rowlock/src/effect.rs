@@ -8,7 +8,8 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::{key::Fingerprint, lease::Token};
+pub use crate::id::EffectNo;
+use crate::{id::JobId, key::Fingerprint, lease::Token};
 
 /// What follows when nobody knows whether an effect happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,9 +97,9 @@ impl EffectState {
 #[non_exhaustive]
 pub struct EffectView {
     /// Its number in this database; `rowlock effect resolve` takes it.
-    pub no: i64,
+    pub no: EffectNo,
     /// The job.
-    pub id: i64,
+    pub id: JobId,
     /// The job's kind; `None` when its body is gone.
     pub kind: Option<String>,
     /// The job's queue; `None` when its body is gone.
@@ -144,7 +145,7 @@ fn state_word<S: serde::Serializer>(state: &EffectState, s: S) -> std::result::R
 /// ```
 #[derive(Clone, Debug)]
 pub struct EffectFilter {
-    pub(crate) job: Option<i64>,
+    pub(crate) job: Option<JobId>,
     pub(crate) doubtful: bool,
     pub(crate) limit: u32,
 }
@@ -160,8 +161,8 @@ impl EffectFilter {
     }
 
     /// Only this job's.
-    pub const fn job(mut self, job: i64) -> EffectFilter {
-        self.job = Some(job);
+    pub fn job(mut self, job: impl Into<JobId>) -> EffectFilter {
+        self.job = Some(job.into());
         self
     }
 

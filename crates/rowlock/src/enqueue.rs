@@ -1,7 +1,7 @@
 //! Put a job in, inside the caller's transaction.
 //!
-//! `enqueue` takes a transaction or a connection, never a pool, so that "not in my transaction" cannot happen by
-//! accident. `enqueue_now` is the explicit stand-alone form. Everything is checked before SQL: a bad job leaves the
+//! `enqueue` takes a transaction, never a bare connection or a pool, so that "not in my transaction" cannot happen by
+//! accident. `enqueue_now` commits by itself. Everything is checked before SQL: a bad job leaves the
 //! caller's transaction as it was.
 
 use std::{
@@ -16,9 +16,10 @@ use serde::Serialize;
 use crate::{
     error::Result,
     group::Group,
+    id::JobId,
     job::{Draft, Due, Job, Limits, Options},
     key::{Enqueued, Hold},
-    root::{Backend, Rowlock},
+    root::{Backend, InTransaction, Rowlock},
     store::Store,
     trace,
 };
@@ -307,7 +308,7 @@ impl<'c, DB: Backend, J: Job> EnqueueAll<'c, DB, J> {
 }
 
 impl<'c, DB: Backend, J: Job> IntoFuture for EnqueueAll<'c, DB, J> {
-    type Output = Result<Vec<i64>>;
+    type Output = Result<Vec<JobId>>;
     type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send + 'c>>;
 
     fn into_future(self) -> Self::IntoFuture {
@@ -350,8 +351,18 @@ async fn put<DB: Backend>(rowlock: &Rowlock<DB>, door: Door<'_, DB>, drafts: Vec
 }
 
 impl<DB: Backend> Rowlock<DB> {
-    /// Enqueues in the caller's transaction: `rowlock.enqueue(&mut *tx, job).after(delay).await?`. The job exists if
-    /// and only if that transaction commits. On a bare connection it is a commit of its own.
+    /// Enqueues in the caller's transaction: `rowlock.enqueue(&mut tx, job).after(delay).await?`. The job exists if and
+    /// only if that transaction commits. `tx` is a [`sqlx::Transaction`] or a handler's [`Tx`](crate::Tx); a bare
+    /// connection does not compile:
+    ///
+    /// ```compile_fail,E0277
+    /// # #[derive(serde::Serialize, serde::Deserialize, rowlock::Job)]
+    /// # #[job(kind = "greet")]
+    /// # struct Greet;
+    /// # async fn f(rowlock: &rowlock::sqlite::Rowlock, conn: &mut sqlx::SqliteConnection) -> rowlock::Result<()> {
+    /// let _ = rowlock.enqueue(conn, Greet).await?;
+    /// # Ok(()) }
+    /// ```
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) and [`Error::Encode`](crate::Error::Encode) before any SQL, so the
@@ -364,16 +375,16 @@ impl<DB: Backend> Rowlock<DB> {
     ///
     /// Cancel safety: dropped half-way, the caller's connection is in the middle of a statement; roll back and drop it,
     /// as after any cancelled query.
-    pub fn enqueue<'c, J: Job>(&'c self, conn: &'c mut DB::Connection, job: J) -> Enqueue<'c, DB, J> {
+    pub fn enqueue<'c, J: Job>(&'c self, tx: &'c mut impl InTransaction<DB>, job: J) -> Enqueue<'c, DB, J> {
         Enqueue {
             rowlock: self,
-            door: Door::Caller(conn),
+            door: Door::Caller(tx.connection()),
             job,
             chosen: JobOptions::new(),
         }
     }
 
-    /// Enqueues in a commit of its own.
+    /// Enqueues one job and commits, on a connection of Rowlock's own.
     ///
     /// # Errors
     /// As [`Rowlock::enqueue`]. After a database error the job may or may not exist.
@@ -396,12 +407,12 @@ impl<DB: Backend> Rowlock<DB> {
     /// Cancel safety: as [`Rowlock::enqueue`].
     pub fn enqueue_all<'c, J: Job>(
         &'c self,
-        conn: &'c mut DB::Connection,
+        tx: &'c mut impl InTransaction<DB>,
         jobs: impl IntoIterator<Item = J>,
     ) -> EnqueueAll<'c, DB, J> {
         EnqueueAll {
             rowlock: self,
-            door: Door::Caller(conn),
+            door: Door::Caller(tx.connection()),
             jobs: jobs.into_iter().collect(),
             keys: Vec::new(),
             groups: Vec::new(),
@@ -409,7 +420,7 @@ impl<DB: Backend> Rowlock<DB> {
         }
     }
 
-    /// Enqueues many in a commit of their own.
+    /// Enqueues many jobs and commits, all or none, on a connection of Rowlock's own.
     ///
     /// # Errors
     /// As [`Rowlock::enqueue_all`]; after a database error all or none of them exist.

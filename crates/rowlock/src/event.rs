@@ -11,7 +11,11 @@ use std::{
 };
 
 pub use crate::lease::WorkerId;
-use crate::{breaker::BreakerState, state::Ended};
+use crate::{
+    breaker::BreakerState,
+    id::{EffectNo, JobId},
+    state::Ended,
+};
 
 /// Why a job was done without its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +43,7 @@ pub enum Event {
     #[non_exhaustive]
     Settled {
         /// The job.
-        id: i64,
+        id: JobId,
         /// Its queue.
         queue: Arc<str>,
         /// Its kind.
@@ -63,7 +67,7 @@ pub enum Event {
     #[non_exhaustive]
     LeaseLost {
         /// The job.
-        id: i64,
+        id: JobId,
         /// Its queue.
         queue: Arc<str>,
         /// Its kind.
@@ -77,7 +81,7 @@ pub enum Event {
     #[non_exhaustive]
     CommitResolved {
         /// The job.
-        id: i64,
+        id: JobId,
         /// Which lease of it, counted over all its attempts, deferred and released ones too.
         epoch: i64,
         /// Whether it had committed.
@@ -87,7 +91,7 @@ pub enum Event {
     #[non_exhaustive]
     Expired {
         /// The job.
-        id: i64,
+        id: JobId,
         /// Its queue.
         queue: String,
         /// Its kind.
@@ -119,9 +123,9 @@ pub enum Event {
     #[non_exhaustive]
     EffectReplayed {
         /// The job.
-        id: i64,
+        id: JobId,
         /// The effect's number.
-        no: i64,
+        no: EffectNo,
         /// The effect's name.
         name: String,
     },
@@ -129,9 +133,9 @@ pub enum Event {
     #[non_exhaustive]
     EffectUncertain {
         /// The job.
-        id: i64,
+        id: JobId,
         /// The effect's number.
-        no: i64,
+        no: EffectNo,
         /// The effect's name.
         name: String,
     },
@@ -158,7 +162,7 @@ pub enum Event {
     #[non_exhaustive]
     HookFailed {
         /// The job.
-        id: i64,
+        id: JobId,
         /// Its kind.
         kind: String,
         /// What it said.
@@ -168,7 +172,7 @@ pub enum Event {
     #[non_exhaustive]
     WaitOver {
         /// The job.
-        id: i64,
+        id: JobId,
         /// Its queue.
         queue: String,
         /// Its kind.
@@ -197,9 +201,9 @@ impl Event {
         };
         let error = error.as_deref().unwrap_or("no error given");
         match ended {
-            Ended::Retried => tracing::warn!(job = id, %queue, kind, "attempt {attempt} failed, retrying: {error}"),
+            Ended::Retried => tracing::warn!(job = id.0, %queue, kind, "attempt {attempt} failed, retrying: {error}"),
             Ended::Retired => tracing::error!(
-                job = id,
+                job = id.0,
                 %queue,
                 kind,
                 "attempt {attempt} failed, the job is now a case: {error}"
@@ -414,7 +418,7 @@ mod tests {
 
     fn settled(ended: Ended) -> Event {
         Event::Settled {
-            id: 7,
+            id: JobId(7),
             queue: "q".into(),
             kind: "mail".into(),
             attempt: 1,

@@ -54,6 +54,7 @@ pub(crate) use self::{
 use crate::{
     enqueue::JobOptions,
     error::{AlreadyHandled, Error},
+    id::JobId,
     job::{Draft, Job, Limits},
     lease::Claimed,
     root::{Backend, InTransaction, Rowlock},
@@ -98,8 +99,8 @@ impl Attempt {
     }
 
     /// The job's id.
-    pub fn id(&self) -> i64 {
-        self.token.id
+    pub fn id(&self) -> JobId {
+        self.token.id.into()
     }
 
     /// The job's name for the world outside; effect keys derive from it.
@@ -123,8 +124,8 @@ impl Attempt {
     }
 
     /// The first job of this chain.
-    pub fn chain(&self) -> i64 {
-        self.chain
+    pub fn chain(&self) -> JobId {
+        self.chain.into()
     }
 
     /// The queue it came from.
@@ -180,7 +181,7 @@ impl<A, DB: Backend> Ctx<A, DB> {
         &self.state
     }
 
-    /// For enqueuing in the handler's transaction: `cx.rowlock().enqueue(&mut *tx, job)`.
+    /// For enqueuing in the handler's transaction: `cx.rowlock().enqueue(&mut tx, job)`.
     pub fn rowlock(&self) -> &Rowlock<DB> {
         &self.rowlock
     }

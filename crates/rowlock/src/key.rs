@@ -11,6 +11,7 @@ use sha2::{Digest, Sha256};
 
 use crate::{
     error::{Error, Result},
+    id::JobId,
     state::{Ended, State},
 };
 
@@ -104,14 +105,14 @@ impl Keyed {
 #[non_exhaustive]
 pub enum Enqueued {
     /// A new job, under this id. It exists if and only if the caller's transaction commits.
-    New(i64),
+    New(JobId),
     /// Its key is held by a job for the same request; nothing was written.
     Existing(Existing),
 }
 
 impl Enqueued {
     /// The job's id, new or not.
-    pub fn id(&self) -> i64 {
+    pub fn id(&self) -> JobId {
         match self {
             Enqueued::New(id) => *id,
             Enqueued::Existing(existing) => existing.id,
@@ -129,7 +130,7 @@ impl Enqueued {
 #[non_exhaustive]
 pub struct Existing {
     /// The job.
-    pub id: i64,
+    pub id: JobId,
     /// Where it stands. `None` when its history is gone: it came to its end longer ago than history is kept.
     pub state: Option<State>,
     /// How its last attempt ended, if one has.

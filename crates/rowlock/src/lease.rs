@@ -6,13 +6,15 @@
 use std::fmt;
 
 use jiff::Timestamp;
+use serde::Serialize;
 use uuid::Uuid;
 
 use crate::{fault::mutant, group::Member};
 
 /// A worker process, by a random number it made itself. Never a host name, a process id or a sequence: those come
 /// back after a restart or a failover, and an old token must not fit a new owner.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
 pub struct WorkerId(pub(crate) i64);
 
 impl WorkerId {

@@ -16,7 +16,7 @@
 //!
 //! The modules of this crate, in the order a job travels:
 //!
-//! - nouns, plain data: `job`, [`key`], `lease`, `case`, [`effect`], [`event`], `state` (which alone decides), `backoff`,
+//! - nouns, plain data: `job`, `id`, [`key`], `lease`, `case`, [`effect`], [`event`], `state` (which alone decides), `backoff`,
 //!   [`breaker`], `pause`, `retention`, `table`, [`error`]
 //! - `store`: the storage contract, and one backend per database behind it
 //! - verbs: [`enqueue`] → `complete` → `claim` → [`handle`] → `settle` → `recover` → [`observe`] → `trigger` → [`operate`]
@@ -47,6 +47,7 @@ pub mod event;
 mod fault;
 mod group;
 pub mod handle;
+mod id;
 mod job;
 pub mod key;
 mod lease;
@@ -96,10 +97,11 @@ pub use crate::{
         Applied, Attempt, Batch, Ctx, Done, EffectKey, Fail, Guard, Handler, NamedKind, Once, Outcome, RawJob, Staged,
         Tx, atomic, staged,
     },
+    id::JobId,
     job::{Job, Limits},
     key::{Enqueued, Hold},
     retention::Retention,
-    root::{Backend, InTransaction, Rowlock},
+    root::{Backend, BegunByHand, InTransaction, Rowlock},
     state::{Ended, State},
     store::Isolation,
     trigger::Triggered,

@@ -17,7 +17,7 @@ pub(crate) use self::verify::Seen;
 pub use self::{
     audit::{AuditFilter, AuditView},
     doctor::{Finding, Health},
-    filter::JobFilter,
+    filter::{CaseFilter, JobFilter},
     standing::{Standing, Untaken},
     verify::{Breach, CheckState, CheckView, Invariant, Verification, VerifyLimits},
     wait::{Awaited, Wait},
@@ -26,11 +26,14 @@ use crate::{
     breaker::{BreakerChange, BreakerView},
     effect::{EffectFilter, EffectView},
     error::Result,
+    id::{EffectNo, JobId},
+    lease::WorkerId,
     state::{Ended, State},
     store::Store,
 };
 pub use crate::{
     case::{CaseErrorView, CaseView},
+    id::{AuditNo, ErrorNo},
     pause::PauseView,
 };
 
@@ -39,7 +42,7 @@ pub use crate::{
 #[non_exhaustive]
 pub struct JobView {
     /// The job's number in this database.
-    pub id: i64,
+    pub id: JobId,
     /// The name that effect keys derive from.
     pub uid: Uuid,
     /// Which handler runs it.
@@ -62,7 +65,7 @@ pub struct JobView {
     /// When it is due, if ready.
     pub due_at: Option<Timestamp>,
     /// The number of the worker that has it, if leased.
-    pub worker: Option<i64>,
+    pub worker: Option<WorkerId>,
     /// Since when, if leased.
     pub claimed_at: Option<Timestamp>,
     /// How its last attempt ended.
@@ -79,7 +82,7 @@ pub struct JobView {
     /// Its tags.
     pub tags: Vec<String>,
     /// The first job of its chain, if it is a later link.
-    pub chain: Option<i64>,
+    pub chain: Option<JobId>,
     /// Its place in the chain, from 0.
     pub position: i32,
     /// After this it is cancelled instead of run.
@@ -132,7 +135,7 @@ pub struct AttemptView {
     /// Which attempt.
     pub attempt: i32,
     /// Who ran it.
-    pub worker: i64,
+    pub worker: WorkerId,
     /// How it ended.
     #[serde(serialize_with = "one_ended_word")]
     pub outcome: Ended,
@@ -195,7 +198,7 @@ pub struct LaneStatus {
 #[non_exhaustive]
 pub struct WorkerStatus {
     /// Its random number.
-    pub id: i64,
+    pub id: WorkerId,
     /// The name it gave itself.
     pub name: String,
     /// Its lease.
@@ -239,49 +242,42 @@ impl Observe {
     ///
     /// # Errors
     /// The database could not be read. Cancel-safe.
-    pub async fn job(&self, id: i64) -> Result<Option<JobView>> {
-        self.store.job(id).await
+    pub async fn job(&self, id: impl Into<JobId>) -> Result<Option<JobView>> {
+        self.store.job(id.into().0).await
     }
 
     /// A job's ended attempts, oldest first.
     ///
     /// # Errors
     /// The database could not be read. Cancel-safe.
-    pub async fn attempts(&self, id: i64) -> Result<Vec<AttemptView>> {
-        self.store.attempts(id).await
+    pub async fn attempts(&self, id: impl Into<JobId>) -> Result<Vec<AttemptView>> {
+        self.store.attempts(id.into().0).await
     }
 
-    /// Open cases, newest first.
+    /// Lists open cases, newest first.
     ///
     /// # Errors
     /// The database could not be read. Cancel-safe.
-    pub async fn cases(&self, max: i64) -> Result<Vec<CaseView>> {
-        self.store.cases(None, max).await
+    pub async fn cases(&self, filter: &CaseFilter) -> Result<Vec<CaseView>> {
+        let error = filter.error.map(i64::from);
+        self.store.cases(error, filter.limit.into()).await
     }
 
-    /// Open cases of one error, newest first.
-    ///
-    /// # Errors
-    /// The database could not be read. Cancel-safe.
-    pub async fn cases_of_error(&self, error: i64, max: i64) -> Result<Vec<CaseView>> {
-        self.store.cases(Some(error), max).await
-    }
-
-    /// The errors that open cases have in common, most cases first. A case counts within seconds of its retirement, while
+    /// The errors that open cases have in common, most cases first, at most so many. A case counts within seconds of its retirement, while
     /// a worker runs.
     ///
     /// # Errors
     /// The database could not be read. Cancel-safe.
-    pub async fn case_errors(&self, max: i64) -> Result<Vec<CaseErrorView>> {
-        self.store.case_errors(max).await
+    pub async fn case_errors(&self, limit: u32) -> Result<Vec<CaseErrorView>> {
+        self.store.case_errors(limit.into()).await
     }
 
     /// One open case.
     ///
     /// # Errors
     /// The database could not be read. Cancel-safe.
-    pub async fn case(&self, id: i64) -> Result<Option<CaseView>> {
-        self.store.case(id).await
+    pub async fn case(&self, id: impl Into<JobId>) -> Result<Option<CaseView>> {
+        self.store.case(id.into().0).await
     }
 
     /// Effects of staged handlers: of one job, or all; newest first, or those in doubt alone, the oldest doubt first.
@@ -296,16 +292,16 @@ impl Observe {
     ///
     /// # Errors
     /// The database could not be read. Cancel-safe.
-    pub async fn effect(&self, no: i64) -> Result<Option<EffectView>> {
-        self.store.effect(no).await
+    pub async fn effect(&self, no: impl Into<EffectNo>) -> Result<Option<EffectView>> {
+        self.store.effect(no.into().0).await
     }
 
     /// Every link of the chain that this job belongs to, first link first; a job without links is a chain of one.
     ///
     /// # Errors
     /// The database could not be read. Cancel-safe.
-    pub async fn chain(&self, id: i64) -> Result<Vec<JobView>> {
-        self.store.chain(id).await
+    pub async fn chain(&self, id: impl Into<JobId>) -> Result<Vec<JobView>> {
+        self.store.chain(id.into().0).await
     }
 
     /// Every rollout that was ever set, by name; one that was not is at 0.
@@ -336,7 +332,7 @@ impl Observe {
     ///
     /// # Errors
     /// The database could not be read. Cancel-safe.
-    pub async fn breaker_log(&self, name: &str, max: u32) -> Result<Vec<BreakerChange>> {
-        self.store.breaker_log(name, max.into()).await
+    pub async fn breaker_log(&self, name: &str, limit: u32) -> Result<Vec<BreakerChange>> {
+        self.store.breaker_log(name, limit.into()).await
     }
 }

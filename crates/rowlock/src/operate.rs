@@ -14,6 +14,7 @@ use crate::{
     effect::{EffectState, Resolution},
     error::{Error, Result},
     handle::clean,
+    id::{EffectNo, JobId},
     job::{Limits, check_name, check_payload, queue_no, storable},
     state::State,
     store::{Store, verbs::Verdict},
@@ -35,7 +36,8 @@ impl Operate {
     /// # Errors
     /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is no case. Cancel-safe: it either happened
     /// or did not.
-    pub async fn reopen(&self, id: i64, actor: &str) -> Result<()> {
+    pub async fn reopen(&self, id: impl Into<JobId>, actor: &str) -> Result<()> {
+        let JobId(id) = id.into();
         if self.store.reopen(id, actor).await? {
             return Ok(());
         }
@@ -51,7 +53,8 @@ impl Operate {
     /// # Errors
     /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is leased, a case or finished. Cancel-safe:
     /// it either happened or did not.
-    pub async fn delay(&self, id: i64, until: Timestamp, actor: &str) -> Result<()> {
+    pub async fn delay(&self, id: impl Into<JobId>, until: Timestamp, actor: &str) -> Result<()> {
+        let JobId(id) = id.into();
         let verdict = self.store.delay(id, Some(storable(until)), actor).await?;
         self.told(id, verdict, "delayed").await
     }
@@ -60,7 +63,8 @@ impl Operate {
     ///
     /// # Errors
     /// As [`Operate::delay`].
-    pub async fn run_now(&self, id: i64, actor: &str) -> Result<()> {
+    pub async fn run_now(&self, id: impl Into<JobId>, actor: &str) -> Result<()> {
+        let JobId(id) = id.into();
         let verdict = self.store.delay(id, None, actor).await?;
         self.told(id, verdict, "run now").await?;
         if let Some(job) = self.store.job(id).await? {
@@ -76,7 +80,8 @@ impl Operate {
     /// # Errors
     /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is a case or finished. Cancel-safe: it
     /// either happened or did not.
-    pub async fn cancel(&self, id: i64, reason: Option<&str>, actor: &str) -> Result<()> {
+    pub async fn cancel(&self, id: impl Into<JobId>, reason: Option<&str>, actor: &str) -> Result<()> {
+        let JobId(id) = id.into();
         let reason = reason.map(|reason| clean(reason.to_owned()));
         let verdict = self.store.cancel(id, reason.as_deref(), actor).await?;
         self.told(id, verdict, "cancelled").await
@@ -88,7 +93,8 @@ impl Operate {
     /// # Errors
     /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is a case or finished. Cancel-safe: it
     /// either happened or did not.
-    pub async fn retire(&self, id: i64, reason: Option<&str>, actor: &str) -> Result<()> {
+    pub async fn retire(&self, id: impl Into<JobId>, reason: Option<&str>, actor: &str) -> Result<()> {
+        let JobId(id) = id.into();
         let reason = reason.map(|reason| clean(reason.to_owned()));
         let verdict = self.store.retire(id, reason.as_deref(), actor).await?;
         self.told(id, verdict, "retired").await
@@ -101,7 +107,8 @@ impl Operate {
     /// # Errors
     /// [`Error::NotFound`] when there is no such job; [`Error::Conflict`] when it is not finished, its expiry is past, or its
     /// history is gone. Cancel-safe: it either happened or did not.
-    pub async fn rerun(&self, id: i64, reason: Option<&str>, actor: &str) -> Result<()> {
+    pub async fn rerun(&self, id: impl Into<JobId>, reason: Option<&str>, actor: &str) -> Result<()> {
+        let JobId(id) = id.into();
         let reason = reason.map(|reason| clean(reason.to_owned()));
         let verdict = self.store.rerun(id, reason.as_deref(), actor).await?;
         let job = self.store.job(id).await?;
@@ -142,12 +149,13 @@ impl Operate {
     /// # Errors
     /// [`Error::NotFound`] when there is no such effect, [`Error::Conflict`] when its call is under way or it is not in doubt;
     /// [`Error::Invalid`] when the reply is too large or cannot be stored. Cancel-safe: it either happened or did not.
-    pub async fn resolve_effect(&self, no: i64, resolution: Resolution, actor: &str) -> Result<i64> {
+    pub async fn resolve_effect(&self, no: impl Into<EffectNo>, resolution: Resolution, actor: &str) -> Result<JobId> {
+        let EffectNo(no) = no.into();
         if let Resolution::Happened(reply) = &resolution {
             check_payload(&reply.to_string(), &Limits::new()).map_err(|error| error.about("reply"))?;
         }
         if let Some(job) = self.store.effect_resolve(no, &resolution, actor).await? {
-            return Ok(job);
+            return Ok(job.into());
         }
         let Some(effect) = self.store.effect(no).await? else {
             let problem = format!("no effect {no}; `rowlock effects` lists the effects in doubt");

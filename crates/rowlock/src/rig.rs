@@ -37,6 +37,7 @@ use crate::{
     enqueue::JobOptions,
     error::{Error, Result},
     handle::{Attempt, Fail, Handler, atomic::Handler as Bound},
+    id::JobId,
     job::{Job, kind_no, queue_no},
     key::Enqueued,
     lease::{Claimed, WorkerId},
@@ -176,7 +177,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
     ///
     /// # Errors
     /// As [`Rowlock::enqueue_now`].
-    pub async fn enqueue<J: Job>(&self, job: J) -> Result<i64> {
+    pub async fn enqueue<J: Job>(&self, job: J) -> Result<JobId> {
         self.enqueue_with(job, JobOptions::new()).await
     }
 
@@ -184,7 +185,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
     ///
     /// # Errors
     /// As [`Rowlock::enqueue_now`].
-    pub async fn enqueue_with<J: Job>(&self, job: J, options: JobOptions) -> Result<i64> {
+    pub async fn enqueue_with<J: Job>(&self, job: J, options: JobOptions) -> Result<JobId> {
         let draft = options.draft(&job, self.rowlock.limits())?;
         let put = self.rowlock.store().enqueue(std::slice::from_ref(&draft)).await?;
         put.first()
@@ -220,7 +221,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         let chain = observe.chain(claimed.token.id).await?;
         let position = claimed.body.as_ref().map_or(0, |b| b.position);
         Ok(Ran {
-            id: claimed.token.id,
+            id: claimed.token.id.into(),
             ended,
             error,
             job,
@@ -233,7 +234,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
     ///
     /// # Errors
     /// [`Error::NotFound`] when nothing is due.
-    pub async fn lose_before_running(&self) -> Result<i64> {
+    pub async fn lose_before_running(&self) -> Result<JobId> {
         let (claimed, _, _) = self.claim_next().await?;
         self.lose(&claimed).await
     }
@@ -244,7 +245,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
     ///
     /// # Errors
     /// [`Error::NotFound`] when nothing is due; [`Error::Config`] with the handler's error when it failed before its end.
-    pub async fn lose_before_commit(&self) -> Result<i64> {
+    pub async fn lose_before_commit(&self) -> Result<JobId> {
         let (claimed, handler, job) = self.claim_next().await?;
         let attempt = Attempt::of(&claimed, CancellationToken::new());
         let ran = run_for_nothing(&self.env(), handler, &claimed, attempt, &job).await;
@@ -355,7 +356,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
     }
 
     /// Past the lease, everyone agrees that the worker is gone.
-    async fn lose(&self, claimed: &Claimed) -> Result<i64> {
+    async fn lose(&self, claimed: &Claimed) -> Result<JobId> {
         let store = self.rowlock.store();
         self.advance(LEASE + Duration::from_secs(1));
         store.mark_dead().await?;
@@ -364,7 +365,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         store.mark_dead().await?;
         store.expire(1000).await?;
         store.forget_dead().await?;
-        Ok(claimed.token.id)
+        Ok(claimed.token.id.into())
     }
 }
 
@@ -373,7 +374,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
 #[non_exhaustive]
 pub struct Ran {
     /// The job that ran.
-    pub id: i64,
+    pub id: JobId,
     /// How the attempt ended; `None` when its lease was lost.
     pub ended: Option<Ended>,
     /// What went wrong, if anything.

@@ -38,7 +38,14 @@ pub trait Backend: Batching {
 /// What the driver needs to know to connect: `PgConnectOptions` or `SqliteConnectOptions`.
 pub type Options<DB> = <<DB as sqlx::Database>::Connection as Connection>::Options;
 
-/// Proof that there is a transaction: [`sqlx::Transaction`] or a handler's [`Tx`](crate::Tx). Sealed.
+/// Proof that there is a transaction: [`sqlx::Transaction`], a handler's [`Tx`](crate::Tx), or your word for it,
+/// [`BegunByHand`]. Sealed.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not say that it is in a transaction",
+    label = "give the transaction itself",
+    note = "give `&mut tx` instead of `&mut *tx`; to commit by itself, use `enqueue_now` or `complete_now`; for a \
+            transaction that you began as SQL, use `BegunByHand::new(&mut connection)`"
+)]
 pub trait InTransaction<DB: Backend>: sealed::Sealed<DB> + Send {
     /// The connection it runs on.
     #[doc(hidden)]
@@ -55,6 +62,44 @@ impl<DB: Backend> sealed::Sealed<DB> for sqlx::Transaction<'_, DB> {}
 impl<DB: Backend> InTransaction<DB> for sqlx::Transaction<'_, DB> {
     fn connection(&mut self) -> &mut DB::Connection {
         self
+    }
+}
+
+impl<DB: Backend, T: InTransaction<DB>> sealed::Sealed<DB> for &mut T {}
+
+impl<DB: Backend, T: InTransaction<DB>> InTransaction<DB> for &mut T {
+    fn connection(&mut self) -> &mut DB::Connection {
+        (**self).connection()
+    }
+}
+
+/// A connection on which you began the transaction yourself, by `begin` as SQL. Rowlock cannot see that transaction and
+/// takes your word for it: where there is none, each verb commits by itself.
+///
+/// ```
+/// use rowlock::BegunByHand;
+///
+/// # async fn f(rowlock: &rowlock::sqlite::Rowlock, mut conn: sqlx::SqliteConnection) -> rowlock::Result<()> {
+/// let mut tx = BegunByHand::new(&mut conn);
+/// rowlock.complete(&mut tx, "approval:42", &"granted").await?;
+/// # Ok(()) }
+/// ```
+pub struct BegunByHand<'c, DB: Backend>(&'c mut DB::Connection);
+
+crate::debug::debug_fields!([DB: Backend] BegunByHand<'_, DB>, "BegunByHand");
+
+impl<'c, DB: Backend> BegunByHand<'c, DB> {
+    /// Says that a transaction is open on this connection.
+    pub fn new(conn: &'c mut DB::Connection) -> Self {
+        BegunByHand(conn)
+    }
+}
+
+impl<DB: Backend> sealed::Sealed<DB> for BegunByHand<'_, DB> {}
+
+impl<DB: Backend> InTransaction<DB> for BegunByHand<'_, DB> {
+    fn connection(&mut self) -> &mut DB::Connection {
+        self.0
     }
 }
 

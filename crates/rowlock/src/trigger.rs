@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::{
     error::{Error, Result},
+    id::JobId,
     job::{queue_no, untriggered},
     observe::Standing,
     root::{Backend, Rowlock},
@@ -48,12 +49,12 @@ impl<DB: Backend> Rowlock<DB> {
     /// way; [`Error::Database`] otherwise. After an error any of them may have been triggered; trigger them again.
     ///
     /// Cancel safety: dropped half-way, any of them may have been triggered; trigger them again.
-    pub async fn trigger(&self, pointers: &[(i64, Uuid)]) -> Result<Vec<Triggered>> {
+    pub async fn trigger(&self, pointers: &[(JobId, Uuid)]) -> Result<Vec<Triggered>> {
         trigger(self.store(), pointers).await
     }
 }
 
-pub(crate) async fn trigger(store: &dyn Store, pointers: &[(i64, Uuid)]) -> Result<Vec<Triggered>> {
+pub(crate) async fn trigger(store: &dyn Store, pointers: &[(JobId, Uuid)]) -> Result<Vec<Triggered>> {
     if pointers.len() > POINTERS_MAX {
         let problem = format!("{} given, at most {POINTERS_MAX} per call", pointers.len());
         return Err(Error::invalid("pointers", problem));
@@ -61,13 +62,14 @@ pub(crate) async fn trigger(store: &dyn Store, pointers: &[(i64, Uuid)]) -> Resu
     if pointers.is_empty() {
         return Ok(Vec::new());
     }
-    let ids: Vec<i64> = pointers.iter().map(|(id, _)| *id).collect();
+    let ids: Vec<i64> = pointers.iter().map(|(id, _)| id.0).collect();
+    let rows: Vec<(i64, Uuid)> = pointers.iter().map(|(id, uid)| (id.0, *uid)).collect();
     let mut pulled: Vec<Pulled> = Vec::new();
     for _ in 0..ROUNDS {
-        pulled.extend(store.trigger(pointers).await?);
+        pulled.extend(store.trigger(&rows).await?);
         let found = store.standing(&ids).await?;
         // Between the two it was promoted, and came to stand in ready as untriggered as it was.
-        let still = |(id, uid): &(i64, Uuid)| found.iter().any(|s| (s.id, s.uid) == (*id, *uid) && s.untriggered());
+        let still = |(id, uid): &(JobId, Uuid)| found.iter().any(|s| (s.id, s.uid) == (*id, *uid) && s.untriggered());
         if pointers.iter().any(still) {
             continue;
         }
@@ -81,7 +83,7 @@ pub(crate) async fn trigger(store: &dyn Store, pointers: &[(i64, Uuid)]) -> Resu
 }
 
 /// A pointer that comes twice has pulled once.
-fn said((id, uid): (i64, Uuid), found: &[Standing], pulled: &mut Vec<Pulled>) -> Triggered {
+fn said((id, uid): (JobId, Uuid), found: &[Standing], pulled: &mut Vec<Pulled>) -> Triggered {
     let Some(standing) = found.iter().find(|s| s.id == id) else {
         return Triggered::Unknown;
     };
@@ -89,7 +91,7 @@ fn said((id, uid): (i64, Uuid), found: &[Standing], pulled: &mut Vec<Pulled>) ->
         return Triggered::Foreign;
     }
     let mut standing = standing.clone();
-    if let Some(at) = pulled.iter().position(|p| p.id == id) {
+    if let Some(at) = pulled.iter().position(|p| p.id == id.0) {
         let pulled = pulled.swap_remove(at);
         // Taken meanwhile, its own epoch is that of the attempt that the pointer started.
         if standing.state != State::Leased {

@@ -10,7 +10,10 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use rowlock::{Admin, State, observe::JobFilter};
+use rowlock::{
+    Admin, State,
+    observe::{CaseFilter, JobFilter},
+};
 use sqlx::Connection;
 
 use super::store::{PATTERN, Rows, fill, more};
@@ -129,7 +132,10 @@ async fn look(url: String, took: Took) -> Result<()> {
                 "jobs" => drop(observe.jobs(&newest).await?),
                 "jobs_ready" => drop(observe.jobs(&of(State::Ready)).await?),
                 "jobs_finished" => drop(observe.jobs(&of(State::Finished)).await?),
-                _ => drop((observe.cases(50).await?, observe.case_errors(50).await?)),
+                _ => drop((
+                    observe.cases(&CaseFilter::new().limit(50)).await?,
+                    observe.case_errors(50).await?,
+                )),
             }
             let ms = began.elapsed().as_secs_f64() * 1000.0;
             let mut took = took.lock().unwrap_or_else(PoisonError::into_inner);

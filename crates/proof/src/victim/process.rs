@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use rowlock::{Attempt, Event, Fail};
+use rowlock::{Attempt, Event, Fail, JobId};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -50,7 +50,7 @@ impl Tools {
     }
 
     /// Causes the effect outside.
-    pub(crate) async fn call(&self, key: &str, job: i64) -> Result<String> {
+    pub(crate) async fn call(&self, key: &str, job: JobId) -> Result<String> {
         let provider = self.provider.context("this victim was given no provider")?;
         crate::provider::call(provider, key, job).await
     }

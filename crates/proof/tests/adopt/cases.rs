@@ -1,6 +1,9 @@
 //! Retired rows are cases, and a reopened case puts its row back.
 
-use rowlock::{Ended, Fail, Retention, adopt, atomic, observe::VerifyLimits};
+use rowlock::{
+    Ended, Fail, Retention, adopt, atomic,
+    observe::{CaseFilter, VerifyLimits},
+};
 
 use super::{
     bed::{age, claim, fill, opened, stand},
@@ -22,7 +25,7 @@ async fn a_retired_row_is_a_case_and_comes_back_when_that_is_reopened(mut bed: B
     )
     .await;
     let observe = bed.rowlock.observe();
-    let mut cases = observe.cases(10).await.unwrap();
+    let mut cases = observe.cases(&CaseFilter::new().limit(10)).await.unwrap();
     // They were retired side by side.
     cases.sort_by_key(|case| case.reason.clone());
     assert_eq!(cases.len(), 2);
@@ -42,7 +45,7 @@ async fn a_retired_row_is_a_case_and_comes_back_when_that_is_reopened(mut bed: B
         stand(&mut bed.eye, 2).await.last_error.as_deref(),
         Some("user-2@example.org is no address")
     );
-    assert_eq!(observe.cases(10).await.unwrap().len(), 1);
+    assert_eq!(observe.cases(&CaseFilter::new().limit(10)).await.unwrap().len(), 1);
     assert!(observe.verify(&VerifyLimits::new()).await.unwrap().holds());
 }
 
@@ -59,7 +62,7 @@ async fn a_case_does_not_bring_back_what_was_put_back_by_hand(mut bed: Bed) {
         .await
         .unwrap();
     worked_off(adopted.worker().handle(soon(atomic(remind))), 1).await;
-    let case = bed.rowlock.observe().cases(10).await.unwrap()[0].id;
+    let case = bed.rowlock.observe().cases(&CaseFilter::new().limit(10)).await.unwrap()[0].id;
     bed.rowlock.operate().reopen(case, "me").await.unwrap();
 
     let worker = adopted.worker().handle(soon(atomic(remind)));
@@ -95,7 +98,7 @@ async fn what_recovery_retires_is_a_case_in_the_same_commit(mut bed: Bed) {
             .await,
         3
     );
-    let cases = bed.rowlock.observe().cases(10).await.unwrap();
+    let cases = bed.rowlock.observe().cases(&CaseFilter::new().limit(10)).await.unwrap();
     assert_eq!(cases.len(), 3);
     assert!(
         cases[0].reason.starts_with("worker lost: somebody had the row"),

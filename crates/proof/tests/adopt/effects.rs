@@ -8,6 +8,7 @@ use std::{
 use rowlock::{
     Ended, Fail, NotDone, Retention,
     adopt::{self, Adopted},
+    observe::CaseFilter,
     staged,
 };
 
@@ -130,7 +131,7 @@ async fn a_parked_doubt_is_a_case_and_reopening_it_says_that_it_did_not_happen(m
         said,
         "it is unknown whether effect \"mail\" happened; reopen the case if it did not, close the case if it did"
     );
-    let case = bed.rowlock.observe().cases(10).await.unwrap()[0].id;
+    let case = bed.rowlock.observe().cases(&CaseFilter::new().limit(10)).await.unwrap()[0].id;
     bed.rowlock.operate().reopen(case, "me").await.unwrap();
     worked_off(adopted.worker().state(world.clone()).handle(soon(staged(mail_once))), 1).await;
     let calls = world.calls();
@@ -159,7 +160,7 @@ async fn a_parked_doubt_outlives_every_retention(mut bed: Bed) {
     let operate = bed.rowlock.operate();
     let removed = operate.prune(&Retention::new(), "me", |_| {}).await.unwrap();
     assert_eq!(removed.cases, 1, "the one without a doubt");
-    let cases = bed.rowlock.observe().cases(10).await.unwrap();
+    let cases = bed.rowlock.observe().cases(&CaseFilter::new().limit(10)).await.unwrap();
     assert!(
         cases[0]
             .reason

@@ -10,7 +10,7 @@ use std::{
 };
 
 use rowlock::{
-    Backoff, Breaker, Ended, Error, Event, Fail, State, atomic,
+    Backoff, Breaker, Ended, Error, Event, Fail, JobId, State, atomic,
     breaker::{BreakerState, BreakerView, Force},
     staged,
 };
@@ -97,12 +97,12 @@ async fn stands(bed: &Bed, state: BreakerState) {
     until("the breaker to get there", async || the_till(bed).await.state == state).await;
 }
 
-async fn notes(bed: &Bed, count: usize) -> Vec<i64> {
+async fn notes(bed: &Bed, count: usize) -> Vec<JobId> {
     let notes = (0..count).map(|_| Note::new("x"));
     bed.rowlock.enqueue_all_now(notes).await.unwrap()
 }
 
-async fn are_done(bed: &Bed, ids: &[i64]) {
+async fn are_done(bed: &Bed, ids: &[JobId]) {
     for id in ids {
         until("it to be done", async || bed.job(*id).await.state == State::Finished).await;
     }

@@ -27,7 +27,7 @@ use std::{
 
 use proof::bed::{Database, Server};
 use rowlock::{
-    Backoff, Counters, Ended, Fail, Job, State,
+    Backoff, Counters, Ended, Fail, Job, JobId, State,
     observe::{AttemptView, JobView},
 };
 use serde::{Deserialize, Serialize};
@@ -96,20 +96,20 @@ impl Bed {
         self.count("select count(*) from ledger").await
     }
 
-    pub(crate) async fn note(&self, text: &str) -> i64 {
+    pub(crate) async fn note(&self, text: &str) -> JobId {
         self.rowlock.enqueue_now(Note::new(text)).await.unwrap().id()
     }
 
-    pub(crate) async fn job(&self, id: i64) -> JobView {
+    pub(crate) async fn job(&self, id: JobId) -> JobView {
         self.rowlock.observe().job(id).await.unwrap().unwrap()
     }
 
-    pub(crate) async fn attempts(&self, id: i64) -> Vec<AttemptView> {
+    pub(crate) async fn attempts(&self, id: JobId) -> Vec<AttemptView> {
         self.rowlock.observe().attempts(id).await.unwrap()
     }
 
     /// How the job's attempts ended, oldest first.
-    pub(crate) async fn ends(&self, id: i64) -> Vec<Ended> {
+    pub(crate) async fn ends(&self, id: JobId) -> Vec<Ended> {
         self.attempts(id).await.iter().map(|a| a.outcome).collect()
     }
 
@@ -132,7 +132,7 @@ impl Bed {
     }
 
     /// Runs the worker until each of these jobs is finished or a case.
-    pub(crate) async fn work<A>(&self, worker: rowlock::Worker<A, Backend>, ids: &[i64]) -> Arc<Counters>
+    pub(crate) async fn work<A>(&self, worker: rowlock::Worker<A, Backend>, ids: &[JobId]) -> Arc<Counters>
     where
         A: Send + Sync + 'static,
     {
@@ -147,7 +147,7 @@ impl Bed {
     }
 
     /// Runs the worker until this job has ended so many attempts.
-    pub(crate) async fn work_attempts(&self, worker: Worker, id: i64, attempts: usize) -> Arc<Counters> {
+    pub(crate) async fn work_attempts(&self, worker: Worker, id: JobId, attempts: usize) -> Arc<Counters> {
         let running = Running::start(worker);
         until("the attempts to end", async || {
             self.attempts(id).await.len() >= attempts
@@ -236,7 +236,7 @@ pub(crate) struct Other {
 }
 
 /// Writes one ledger row. The ledger has no unique index: a double effect shows.
-pub(crate) async fn write(tx: &mut Tx, job: i64, note: &str) -> Result<(), sqlx::Error> {
+pub(crate) async fn write(tx: &mut Tx, job: JobId, note: &str) -> Result<(), sqlx::Error> {
     sqlx::query("insert into ledger (job, note) values ($1, $2)")
         .bind(job)
         .bind(note)

@@ -92,7 +92,7 @@ async fn a_transaction_that_read_first_and_cannot_write_any_more_is_told_to_try_
                 let step = bed.rowlock.transition(&mut tx, "incident", 1, "1", "0");
                 step.column("open").await.unwrap_err()
             }
-            _ => bed.rowlock.enqueue(&mut *tx, Note::new("x")).await.unwrap_err(),
+            _ => bed.rowlock.enqueue(&mut tx, Note::new("x")).await.unwrap_err(),
         };
         assert!(told.is_retryable(), "{asked}: {told:?}");
         let source = std::error::Error::source(&told).unwrap().to_string();
@@ -150,13 +150,13 @@ async fn a_key_in_an_open_transaction_asks_others_to_try_again_until_it_ends(bed
     let mut ended = Vec::new();
     for commit in [false, true] {
         let mut open = first.begin_with("begin immediate").await.unwrap();
-        let put = bed.rowlock.enqueue(&mut *open, Note::new("a")).key("k").await.unwrap();
+        let put = bed.rowlock.enqueue(&mut open, Note::new("a")).key("k").await.unwrap();
         assert!(put.is_new());
         for text in ["a", "b"] {
             let mut tx = second.begin().await.unwrap();
             let busy = bed
                 .rowlock
-                .enqueue(&mut *tx, Note::new(text))
+                .enqueue(&mut tx, Note::new(text))
                 .key("k")
                 .await
                 .unwrap_err();
@@ -170,7 +170,7 @@ async fn a_key_in_an_open_transaction_asks_others_to_try_again_until_it_ends(bed
             open.rollback().await.unwrap();
         }
         let mut tx = second.begin().await.unwrap();
-        let said = bed.rowlock.enqueue(&mut *tx, Note::new("b")).key("k").await;
+        let said = bed.rowlock.enqueue(&mut tx, Note::new("b")).key("k").await;
         ended.push(said.map(|put| put.is_new()).map_err(|e| e.to_string()));
         tx.rollback().await.unwrap();
     }
@@ -191,16 +191,11 @@ async fn a_transaction_that_read_before_another_took_the_key_asks_to_try_again(b
         .unwrap();
     assert_eq!(read, 0);
     let id = bed.rowlock.enqueue_now(Note::new("a")).key("k").await.unwrap().id();
-    let stale = bed
-        .rowlock
-        .enqueue(&mut *tx, Note::new("a"))
-        .key("k")
-        .await
-        .unwrap_err();
+    let stale = bed.rowlock.enqueue(&mut tx, Note::new("a")).key("k").await.unwrap_err();
     assert!(stale.is_retryable(), "{stale:?}");
     tx.rollback().await.unwrap();
     let mut tx = conn.begin_with("begin immediate").await.unwrap();
-    let again = bed.rowlock.enqueue(&mut *tx, Note::new("a")).key("k").await.unwrap();
+    let again = bed.rowlock.enqueue(&mut tx, Note::new("a")).key("k").await.unwrap();
     assert_eq!((again.is_new(), again.id()), (false, id));
     tx.commit().await.unwrap();
 }

@@ -7,7 +7,7 @@ use proof::{
     scene::Scene,
     victim::{Gated, Orders, PATIENCE, Quick, Victim},
 };
-use rowlock::{Ended, postgres::Rowlock};
+use rowlock::{Ended, JobId, postgres::Rowlock};
 
 use super::world::{DONE, World, effects, meanwhile, numbers, rows, under_way};
 
@@ -82,11 +82,11 @@ async fn redone(world: &World, lost: usize, undone: usize) -> Result<()> {
 
 /// Enqueues a job that nobody serves.
 async fn fill(rowlock: &Rowlock) -> Result<i64> {
-    Ok(rowlock.enqueue_now(Quick {}).queue("nowhere").await?.id())
+    Ok(rowlock.enqueue_now(Quick {}).queue("nowhere").await?.id().into())
 }
 
 /// The lease of a job: its epoch and its worker.
-async fn lease(scene: &Scene, id: i64) -> (i64, i64) {
+async fn lease(scene: &Scene, id: JobId) -> (i64, i64) {
     let sql = format!("select epoch, worker from rowlock.lease where id = {id}");
     until("a lease", PATIENCE, async || rows(scene, &sql).await.ok()?.pop()).await
 }
@@ -112,7 +112,7 @@ async fn three_workers(world: &World) -> Result<[Victim; 3]> {
 }
 
 /// Waits for these jobs; each was done at the first attempt, and nothing else is in the ledger than their effects.
-async fn each_done_once(scene: &Scene, jobs: &[(i64, &str)]) -> Result<()> {
+async fn each_done_once(scene: &Scene, jobs: &[(JobId, &str)]) -> Result<()> {
     for (id, _) in jobs {
         scene.until_finished(*id).await;
         let outcomes = scene.outcomes(*id).await?;
@@ -156,7 +156,7 @@ async fn no_token_of_a_lost_claim_fits_the_job_that_got_its_id() -> Result<()> {
 
     // The first call meets a connection that is gone.
     let mut last = until("an enqueue", PATIENCE, async || fill(&rowlock).await.ok()).await;
-    while last + 1 < one {
+    while last + 1 < i64::from(one) {
         last = fill(&rowlock).await?;
     }
     // The first worker's own queue, and that of a third.
@@ -181,7 +181,7 @@ async fn no_token_of_a_lost_claim_fits_the_job_that_got_its_id() -> Result<()> {
     // What runs for a lease that is not there is stopped without having come to its end.
     for (victim, id) in [(&first, one), (&second, two), (&third, three)] {
         let lost = victim.reports("lease_lost").await;
-        ensure!(lost["id"] == id, "{lost}");
+        ensure!(lost["id"] == i64::from(id), "{lost}");
     }
     let leased = "select count(*) from rowlock.lease";
     ensure!(

@@ -3,7 +3,7 @@
 use std::{future::pending, sync::Arc, time::Duration};
 
 use proof::{bed::Database, cluster::Cluster, pooler::Pooler};
-use rowlock::{Completed, Ended, Job, State, atomic, staged};
+use rowlock::{BegunByHand, Completed, Ended, Job, State, atomic, staged};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, postgres::PgListener};
 use tokio::sync::Notify;
@@ -56,18 +56,30 @@ async fn a_callers_connection_may_be_in_a_transaction_or_in_none(bed: &Bed) {
     let (mut one, mut two) = (pooler.connect(url).await.unwrap(), pooler.connect(url).await.unwrap());
     for round in 0..10 {
         for conn in [&mut one, &mut two] {
-            let _ = bed.rowlock.enqueue(conn, Note::new("bare")).await.unwrap();
+            let _ = bed
+                .rowlock
+                .enqueue(&mut BegunByHand::new(conn), Note::new("bare"))
+                .await
+                .unwrap();
         }
         let mut tx = one.begin().await.unwrap();
-        let _ = bed.rowlock.enqueue(&mut *tx, Note::new("kept")).await.unwrap();
+        let _ = bed.rowlock.enqueue(&mut tx, Note::new("kept")).await.unwrap();
         tx.commit().await.unwrap();
         let mut tx = two.begin().await.unwrap();
-        let _ = bed.rowlock.enqueue(&mut *tx, Note::new("never")).await.unwrap();
+        let _ = bed.rowlock.enqueue(&mut tx, Note::new("never")).await.unwrap();
         tx.rollback().await.unwrap();
         let name = format!("name {round}");
-        let answered = bed.rowlock.complete(&mut one, &name, &1).await.unwrap();
+        let answered = bed
+            .rowlock
+            .complete(&mut BegunByHand::new(&mut one), &name, &1)
+            .await
+            .unwrap();
         assert_eq!(answered, Completed::Now(0));
-        let twice = bed.rowlock.complete(&mut two, &name, &1).await.unwrap();
+        let twice = bed
+            .rowlock
+            .complete(&mut BegunByHand::new(&mut two), &name, &1)
+            .await
+            .unwrap();
         assert!(!matches!(twice, Completed::Now(_)), "{twice:?}");
     }
     let kept = "select count(*) from rowlock.job where payload::text like '%kept%'";

@@ -1,7 +1,7 @@
 //! Jobs and keys come in alike.
 
 use jiff::Timestamp;
-use rowlock::{Group, Hold, Once};
+use rowlock::{BegunByHand, Group, Hold, Once};
 
 use crate::protocol::stage::{HOUR, Note, same};
 
@@ -62,7 +62,7 @@ async fn keys_by_their_request_and_hold() {
             for (text, hold) in [(request, Hold::Policy), (again, Hold::Policy)] {
                 let put = rowlock.enqueue_now(Note::new("a")).key("order:1").hold(hold);
                 let put = put.fingerprint(&*value(text)).await.unwrap();
-                assert_eq!(put.id(), 1);
+                assert_eq!(put.id(), 1.into());
             }
             for (key, hold) in [("b", Hold::WhileOpen), ("c", Hold::ForEver), ("d", Hold::For(HOUR))] {
                 let put = rowlock.enqueue_now(Note::new("b")).key(key).hold(hold).await.unwrap();
@@ -190,7 +190,10 @@ async fn a_name_that_is_completed() {
                 .await
                 .unwrap();
             let answer = serde_json::json!({"yes": true});
-            let completed = side.rowlock.complete(&mut pg, "approval:1", &answer).await;
+            let completed = side
+                .rowlock
+                .complete(&mut BegunByHand::new(&mut pg), "approval:1", &answer)
+                .await;
             let _moved = completed.unwrap();
             assert!(wait("y").await.unwrap().is_new());
         },

@@ -11,7 +11,7 @@ use proof::{
     proxy::{CommitCuts, Kind, Proxy},
 };
 use rowlock::{
-    Backoff, Counters, Ended, Event, Job, State, atomic,
+    Backoff, Counters, Ended, Event, Job, JobId, State, atomic,
     postgres::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -88,12 +88,12 @@ impl Site {
         count(&self.database.url, sql).await
     }
 
-    pub(crate) async fn enqueue(&self, jobs: usize) -> Vec<i64> {
+    pub(crate) async fn enqueue(&self, jobs: usize) -> Vec<JobId> {
         self.rowlock.enqueue_all_now(vec![Note {}; jobs]).await.unwrap()
     }
 
     /// How the job's attempts ended, oldest first.
-    pub(crate) async fn ends(&self, id: i64) -> Vec<Ended> {
+    pub(crate) async fn ends(&self, id: JobId) -> Vec<Ended> {
         let attempts = self.rowlock.observe().attempts(id).await.unwrap();
         attempts.iter().map(|attempt| attempt.outcome).collect()
     }
@@ -135,13 +135,13 @@ impl Site {
     }
 
     /// Runs the worker until each of these jobs is finished.
-    pub(crate) async fn work(&self, worker: Worker<Told>, ids: &[i64]) -> Running {
+    pub(crate) async fn work(&self, worker: Worker<Told>, ids: &[JobId]) -> Running {
         let running = Running::start(worker);
         self.until_finished(ids).await;
         running
     }
 
-    pub(crate) async fn until_finished(&self, ids: &[i64]) {
+    pub(crate) async fn until_finished(&self, ids: &[JobId]) {
         for id in ids {
             until("every job to finish", async || {
                 let job = self.rowlock.observe().job(*id).await.unwrap().unwrap();
@@ -153,7 +153,7 @@ impl Site {
     }
 
     /// Every job has written the ledger once and has one outcome "done"; nothing is left lying about.
-    pub(crate) async fn each_happened_once(&self, ids: &[i64]) {
+    pub(crate) async fn each_happened_once(&self, ids: &[JobId]) {
         let jobs = i64::try_from(ids.len()).unwrap();
         for sql in [
             "select count(*) from ledger",
@@ -232,7 +232,7 @@ async fn note(cx: Ctx<Told>, _: Note, mut tx: Tx) -> Outcome {
     tx.done().ok()
 }
 
-pub(crate) async fn write(tx: &mut Tx, job: i64) -> Result<(), sqlx::Error> {
+pub(crate) async fn write(tx: &mut Tx, job: JobId) -> Result<(), sqlx::Error> {
     let row = sqlx::query("insert into ledger (job) values ($1)").bind(job);
     row.execute(&mut **tx).await.map(drop)
 }
@@ -247,13 +247,13 @@ pub(crate) struct Running {
     stop: CancellationToken,
     task: tokio::task::JoinHandle<rowlock::Result<()>>,
     pub(crate) counters: Arc<Counters>,
-    resolved: Arc<Mutex<Vec<(i64, bool)>>>,
+    resolved: Arc<Mutex<Vec<(JobId, bool)>>>,
 }
 
 impl Running {
     pub(crate) fn start<A: Send + Sync + 'static>(worker: Worker<A>) -> Running {
         let (stop, counters) = (CancellationToken::new(), worker.counters());
-        let resolved: Arc<Mutex<Vec<(i64, bool)>>> = Arc::default();
+        let resolved: Arc<Mutex<Vec<(JobId, bool)>>> = Arc::default();
         let kept = resolved.clone();
         let worker = worker.on_event(move |event| {
             if let Event::CommitResolved { id, committed, .. } = event {
@@ -286,7 +286,7 @@ impl Running {
 pub(crate) struct Stopped {
     pub(crate) counters: Arc<Counters>,
     /// The jobs whose commit was looked up, and whether it was found.
-    pub(crate) resolved: Vec<(i64, bool)>,
+    pub(crate) resolved: Vec<(JobId, bool)>,
 }
 
 /// Waits for a state of the database or the counters, with a limit.

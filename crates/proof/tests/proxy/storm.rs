@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use proof::proxy::{CommitCut, Kind, Trouble, Way};
+use rowlock::JobId;
 
 use super::site::{HANDLER, LEASE, Running, Site, until};
 
@@ -27,7 +28,7 @@ async fn of_hundreds_of_cut_commits_none_is_resolved_wrongly(site: &Site) {
     site.proxy.calm();
     let stopped = [line.stop().await, lone.stop().await];
     let resolved = stopped.iter().flat_map(|worker| &worker.resolved);
-    let resolved: Vec<&(i64, bool)> = resolved.collect();
+    let resolved: Vec<&(JobId, bool)> = resolved.collect();
 
     let found = resolved.iter().filter(|(_, committed)| *committed).count();
     let cuts = site.proxy.commit_cuts(Some(HANDLER));

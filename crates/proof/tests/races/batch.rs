@@ -12,7 +12,7 @@ use std::{
 
 use proof::bed::until;
 use rowlock::{
-    Batch, Counters, Ended, Isolation, Job, atomic,
+    Batch, Counters, Ended, Isolation, Job, JobId, atomic,
     postgres::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,7 @@ async fn add(cx: Ctx<Gate>, job: Add, mut tx: Tx) -> Outcome {
 }
 
 /// Five accounts, and a job for each.
-async fn five(bed: &mut Bed) -> Vec<i64> {
+async fn five(bed: &mut Bed) -> Vec<JobId> {
     let tables = "create table public.account (id bigint primary key, n bigint not null);
         insert into public.account select i, 0 from generate_series(1, 5) i;
         create table public.added (job bigint not null, account bigint not null)";
@@ -109,7 +109,7 @@ impl Running {
 }
 
 /// Every account was added to once, and every job ended once, at its first attempt.
-async fn each_once(bed: &mut Bed, ids: &[i64]) {
+async fn each_once(bed: &mut Bed, ids: &[JobId]) {
     let added = "select count(*) * 1000 + count(distinct job) * 100 + count(distinct account) from public.added";
     assert_eq!(bed.count(added).await, 5505);
     assert_eq!(bed.count("select sum(n % 100)::bigint from public.account").await, 5);

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use proof::bed::until;
 use rowlock::{
-    Isolation, Job, State, atomic,
+    BegunByHand, Isolation, Job, JobId, State, atomic,
     postgres::{Ctx, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -24,11 +24,16 @@ struct Posting {}
 
 type Time = Option<jiff_sqlx::Timestamp>;
 
-async fn put(bed: &Bed, pg: &mut PgConnection) -> i64 {
-    bed.rowlock.enqueue(pg, Posting {}).group("a").await.unwrap().id()
+async fn put(bed: &Bed, pg: &mut PgConnection) -> JobId {
+    bed.rowlock
+        .enqueue(&mut BegunByHand::new(pg), Posting {})
+        .group("a")
+        .await
+        .unwrap()
+        .id()
 }
 
-async fn state(bed: &Bed, id: i64) -> State {
+async fn state(bed: &Bed, id: JobId) -> State {
     bed.rowlock.observe().job(id).await.unwrap().unwrap().state
 }
 
@@ -38,7 +43,7 @@ async fn number(pg: &mut PgConnection) -> i64 {
 }
 
 /// Ends the head and passes the turn on, as a settle does.
-async fn end(pg: &mut PgConnection, head: i64) {
+async fn end(pg: &mut PgConnection, head: JobId) {
     let no = number(&mut *pg).await;
     let gone = sqlx::query("delete from rowlock.ready where id = $1").bind(head);
     assert_eq!(gone.execute(&mut *pg).await.unwrap().rows_affected(), 1);
@@ -53,7 +58,7 @@ async fn end(pg: &mut PgConnection, head: i64) {
 }
 
 /// The head by the group's row, if it has one.
-async fn head(bed: &mut Bed) -> Option<Option<i64>> {
+async fn head(bed: &mut Bed) -> Option<Option<JobId>> {
     let head = sqlx::query_scalar("select head from rowlock.job_group");
     head.fetch_optional(&mut bed.eye).await.unwrap()
 }
@@ -146,7 +151,14 @@ async fn of_two_that_begin_a_group_the_second_waits_for_how_the_first_ends(mut b
         let first = put(&bed, &mut one.pg).await;
         let other = bed.session().await;
         let (pid, rowlock) = (other.pid, bed.rowlock.clone());
-        let other = other.start(async move |pg| rowlock.enqueue(pg, Posting {}).group("a").await.unwrap().id());
+        let other = other.start(async move |pg| {
+            rowlock
+                .enqueue(&mut BegunByHand::new(pg), Posting {})
+                .group("a")
+                .await
+                .unwrap()
+                .id()
+        });
         bed.blocked(pid).await;
         match commits {
             true => one.commit().await,
@@ -276,7 +288,14 @@ async fn who_joins_a_group_that_is_being_removed_begins_it_anew(mut bed: Bed) {
         assert_eq!(remove(&mut sweeper.pg, &locked).await, 1);
         let producer = bed.session().await;
         let (pid, rowlock) = (producer.pid, bed.rowlock.clone());
-        let producer = producer.start(async move |pg| rowlock.enqueue(pg, Posting {}).group("a").await.unwrap().id());
+        let producer = producer.start(async move |pg| {
+            rowlock
+                .enqueue(&mut BegunByHand::new(pg), Posting {})
+                .group("a")
+                .await
+                .unwrap()
+                .id()
+        });
         bed.blocked(pid).await;
         match commits {
             true => sweeper.commit().await,
@@ -365,7 +384,7 @@ async fn a_head_in_a_stricter_transaction_passes_its_turn_on(mut bed: Bed) {
         stop.cancel();
         running.await.unwrap().unwrap();
         let order = "select id from rowlock.outcome where id = any ($1) and outcome = 'done' order by ended_at";
-        let order: Vec<i64> = sqlx::query_scalar(order)
+        let order: Vec<JobId> = sqlx::query_scalar(order)
             .bind(&ids)
             .fetch_all(&mut bed.eye)
             .await
@@ -396,7 +415,7 @@ async fn an_enqueue_in_a_stricter_transaction_whose_group_is_gone_asks_for_anoth
     settling.commit().await;
     let said = bed
         .rowlock
-        .enqueue(&mut strict.pg, Posting {})
+        .enqueue(&mut BegunByHand::new(&mut strict.pg), Posting {})
         .group("a")
         .await
         .unwrap_err();

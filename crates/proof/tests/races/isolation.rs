@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 
 use proof::bed::until;
 use rowlock::{
-    Backoff, Counters, Ended, Error, Isolation, Job, atomic,
+    Backoff, Counters, Ended, Error, Isolation, Job, JobId, atomic,
     postgres::{Ctx, Outcome, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -55,7 +55,7 @@ async fn turn_off(conn: &mut PgConnection, row: i64) -> sqlx::Result<()> {
     update.bind(row).execute(conn).await.map(|_| ())
 }
 
-async fn note(conn: &mut PgConnection, job: i64) -> sqlx::Result<()> {
+async fn note(conn: &mut PgConnection, job: JobId) -> sqlx::Result<()> {
     let insert = sqlx::query("insert into public.ledger (job) values ($1)");
     insert.bind(job).execute(conn).await.map(|_| ())
 }
@@ -173,7 +173,7 @@ const NEVER: Backoff = Backoff::new()
     .max(Duration::from_secs(7200));
 
 /// How a job's attempts ended, and that it has left exactly one effect.
-async fn told(bed: &mut Bed, id: i64) -> (Vec<Ended>, String) {
+async fn told(bed: &mut Bed, id: JobId) -> (Vec<Ended>, String) {
     let effects = sqlx::query_scalar("select count(*) from public.ledger where job = $1").bind(id);
     let effects: i64 = effects.fetch_one(&mut bed.eye).await.unwrap();
     assert_eq!(effects, 1, "one attempt of job {id} committed");

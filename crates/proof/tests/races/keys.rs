@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use proof::bed::until;
 use rowlock::{
-    Ended, Enqueued, Error, Hold, Job, JobOptions, Result, State,
+    BegunByHand, Ended, Enqueued, Error, Hold, Job, JobId, JobOptions, Result, State,
     key::Existing,
     postgres::{Outcome, Rowlock, Staged, Worker},
     staged,
@@ -29,15 +29,19 @@ struct Tick {
 const KEY: &str = "tick";
 
 async fn put(rowlock: &Rowlock, pg: &mut PgConnection, n: i64) -> Result<Enqueued> {
-    rowlock.enqueue(pg, Tick { n }).key(KEY).await
+    rowlock.enqueue(&mut BegunByHand::new(pg), Tick { n }).key(KEY).await
 }
 
 /// The same with a hold that ends with the job.
 async fn put_open(rowlock: &Rowlock, pg: &mut PgConnection, n: i64) -> Result<Enqueued> {
-    rowlock.enqueue(pg, Tick { n }).key(KEY).hold(Hold::WhileOpen).await
+    rowlock
+        .enqueue(&mut BegunByHand::new(pg), Tick { n })
+        .key(KEY)
+        .hold(Hold::WhileOpen)
+        .await
 }
 
-fn new(said: &Result<Enqueued>) -> i64 {
+fn new(said: &Result<Enqueued>) -> JobId {
     match said {
         Ok(Enqueued::New(id)) => *id,
         other => panic!("not new: {other:?}"),
@@ -79,7 +83,7 @@ async fn made(bed: &mut Bed) -> (i64, i64) {
 }
 
 /// A key whose hold ended with its job; the job's id.
-async fn ended(bed: &mut Bed) -> i64 {
+async fn ended(bed: &mut Bed) -> JobId {
     let rowlock = bed.rowlock.clone();
     let id = put_open(&rowlock, &mut bed.eye, 0).await.unwrap().id();
     sqlx::raw_sql("delete from rowlock.ready")
@@ -90,7 +94,7 @@ async fn ended(bed: &mut Bed) -> i64 {
 }
 
 /// Two open transactions with one key; the first ends like this, and that is what the second gets.
-async fn second_behind(bed: &mut Bed, n: i64, end: impl AsyncFnOnce(&mut Session)) -> (i64, Result<Enqueued>) {
+async fn second_behind(bed: &mut Bed, n: i64, end: impl AsyncFnOnce(&mut Session)) -> (JobId, Result<Enqueued>) {
     let mut first = bed.session().await;
     first.begin().await;
     let id = new(&put(&bed.rowlock.clone(), &mut first.pg, 1).await);
@@ -204,7 +208,10 @@ async fn several_keys_given_in_opposite_order_wait_in_one_order(mut bed: Bed) {
     let rowlock = bed.rowlock.clone();
     let mut middle = bed.session().await;
     middle.begin().await;
-    let held = rowlock.enqueue(&mut middle.pg, Tick { n: 2 }).key("2").await;
+    let held = rowlock
+        .enqueue(&mut BegunByHand::new(&mut middle.pg), Tick { n: 2 })
+        .key("2")
+        .await;
     new(&held);
 
     let mut steps = Vec::new();
@@ -212,7 +219,8 @@ async fn several_keys_given_in_opposite_order_wait_in_one_order(mut bed: Bed) {
         let (session, rowlock) = (bed.session().await, bed.rowlock.clone());
         let pid = session.pid;
         steps.push(session.start(async move |pg| {
-            let all = rowlock.enqueue_all(pg, order.map(|n| Tick { n }));
+            let mut tx = BegunByHand::new(pg);
+            let all = rowlock.enqueue_all(&mut tx, order.map(|n| Tick { n }));
             all.key_by(|job| job.n.to_string()).await
         }));
         bed.blocked(pid).await;
@@ -221,14 +229,14 @@ async fn several_keys_given_in_opposite_order_wait_in_one_order(mut bed: Bed) {
     let first = steps.remove(0).await.unwrap().1.unwrap();
     let second = steps.remove(0).await.unwrap().1.unwrap();
     assert!(first.iter().all(Enqueued::is_new), "{first:?}");
-    let mut again: Vec<i64> = second.iter().map(|put| existing(&Ok(put.clone())).id).collect();
+    let mut again: Vec<JobId> = second.iter().map(|put| existing(&Ok(put.clone())).id).collect();
     again.reverse();
     assert_eq!(again, first.iter().map(Enqueued::id).collect::<Vec<_>>());
     assert_eq!(made(&mut bed).await, (3, 3));
 }
 
 /// The sweep's second statement, for a key that its first one saw with this job.
-async fn sweep(pg: &mut PgConnection, id: i64) -> u64 {
+async fn sweep(pg: &mut PgConnection, id: JobId) -> u64 {
     let now = Some(jiff_sqlx::ToSqlx::to_sqlx(Timestamp::now()));
     let swept = sqlx::query(sql!("key/sweep"))
         .bind(vec![KEY])
@@ -249,7 +257,7 @@ async fn a_sweep_does_not_remove_a_key_that_was_taken_over_meanwhile(mut bed: Be
         .await
         .unwrap();
     assert_eq!(sweep(&mut bed.eye, before).await, 0);
-    assert_eq!(bed.count("select id from rowlock.job_key").await, taken);
+    assert_eq!(bed.count("select id from rowlock.job_key").await, i64::from(taken));
     assert_eq!(sweep(&mut bed.eye, taken).await, 1);
 }
 
@@ -261,7 +269,7 @@ async fn a_sweep_skips_a_key_that_is_about_to_be_taken_over(mut bed: Bed) {
     // It would hang here if the sweep waited.
     assert_eq!(sweep(&mut bed.eye, before).await, 0);
     taking.commit().await;
-    assert_eq!(bed.count("select id from rowlock.job_key").await, taken);
+    assert_eq!(bed.count("select id from rowlock.job_key").await, i64::from(taken));
 }
 
 /// An enqueue that has read that the hold is over finds the row gone, and takes the key anew.
@@ -363,7 +371,7 @@ async fn a_stricter_transaction_does_not_take_over_what_changed_since_its_snapsh
             Some("40001")
         );
         stale.rollback().await;
-        assert_eq!(bed.count("select id from rowlock.job_key").await, taken);
+        assert_eq!(bed.count("select id from rowlock.job_key").await, i64::from(taken));
     }
 }
 

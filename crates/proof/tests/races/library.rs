@@ -9,7 +9,7 @@ use std::{
 use jiff::Timestamp;
 use proof::bed::until;
 use rowlock::{
-    Counters, Ended, Job, atomic,
+    BegunByHand, Counters, Ended, Job, atomic,
     postgres::{Ctx, Outcome, Rowlock, Tx, Worker},
 };
 use serde::{Deserialize, Serialize};
@@ -175,7 +175,12 @@ async fn a_late_commit_behind_a_busy_lanes_cursor_is_done_within_seconds(mut bed
     for (n, set_back) in [(1i64, "0 s"), (2, "1 hour")] {
         let mut late = bed.session().await;
         late.begin().await;
-        let id = bed.rowlock.enqueue(&mut late.pg, Tick { n }).await.unwrap().id();
+        let id = bed
+            .rowlock
+            .enqueue(&mut BegunByHand::new(&mut late.pg), Tick { n })
+            .await
+            .unwrap()
+            .id();
         // Behind the reach of a near sweep, as if the transaction had been open that long.
         let older = sqlx::query("update rowlock.ready set due_at = due_at - $1::text::interval where id = $2");
         older.bind(set_back).bind(id).execute(&mut late.pg).await.unwrap();

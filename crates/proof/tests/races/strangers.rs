@@ -114,16 +114,16 @@ impl Verb {
                 };
             }
             LookOnce => assert!(rowlock.seen(tx, format!("seen-{n}")).await?.is_some()),
-            Enqueue => drop(rowlock.enqueue(&mut **tx, job).await?),
-            EnqueueNewKey => assert!(rowlock.enqueue(&mut **tx, job).key(new).await?.is_new()),
-            EnqueueHeldKey => assert!(!rowlock.enqueue(&mut **tx, job).key(held).await?.is_new()),
+            Enqueue => drop(rowlock.enqueue(tx, job).await?),
+            EnqueueNewKey => assert!(rowlock.enqueue(tx, job).key(new).await?.is_new()),
+            EnqueueHeldKey => assert!(!rowlock.enqueue(tx, job).key(held).await?.is_new()),
             EnqueueOverKey => {
-                let over = rowlock.enqueue(&mut **tx, job).key(format!("over-{n}"));
+                let over = rowlock.enqueue(tx, job).key(format!("over-{n}"));
                 assert!(over.await?.is_new());
             }
-            EnqueueWaiting => drop(rowlock.enqueue(&mut **tx, job).waits_for(new).await?),
+            EnqueueWaiting => drop(rowlock.enqueue(tx, job).waits_for(new).await?),
             EnqueueCompleted => {
-                let completed = rowlock.enqueue(&mut **tx, job).waits_for(format!("completed-{n}"));
+                let completed = rowlock.enqueue(tx, job).waits_for(format!("completed-{n}"));
                 drop(completed.await?);
             }
             Complete => {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use proof::bed::until;
-use rowlock::{Completed, Error, Job, State, atomic, postgres::Worker};
+use rowlock::{BegunByHand, Completed, Error, Job, JobId, State, atomic, postgres::Worker};
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, Row};
 use tokio_util::sync::CancellationToken;
@@ -20,14 +20,18 @@ struct Approved {}
 
 type Time = Option<jiff_sqlx::Timestamp>;
 
-async fn enqueue(bed: &Bed, pg: &mut PgConnection, limit_ms: u64) -> i64 {
-    let job = bed.rowlock.enqueue(pg, Approved {}).waits_for("approval");
+async fn enqueue(bed: &Bed, pg: &mut PgConnection, limit_ms: u64) -> JobId {
+    let mut tx = BegunByHand::new(pg);
+    let job = bed.rowlock.enqueue(&mut tx, Approved {}).waits_for("approval");
     let limit = Duration::from_millis(limit_ms);
     job.wait_limit(limit).await.unwrap().id()
 }
 
 async fn complete(bed: &Bed, pg: &mut PgConnection) -> Completed {
-    bed.rowlock.complete(pg, "approval", &"yes").await.unwrap()
+    bed.rowlock
+        .complete(&mut BegunByHand::new(pg), "approval", &"yes")
+        .await
+        .unwrap()
 }
 
 /// First half of a sweep: moves what is completed.
@@ -37,19 +41,19 @@ async fn move_completed(pg: &mut PgConnection) -> usize {
 }
 
 /// Second half: ends what is past its limit.
-async fn end_over(pg: &mut PgConnection) -> Vec<i64> {
+async fn end_over(pg: &mut PgConnection) -> Vec<JobId> {
     let over = sqlx::query(sql!("wait/over")).bind(500i32).bind(None as Time);
     let over = over.bind("not completed: ").bind("expired: ");
     let rows = over.fetch_all(pg).await.unwrap();
     rows.iter().map(|row| row.get("id")).collect()
 }
 
-async fn state(bed: &Bed, id: i64) -> State {
+async fn state(bed: &Bed, id: JobId) -> State {
     bed.rowlock.observe().job(id).await.unwrap().unwrap().state
 }
 
 /// In exactly one place, or finished.
-async fn stands(bed: &mut Bed, id: i64) -> (State, i64) {
+async fn stands(bed: &mut Bed, id: JobId) -> (State, i64) {
     let places = "select (select count(*) from rowlock.waiting where id = $1)
       + (select count(*) from rowlock.ready where id = $1) + (select count(*) from rowlock.lease where id = $1)
       + (select count(*) from rowlock.case_file where id = $1)";
@@ -106,7 +110,12 @@ async fn a_completion_waits_for_its_twin_and_then_answers(mut bed: Bed) {
         assert_eq!(complete(&bed, &mut other.pg).await, Completed::Now(1));
         let waits = bed.session().await;
         let (pid, rowlock) = (waits.pid, bed.rowlock.clone());
-        let waits = waits.start(async move |pg| rowlock.complete(pg, "approval", &"no").await.unwrap());
+        let waits = waits.start(async move |pg| {
+            rowlock
+                .complete(&mut BegunByHand::new(pg), "approval", &"no")
+                .await
+                .unwrap()
+        });
         bed.blocked(pid).await;
         match commits {
             true => other.commit().await,
@@ -129,7 +138,7 @@ async fn a_limit_does_not_end_what_a_completion_is_moving(mut bed: Bed) {
         let id = enqueue(&bed, &mut approver.pg, 0).await;
         approver.begin().await;
         assert_eq!(complete(&bed, &mut approver.pg).await, Completed::Now(1));
-        assert_eq!(end_over(&mut bed.eye).await, [0; 0], "held by the completion");
+        assert_eq!(end_over(&mut bed.eye).await, [], "held by the completion");
         match commits {
             true => approver.commit().await,
             false => approver.rollback().await,
@@ -160,7 +169,12 @@ async fn a_completion_does_not_move_what_a_limit_has_ended(mut bed: Bed) {
     assert_eq!(end_over(&mut sweeper.pg).await, [id]);
     let approver = bed.session().await;
     let (pid, rowlock) = (approver.pid, bed.rowlock.clone());
-    let approver = approver.start(async move |pg| rowlock.complete(pg, "approval", &"late").await.unwrap());
+    let approver = approver.start(async move |pg| {
+        rowlock
+            .complete(&mut BegunByHand::new(pg), "approval", &"late")
+            .await
+            .unwrap()
+    });
     bed.blocked(pid).await;
     sweeper.commit().await;
     let (_session, said) = approver.await.unwrap();
@@ -168,7 +182,7 @@ async fn a_completion_does_not_move_what_a_limit_has_ended(mut bed: Bed) {
         (said, stands(&mut bed, id).await),
         (Completed::Now(0), (State::Case, 1))
     );
-    assert!(reopen(&mut bed.eye, id).await.unwrap());
+    assert!(reopen(&mut bed.eye, id.into()).await.unwrap());
     assert_eq!(
         stands(&mut bed, id).await,
         (State::Ready, 1),
@@ -182,7 +196,7 @@ async fn two_sweeps_at_once_move_and_end_each_job_once(mut bed: Bed) {
     let (mut one, mut other) = (bed.session().await, bed.session().await);
     one.begin().await;
     assert_eq!(end_over(&mut one.pg).await, [over]);
-    assert_eq!(end_over(&mut other.pg).await, [0; 0], "skipped, not waited for");
+    assert_eq!(end_over(&mut other.pg).await, [], "skipped, not waited for");
     one.commit().await;
     assert_eq!(bed.outcomes(over).await, ["retired"]);
 
@@ -204,7 +218,7 @@ async fn a_reopen_and_a_completion_that_did_not_see_each_other_meet_in_the_sweep
     let (mut person, mut approver) = (bed.session().await, bed.session().await);
     person.begin().await;
     approver.begin().await;
-    assert!(reopen(&mut person.pg, id).await.unwrap());
+    assert!(reopen(&mut person.pg, id.into()).await.unwrap());
     assert_eq!(complete(&bed, &mut approver.pg).await, Completed::Now(0));
     person.commit().await;
     approver.commit().await;
@@ -235,7 +249,11 @@ async fn a_completion_in_a_stricter_transaction_loses_nothing(mut bed: Bed) {
             "{level}: its snapshot is older"
         );
         strict.commit().await;
-        let said = bed.rowlock.complete(&mut twin.pg, "approval", &"no").await.unwrap_err();
+        let said = bed
+            .rowlock
+            .complete(&mut BegunByHand::new(&mut twin.pg), "approval", &"no")
+            .await
+            .unwrap_err();
         assert!(
             matches!(said, Error::TryAgain { .. }) && said.is_retryable(),
             "{level}: {said:?}"
@@ -268,13 +286,17 @@ async fn a_completion_that_rolls_back_leaves_not_even_a_wake(mut bed: Bed) {
     let mut heard = sqlx::postgres::PgListener::connect(&bed.url).await.unwrap();
     let mut approver = bed.session().await;
     for queue in ["never", "kept"] {
-        let job = bed.rowlock.enqueue(&mut approver.pg, Approved {}).queue(queue);
+        let job = bed.rowlock.enqueue_now(Approved {}).queue(queue);
         let _ = job.waits_for(queue).await.unwrap();
     }
     heard.listen("rowlock_wake").await.unwrap();
     for (name, commits) in [("never", false), ("kept", true)] {
         approver.begin().await;
-        let said = bed.rowlock.complete(&mut approver.pg, name, &1).await.unwrap();
+        let said = bed
+            .rowlock
+            .complete(&mut BegunByHand::new(&mut approver.pg), name, &1)
+            .await
+            .unwrap();
         assert_eq!(said, Completed::Now(1));
         match commits {
             true => approver.commit().await,

@@ -45,13 +45,13 @@ impl Bed {
     }
 
     /// How many rows a job has in each of ready, lease and case, and its closing outcomes: `[1, 0, 0]` means ready.
-    pub(crate) async fn places(&mut self, id: i64) -> [i64; 3] {
+    pub(crate) async fn places(&mut self, id: impl Into<i64>) -> [i64; 3] {
         let place = "select array[
             (select count(*) from rowlock.ready where id = $1),
             (select count(*) from rowlock.lease where id = $1),
             (select count(*) from rowlock.case_file where id = $1)]";
         let counts: Vec<i64> = sqlx::query_scalar(place)
-            .bind(id)
+            .bind(id.into())
             .fetch_one(&mut self.eye)
             .await
             .unwrap();
@@ -59,9 +59,9 @@ impl Bed {
     }
 
     /// The outcomes of a job's attempts, oldest first.
-    pub(crate) async fn outcomes(&mut self, id: i64) -> Vec<String> {
+    pub(crate) async fn outcomes(&mut self, id: impl Into<i64>) -> Vec<String> {
         let outcomes = sqlx::query_scalar("select outcome from rowlock.outcome where id = $1 order by epoch");
-        outcomes.bind(id).fetch_all(&mut self.eye).await.unwrap()
+        outcomes.bind(id.into()).fetch_all(&mut self.eye).await.unwrap()
     }
 
     /// Waits until the backend waits for a lock, by the server's word.

@@ -4,7 +4,7 @@ use super::{assert_none, read, tree};
 
 const SRC: &str = "crates/rowlock/src/";
 
-const NOUNS: [&str; 17] = [
+const NOUNS: [&str; 18] = [
     "backoff",
     "breaker",
     "case",
@@ -14,6 +14,7 @@ const NOUNS: [&str; 17] = [
     "event",
     "fault",
     "group",
+    "id",
     "job",
     "key",
     "lease",

@@ -2,7 +2,10 @@
 
 use anyhow::Result;
 use comfy_table::Cell;
-use rowlock::observe::{AuditFilter, AuditView};
+use rowlock::{
+    JobId,
+    observe::{AuditFilter, AuditNo, AuditView},
+};
 
 use super::Place;
 use crate::output::{self, right, short, table, text, when};
@@ -14,13 +17,13 @@ const CELL: usize = 40;
 pub(crate) struct Args {
     /// Only actions on this job
     #[arg(value_name = "ID", value_parser = super::job_id)]
-    job: Option<i64>,
+    job: Option<JobId>,
     /// Only actions of this actor
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
     /// Only entries below this number, for the next page
     #[arg(long, value_name = "NO")]
-    below: Option<i64>,
+    below: Option<AuditNo>,
     /// Maximum number of entries
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max: u32,
@@ -31,7 +34,7 @@ pub(crate) struct Args {
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     let filter = AuditFilter::new().below(args.below).limit(args.max);
-    let filter = args.job.into_iter().fold(filter, AuditFilter::job);
+    let filter = args.job.into_iter().fold(filter, |filter, job| filter.job(job));
     let filter = args.by.into_iter().fold(filter, AuditFilter::actor);
     let all = place.checked().await?.observe().audit(&filter).await?;
     if args.json {

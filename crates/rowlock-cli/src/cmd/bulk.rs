@@ -5,7 +5,7 @@ use std::{collections::HashSet, process::ExitCode};
 
 use anyhow::Result;
 use rowlock::{
-    Admin, Ended, State,
+    Admin, Ended, JobId, State,
     observe::{JobFilter, Observe},
 };
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ pub(crate) struct Jobs {
         required_unless_present_any = ["queue", "kind"],
         conflicts_with_all = ["queue", "kind", "state"]
     )]
-    ids: Vec<i64>,
+    ids: Vec<JobId>,
     /// Instead of ids: all jobs of this queue
     #[arg(long, value_name = "NAME")]
     queue: Option<String>,
@@ -86,7 +86,7 @@ pub(crate) async fn each(
     admin: &Admin,
     jobs: &Jobs,
     verb: &Verb,
-    act: impl AsyncFn(i64) -> Result<Answer>,
+    act: impl AsyncFn(JobId) -> Result<Answer>,
 ) -> Result<ExitCode> {
     if !jobs.ids.is_empty() {
         return named(&jobs.ids, verb.done, jobs.json, act).await;
@@ -124,10 +124,10 @@ pub(crate) async fn each(
 
 /// Does it to each of these.
 pub(crate) async fn named(
-    ids: &[i64],
+    ids: &[JobId],
     done: &str,
     json: bool,
-    act: impl AsyncFn(i64) -> Result<Answer>,
+    act: impl AsyncFn(JobId) -> Result<Answer>,
 ) -> Result<ExitCode> {
     let mut tally = Tally::new(json);
     let ended = tally.all(ids, &act).await;
@@ -153,7 +153,7 @@ impl Tally {
         }
     }
 
-    async fn all(&mut self, ids: &[i64], act: &impl AsyncFn(i64) -> Result<Answer>) -> Result<()> {
+    async fn all(&mut self, ids: &[JobId], act: &impl AsyncFn(JobId) -> Result<Answer>) -> Result<()> {
         for id in ids {
             match act(*id).await {
                 Ok(answer) => {
@@ -193,7 +193,7 @@ impl Tally {
     }
 }
 
-fn entry(id: i64, facts: Value) -> Value {
+fn entry(id: JobId, facts: Value) -> Value {
     let mut entry = json!({ "id": id, "ok": true });
     if let (Some(entry), Value::Object(facts)) = (entry.as_object_mut(), facts) {
         entry.extend(facts);
@@ -215,9 +215,9 @@ struct Selection {
     states: Vec<State>,
     ended: Option<Ended>,
     /// Found before, and not tried a second time.
-    seen: HashSet<i64>,
+    seen: HashSet<JobId>,
     /// Leaves out jobs that are enqueued meanwhile.
-    below: Option<i64>,
+    below: Option<JobId>,
 }
 
 impl Selection {
@@ -245,7 +245,7 @@ impl Selection {
     }
 
     /// Jobs that were not found before, newest first within each state.
-    async fn look(&mut self) -> Result<Vec<i64>> {
+    async fn look(&mut self) -> Result<Vec<JobId>> {
         let mut found = Vec::new();
         for state in self.states.clone() {
             let mut filter = JobFilter::new().state(state).below(self.below).limit(PAGE);
@@ -269,7 +269,9 @@ impl Selection {
                 }
             }
         }
-        self.below = self.below.or(found.iter().max().map(|newest| newest + 1));
+        self.below = self
+            .below
+            .or(found.iter().max().map(|newest| JobId::from(i64::from(*newest) + 1)));
         Ok(found)
     }
 }

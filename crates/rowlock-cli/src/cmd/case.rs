@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Subcommand;
-use rowlock::Admin;
+use rowlock::{Admin, JobId, observe::ErrorNo};
 use serde_json::json;
 
 use super::{
@@ -34,10 +34,10 @@ enum What {
     Reopen {
         /// Ids of the jobs
         #[arg(required_unless_present = "error", conflicts_with = "error", value_parser = job_id)]
-        ids: Vec<i64>,
+        ids: Vec<JobId>,
         /// All open cases of this error, as `rowlock cases --by-error` lists them
         #[arg(long, value_name = "ERROR", value_parser = error_no)]
-        error: Option<i64>,
+        error: Option<ErrorNo>,
         /// With --error: how many cases per minute
         #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=20_000))]
         per_minute: u32,
@@ -52,7 +52,7 @@ enum What {
     Note {
         /// Id of the job
         #[arg(value_parser = job_id)]
-        id: i64,
+        id: JobId,
         /// The note, such as what you found out
         #[arg(required_unless_present = "owner")]
         text: Option<String>,
@@ -64,7 +64,7 @@ enum What {
     Close {
         /// Ids of the jobs
         #[arg(required = true, value_parser = job_id)]
-        ids: Vec<i64>,
+        ids: Vec<JobId>,
         /// Reason, kept with the job and in the audit
         #[arg(long, value_name = "TEXT")]
         reason: Option<String>,
@@ -75,8 +75,9 @@ enum What {
 }
 
 /// An error's number as it is printed: twelve hexadecimal digits.
-pub(super) fn error_no(text: &str) -> Result<i64, String> {
-    i64::from_str_radix(text, 16).map_err(|_| "use the twelve digits that `rowlock cases --by-error` prints".into())
+pub(super) fn error_no(text: &str) -> Result<ErrorNo, String> {
+    text.parse()
+        .map_err(|_| "use the twelve digits that `rowlock cases --by-error` prints".into())
 }
 
 pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
@@ -142,29 +143,29 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<ExitCode> {
 }
 
 /// Whether `--yes` is missing: an action on several cases needs it.
-fn needs_yes(ids: &[i64], yes: bool) -> bool {
+fn needs_yes(ids: &[JobId], yes: bool) -> bool {
     ids.len() > 1 && !yes
 }
 
-fn would(json: bool, verb: &str, ids: &[i64]) -> Result<ExitCode> {
+fn would(json: bool, verb: &str, ids: &[JobId]) -> Result<ExitCode> {
     let cases = ids.len();
     output::would(json, &format!("{verb} {cases} cases"), json!({ "cases": cases }))
 }
 
-async fn would_reopen_error(admin: &Admin, error: i64, json: bool) -> Result<ExitCode> {
+async fn would_reopen_error(admin: &Admin, error: ErrorNo, json: bool) -> Result<ExitCode> {
     let errors = admin.observe().case_errors(100_000).await?;
     let cases = errors.iter().find(|e| e.no == error).map_or(0, |e| e.cases);
     // There may be more that no worker has grouped yet.
-    let what = format!("reopen all open cases of error {error:012x}, {cases} now");
+    let what = format!("reopen all open cases of error {error}, {cases} now");
     output::would(json, &what, json!({ "cases": cases }))
 }
 
-async fn reopen_error(admin: &Admin, error: i64, per_minute: u32, actor: &str, json: bool) -> Result<ExitCode> {
+async fn reopen_error(admin: &Admin, error: ErrorNo, per_minute: u32, actor: &str, json: bool) -> Result<ExitCode> {
     let tell = |reopened| output::progress(&format!("reopened {reopened}"));
     let ended = admin.operate().reopen_error(error, per_minute, actor, tell).await?;
     match json {
         true => output::print_json(&json!({
-            "error": format!("{error:012x}"),
+            "error": error.to_string(),
             "reopened": ended.reopened,
             "left": ended.left,
             "stopped": ended.stopped,

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use comfy_table::Cell;
-use rowlock::observe::CaseErrorView;
+use rowlock::observe::{CaseErrorView, CaseFilter, ErrorNo};
 
 use super::Place;
 use crate::output::{self, right, short, table, text, when};
@@ -10,14 +10,14 @@ use crate::output::{self, right, short, table, text, when};
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Maximum number of cases or errors
-    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(i64).range(1..=10_000))]
-    max: i64,
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    max: u32,
     /// Count the cases of each error instead of listing every case
     #[arg(long, conflicts_with = "error")]
     by_error: bool,
     /// Only cases of this error, as --by-error lists them
     #[arg(long, value_name = "ERROR", value_parser = super::case::error_no)]
-    error: Option<i64>,
+    error: Option<ErrorNo>,
     /// Print a JSON array, each case with its history
     #[arg(long)]
     json: bool,
@@ -27,13 +27,14 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
     let observe = place.checked().await?.observe();
     if args.by_error {
         let errors = observe.case_errors(args.max).await?;
-        let unnamed = errors.is_empty() && !observe.cases(1).await?.is_empty();
+        let unnamed = errors.is_empty() && !observe.cases(&CaseFilter::new().limit(1)).await?.is_empty();
         return by_error(&errors, unnamed, args.json);
     }
-    let cases = match args.error {
-        Some(error) => observe.cases_of_error(error, args.max).await?,
-        None => observe.cases(args.max).await?,
-    };
+    let mut filter = CaseFilter::new().limit(args.max);
+    if let Some(error) = args.error {
+        filter = filter.error(error);
+    }
+    let cases = observe.cases(&filter).await?;
     if args.json {
         return output::print_json(&cases);
     }
@@ -69,7 +70,7 @@ fn by_error(errors: &[CaseErrorView], unnamed: bool, json: bool) -> Result<()> {
     let mut rows = table(["error", "cases", "first seen", "last seen", "newest", "reason"]);
     for error in errors {
         rows.add_row([
-            Cell::new(format!("{:012x}", error.no)),
+            Cell::new(error.no),
             right(error.cases),
             Cell::new(when(error.first_seen)),
             Cell::new(when(error.last_seen)),

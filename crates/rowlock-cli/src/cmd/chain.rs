@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use comfy_table::Cell;
-use rowlock::observe::JobView;
+use rowlock::{JobId, observe::JobView};
 
 use super::{Place, tables};
 use crate::output::{self, right, short, table, text};
@@ -11,7 +11,7 @@ use crate::output::{self, right, short, table, text};
 pub(crate) struct Args {
     /// Id of any job of the chain
     #[arg(value_parser = super::job_id)]
-    id: i64,
+    id: JobId,
     /// Print a JSON array, first link first
     #[arg(long)]
     json: bool,

@@ -2,8 +2,8 @@
 
 use anyhow::Result;
 use rowlock::{
-    Admin,
-    effect::{EffectFilter, Resolution},
+    Admin, JobId,
+    effect::{EffectFilter, EffectNo, Resolution},
     observe::CaseView,
 };
 
@@ -28,7 +28,7 @@ enum Verb {
 #[command(group = clap::ArgGroup::new("found").required(true).args(["happened", "not_happened"]))]
 struct Resolve {
     /// Number of the call, as `rowlock effects` shows it
-    no: i64,
+    no: EffectNo,
     /// The call happened; later attempts get this reply and do not call again
     #[arg(long, value_name = "JSON", value_parser = json)]
     happened: Option<serde_json::Value>,
@@ -87,7 +87,7 @@ pub(super) fn is_parked(case: &CaseView) -> bool {
 }
 
 /// Reopens the job's case, unless another uncertain call would park it again; then it says why not.
-async fn reopen(admin: &Admin, job: i64, actor: &str) -> Result<Result<(), String>> {
+async fn reopen(admin: &Admin, job: JobId, actor: &str) -> Result<Result<(), String>> {
     let observe = admin.observe();
     let Some(case) = observe.case(job).await? else {
         return Ok(Err(format!("job {job} is not a case")));

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use rowlock::{
-    State,
+    JobId, State,
     effect::EffectFilter,
     observe::{CaseView, JobView},
 };
@@ -17,7 +17,7 @@ const EFFECTS_MAX: u32 = 1000;
 pub(crate) struct Args {
     /// Id of the job
     #[arg(value_parser = super::job_id)]
-    id: i64,
+    id: JobId,
     /// Print one JSON object: job, attempts, effects, chain, case
     #[arg(long)]
     json: bool,
@@ -94,7 +94,7 @@ fn facts(job: &JobView) -> String {
     if let Some(due) = job.due_at {
         fact("due", format!("{} ({due})", when(due)));
     }
-    if let (Some(worker), Some(claimed)) = (job.worker, job.claimed_at) {
+    if let (Some(worker), Some(claimed)) = (job.worker.map(i64::from), job.claimed_at) {
         fact("claimed", format!("{} by worker {worker}", when(claimed)));
     }
     if let Some(expires) = job.expires_at {
@@ -115,7 +115,7 @@ fn reason(case: &CaseView) -> String {
     let known = [("owner", case.owner.clone()), ("note", case.note.clone())];
     let error = case
         .error_no
-        .map(|no| format!("{no:012x} (rowlock cases --error {no:012x} lists cases like this)"));
+        .map(|no| format!("{no} (rowlock cases --error {no} lists cases like this)"));
     for (name, value) in known.into_iter().chain([("error", error)]) {
         if let Some(value) = value {
             text += &format!("{DIM}{name:<11}{PLAIN}{value}\n");

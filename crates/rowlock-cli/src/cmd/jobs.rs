@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 use rowlock::{
-    Ended, State,
+    Ended, JobId, State,
     observe::{JobFilter, JobView, Observe},
 };
 
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     max: u32,
     /// Only ids below this one, for the next page
     #[arg(long, value_name = "ID", value_parser = super::job_id)]
-    below: Option<i64>,
+    below: Option<JobId>,
     /// Print a JSON array
     #[arg(long)]
     json: bool,
@@ -126,7 +126,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
 /// Some jobs, and where to look for more of them.
 struct Found {
     jobs: Vec<JobView>,
-    below: Option<i64>,
+    below: Option<JobId>,
 }
 
 /// Finished jobs that ended like this. The database finds finished jobs, and this picks from them, up to a bound.

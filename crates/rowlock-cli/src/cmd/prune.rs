@@ -8,8 +8,8 @@ use std::{process::ExitCode, str::FromStr, time::Duration};
 use anyhow::Result;
 use jiff::Timestamp;
 use rowlock::{
-    Retention, State,
-    observe::{JobFilter, Observe},
+    JobId, Retention, State,
+    observe::{CaseFilter, JobFilter, Observe},
     operate::Pruned,
 };
 use serde::Serialize;
@@ -21,7 +21,7 @@ use crate::output;
 const FINISHED_MAX: usize = 10_000;
 const PAGE: u32 = 500;
 /// Cases come with their history.
-const CASES_MAX: i64 = 1000;
+const CASES_MAX: u32 = 1000;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -100,9 +100,9 @@ impl Count {
     async fn of(observe: &Observe, args: &Args) -> Result<Count> {
         let cases = match &args.cases {
             Some(age) => {
-                let cases = observe.cases(CASES_MAX).await?;
+                let cases = observe.cases(&CaseFilter::new().limit(CASES_MAX)).await?;
                 let old = cases.iter().filter(|case| case.retired_at < ago(age)).count();
-                ((cases.len() as i64) < CASES_MAX).then_some(old)
+                (cases.len() < CASES_MAX as usize).then_some(old)
             }
             None => Some(0),
         };
@@ -171,9 +171,9 @@ async fn finished(observe: &Observe, before: Timestamp) -> Result<usize> {
 }
 
 /// The id from which all jobs are younger. Ids rise with time, so a binary search finds it and reads no younger job.
-async fn first_since(observe: &Observe, since: Timestamp) -> Result<i64> {
+async fn first_since(observe: &Observe, since: Timestamp) -> Result<JobId> {
     let is_young = async |below: i64| -> Result<bool> {
-        let newest = JobFilter::new().below(below).limit(1);
+        let newest = JobFilter::new().below(JobId::from(below)).limit(1);
         let newest = observe.jobs(&newest).await?;
         Ok(newest.first().is_some_and(|job| job.created_at >= since))
     };
@@ -186,7 +186,7 @@ async fn first_since(observe: &Observe, since: Timestamp) -> Result<i64> {
             false => old = middle,
         }
     }
-    Ok(old)
+    Ok(old.into())
 }
 
 fn counted(count: u64, one: &str, many: &str) -> String {

@@ -1,7 +1,7 @@
 //! `rowlock reopen`: puts a case back to ready, or to waiting if the name it waits for is not completed.
 
 use anyhow::Result;
-use rowlock::{Admin, State};
+use rowlock::{Admin, JobId, State};
 use serde::Serialize;
 
 use super::{Actor, Place};
@@ -11,7 +11,7 @@ use crate::output;
 pub(crate) struct Args {
     /// Id of the job
     #[arg(value_parser = super::job_id)]
-    id: i64,
+    id: JobId,
     #[command(flatten)]
     actor: Actor,
     /// Print one JSON object
@@ -30,7 +30,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
 /// A case that was reopened, and where its job is now.
 #[derive(Serialize)]
 pub(super) struct Reopened {
-    id: i64,
+    id: JobId,
     /// None if the job was removed a moment later.
     state: Option<&'static str>,
     waits_for: Option<String>,
@@ -45,13 +45,13 @@ impl Reopened {
 }
 
 /// Reopens a case.
-pub(super) async fn one(admin: &Admin, id: i64, actor: &str) -> Result<Reopened> {
+pub(super) async fn one(admin: &Admin, id: JobId, actor: &str) -> Result<Reopened> {
     admin.operate().reopen(id, actor).await?;
     now(admin, id).await
 }
 
 /// Where the job of a reopened case is.
-pub(super) async fn now(admin: &Admin, id: i64) -> Result<Reopened> {
+pub(super) async fn now(admin: &Admin, id: JobId) -> Result<Reopened> {
     let job = admin.observe().job(id).await?;
     let waiting = job.as_ref().filter(|job| job.state == State::Waiting);
     Ok(Reopened {

@@ -59,7 +59,7 @@ pub(crate) fn attempts(attempts: &[AttemptView]) -> String {
             },
             right(span_ms(i64::try_from(took).unwrap_or(i64::MAX))),
             Cell::new(when(attempt.ended_at)),
-            right(attempt.worker),
+            right(i64::from(attempt.worker)),
             Cell::new(attempt.error.as_deref().map(|e| short(e, 200)).unwrap_or_default()),
         ]);
     }

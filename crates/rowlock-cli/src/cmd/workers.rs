@@ -47,7 +47,7 @@ pub(super) fn shown(workers: &[WorkerStatus]) -> String {
     for worker in workers {
         let state = state(worker);
         rows.add_row([
-            Cell::new(worker.id),
+            Cell::new(i64::from(worker.id)),
             Cell::new(&worker.name),
             match state {
                 ALIVE => Cell::new(state).fg(Color::Green),

@@ -4,8 +4,8 @@
 use std::{future::pending, time::Duration};
 
 use rowlock::{
-    Backend, Backoff, Breaker, Ctx, Fail, Job, Outcome, Rowlock, Staged, State, Tx, Worker, atomic, observe::Observe,
-    staged,
+    Backend, Backoff, Breaker, Ctx, Fail, Job, JobId, Outcome, Rowlock, Staged, State, Tx, Worker, atomic,
+    observe::Observe, staged,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -103,14 +103,14 @@ pub(crate) async fn build<DB: Backend>(url: &str) {
         .handle(staged(refund::<DB>));
     let play = async {
         let put = rowlock.enqueue_now(Charge { order: 1 }).key("charge:1").tag("vip");
-        assert_eq!(put.await.unwrap().id(), 1);
+        assert_eq!(put.await.unwrap().id(), 1.into());
         stands(&look, 2, State::Finished).await;
         for (id, order) in [(4, 2), (5, 3)] {
-            assert_eq!(rowlock.enqueue_now(Charge { order }).await.unwrap().id(), id);
+            assert_eq!(rowlock.enqueue_now(Charge { order }).await.unwrap().id(), id.into());
             stands(&look, id, State::Case).await;
         }
         for (id, order, state) in [(6, 2, State::Case), (7, 1, State::Finished)] {
-            assert_eq!(rowlock.enqueue_now(Refund { order }).await.unwrap().id(), id);
+            assert_eq!(rowlock.enqueue_now(Refund { order }).await.unwrap().id(), id.into());
             stands(&look, id, state).await;
         }
         until("the cases to be named", async || {
@@ -127,7 +127,7 @@ pub(crate) async fn build<DB: Backend>(url: &str) {
     let letter = |order| rowlock.enqueue_now(Letter { order });
     let _ = letter(2).waits_for("approval:42").await.unwrap();
     let _ = letter(3).after(Duration::from_secs(3600)).await.unwrap();
-    assert_eq!(letter(4).await.unwrap().id(), 12);
+    assert_eq!(letter(4).await.unwrap().id(), 12.into());
 }
 
 /// A worker that holds a job, on a separate thread.
@@ -157,7 +157,7 @@ impl Holder {
             });
             runtime.shutdown_background();
         });
-        assert_eq!(rowlock.enqueue_now(Report { month: 1 }).await.unwrap().id(), 13);
+        assert_eq!(rowlock.enqueue_now(Report { month: 1 }).await.unwrap().id(), 13.into());
         stands(&look, 13, State::Leased).await;
         Holder { thread, go }
     }
@@ -169,7 +169,8 @@ impl Holder {
     }
 }
 
-async fn stands(look: &Observe, id: i64, state: State) {
+async fn stands(look: &Observe, id: impl Into<JobId>, state: State) {
+    let id = id.into();
     until(&format!("job {id} to be {}", state.as_str()), async || {
         look.job(id).await.unwrap().is_some_and(|job| job.state == state)
     })

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use anyhow::Result;
-use rowlock::{Ended, State, effect::EffectFilter};
+use rowlock::{Ended, JobId, State, effect::EffectFilter};
 use serde::Serialize;
 
 use super::{
@@ -122,7 +122,7 @@ pub(crate) async fn check<DB: Tables>(ground: &mut Ground<DB>, tally: &Tally) ->
         ..Findings::default()
     };
     let doubtful = EffectFilter::new().doubtful().limit(jobs.len() as u32 + 1);
-    let doubtful: HashSet<i64> = ground
+    let doubtful: HashSet<JobId> = ground
         .observe
         .effects(&doubtful)
         .await?

@@ -18,6 +18,7 @@ use crate::{
     attempt::hand::lock,
     event::Event,
     handle::{EffectKey, Fail, staged::Outside},
+    id::EffectNo,
     job::{check_name, check_payload},
     store::postgres::adopt::Intent,
 };
@@ -94,14 +95,14 @@ impl<T: Serialize + DeserializeOwned + Send> RowEffect<'_, T> {
         }
         let key = EffectKey::new(row.uid, &self.name);
         let entry = format!("row effect {key}");
-        let id = row.hand.token.id;
+        let (id, no) = (row.hand.token.id.into(), EffectNo(0));
         self.outside.called.store(true, Ordering::Relaxed);
         let (made_at, first) = match shared.store.intend(&shared.table, &row.token, &entry).await? {
             Intent::First(made_at) => (made_at, true),
             Intent::Lost => return Err(Fail::lease_lost()),
             Intent::Replied(reply) => {
                 let name = self.name.clone();
-                shared.emit(Event::EffectReplayed { id, no: 0, name });
+                shared.emit(Event::EffectReplayed { id, no, name });
                 let problem = |error| {
                     Fail::retire(format!(
                         "the stored reply of effect {:?} cannot be read: {error}",
@@ -112,7 +113,7 @@ impl<T: Serialize + DeserializeOwned + Send> RowEffect<'_, T> {
             }
             Intent::Open(made_at) => {
                 let name = self.name.clone();
-                shared.emit(Event::EffectUncertain { id, no: 0, name });
+                shared.emit(Event::EffectUncertain { id, no, name });
                 if self.park {
                     lock(&row.doubts).push(entry);
                     let problem = format!(

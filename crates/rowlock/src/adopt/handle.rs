@@ -96,7 +96,7 @@ impl<A> RowCtx<A> {
         &self.state
     }
 
-    /// For enqueuing in the handler's transaction: `cx.rowlock().enqueue(&mut *tx, job)`.
+    /// For enqueuing in the handler's transaction: `cx.rowlock().enqueue(&mut tx, job)`.
     pub fn rowlock(&self) -> &Rowlock<Postgres> {
         self.attempt.shared.rowlock()
     }

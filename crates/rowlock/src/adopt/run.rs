@@ -100,7 +100,11 @@ impl Shared {
                 timing,
                 resolved: Box::new(move |token, committed| {
                     let Token { id, epoch, .. } = token;
-                    resolved(Event::CommitResolved { id, epoch, committed });
+                    resolved(Event::CommitResolved {
+                        id: id.into(),
+                        epoch,
+                        committed,
+                    });
                 }),
                 emit: tell,
                 // Every row has a claim of its own, see `attempt`.

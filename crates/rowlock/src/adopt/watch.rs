@@ -188,7 +188,7 @@ async fn recover(shared: &Shared, store: &PgStore) {
         }
         for row in recovered {
             shared.emit(Event::Expired {
-                id: row.id.parse().unwrap_or_else(|_| number(&row.id)),
+                id: row.id.parse().unwrap_or_else(|_| number(&row.id).into()),
                 queue: shared.table.queue.to_string(),
                 kind: RetiredRow::KIND.to_owned(),
                 worker: WorkerId(0),

@@ -168,7 +168,7 @@ impl InHand {
         let failed = matches!(ended, Ended::Retried | Ended::Retired);
         trace::ended(self.shown(), ended.as_str(), failed, error.as_deref());
         Event::Settled {
-            id: self.token.id,
+            id: self.token.id.into(),
             queue: self.names.queue.clone(),
             kind: self.names.kind.clone(),
             attempt: self.ending.attempt,
@@ -185,7 +185,7 @@ impl InHand {
     pub(crate) fn lost(&self) -> Event {
         trace::ended(self.shown(), "lease lost", true, None);
         Event::LeaseLost {
-            id: self.token.id,
+            id: self.token.id.into(),
             queue: self.names.queue.clone(),
             kind: self.names.kind.clone(),
             attempt: self.ending.attempt,

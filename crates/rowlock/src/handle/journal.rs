@@ -89,7 +89,7 @@ impl Effects {
             Err(error) => {
                 // The intent stays open, and that says the same or more.
                 tracing::warn!(
-                    job = self.attempt.id(),
+                    job = self.attempt.token.id,
                     "could not record how an external call failed: {}",
                     error.cause()
                 );
@@ -101,7 +101,7 @@ impl Effects {
     pub(super) fn tell_replay(&self, no: i64, name: &str) {
         (self.emit)(Event::EffectReplayed {
             id: self.attempt.id(),
-            no,
+            no: no.into(),
             name: name.to_owned(),
         });
     }
@@ -109,7 +109,7 @@ impl Effects {
     pub(super) fn tell_doubt(&self, no: i64, name: &str) {
         (self.emit)(Event::EffectUncertain {
             id: self.attempt.id(),
-            no,
+            no: no.into(),
             name: name.to_owned(),
         });
     }

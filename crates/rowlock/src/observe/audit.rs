@@ -4,14 +4,17 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Observe;
-use crate::error::Result;
+use crate::{
+    error::Result,
+    id::{AuditNo, JobId},
+};
 
 /// One thing that somebody did.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct AuditView {
     /// Its number; later ones are higher.
-    pub no: i64,
+    pub no: AuditNo,
     /// When.
     pub at: Timestamp,
     /// Who.
@@ -19,7 +22,7 @@ pub struct AuditView {
     /// What: `cancel`, `pause`, `rollout` and so on.
     pub verb: String,
     /// Which job; `None` where it was none, or more than one.
-    pub job: Option<i64>,
+    pub job: Option<JobId>,
     /// Why, or what it was done to.
     pub detail: Option<String>,
     /// How many jobs.
@@ -33,9 +36,9 @@ pub struct AuditView {
 /// Which rows of the audit to read; every setting narrows. The newest 100 unless set.
 #[derive(Clone, Debug)]
 pub struct AuditFilter {
-    pub(crate) job: Option<i64>,
+    pub(crate) job: Option<JobId>,
     pub(crate) actor: Option<String>,
-    pub(crate) below: Option<i64>,
+    pub(crate) below: Option<AuditNo>,
     pub(crate) limit: u32,
 }
 
@@ -51,8 +54,8 @@ impl AuditFilter {
     }
 
     /// Only what was done to this job.
-    pub fn job(mut self, job: i64) -> AuditFilter {
-        self.job = Some(job);
+    pub fn job(mut self, job: impl Into<JobId>) -> AuditFilter {
+        self.job = Some(job.into());
         self
     }
 
@@ -63,7 +66,7 @@ impl AuditFilter {
     }
 
     /// Only numbers below this one, which is the next page; `None` starts at the newest.
-    pub fn below(mut self, no: impl Into<Option<i64>>) -> AuditFilter {
+    pub fn below(mut self, no: impl Into<Option<AuditNo>>) -> AuditFilter {
         self.below = no.into();
         self
     }

@@ -1,6 +1,9 @@
-//! Which jobs a list has.
+//! Which jobs and cases a list has.
 
-use crate::state::State;
+use crate::{
+    id::{ErrorNo, JobId},
+    state::State,
+};
 
 /// Which jobs to list; every setting narrows. The newest 100 of all jobs unless set.
 ///
@@ -17,7 +20,7 @@ pub struct JobFilter {
     pub(crate) tag: Option<String>,
     pub(crate) key: Option<String>,
     pub(crate) group: Option<String>,
-    pub(crate) below: Option<i64>,
+    pub(crate) below: Option<JobId>,
     pub(crate) limit: u32,
 }
 
@@ -73,7 +76,7 @@ impl JobFilter {
     }
 
     /// Only ids below this one, which is the next page; `None` starts at the newest.
-    pub fn below(mut self, id: impl Into<Option<i64>>) -> JobFilter {
+    pub fn below(mut self, id: impl Into<Option<JobId>>) -> JobFilter {
         self.below = id.into();
         self
     }
@@ -88,5 +91,46 @@ impl JobFilter {
 impl Default for JobFilter {
     fn default() -> Self {
         JobFilter::new()
+    }
+}
+
+/// Which open cases to list; every setting narrows. The newest 100 of all cases unless set.
+///
+/// ```
+/// use rowlock::observe::CaseFilter;
+///
+/// let newest = CaseFilter::new().limit(20);
+/// ```
+#[derive(Clone, Debug)]
+pub struct CaseFilter {
+    pub(crate) error: Option<ErrorNo>,
+    pub(crate) limit: u32,
+}
+
+impl CaseFilter {
+    /// Every open case.
+    pub const fn new() -> CaseFilter {
+        CaseFilter {
+            error: None,
+            limit: 100,
+        }
+    }
+
+    /// Only cases of this error.
+    pub fn error(mut self, error: impl Into<ErrorNo>) -> CaseFilter {
+        self.error = Some(error.into());
+        self
+    }
+
+    /// At most this many, newest first (100 unless set).
+    pub fn limit(mut self, cases: u32) -> CaseFilter {
+        self.limit = cases;
+        self
+    }
+}
+
+impl Default for CaseFilter {
+    fn default() -> Self {
+        CaseFilter::new()
     }
 }

@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::{Observe, state_word};
 use crate::{
     error::{Error, Result},
+    id::JobId,
     job::check_name,
     state::State,
 };
@@ -21,7 +22,7 @@ const JOBS_MAX: usize = 1000;
 #[non_exhaustive]
 pub struct Standing {
     /// The job's number in this database.
-    pub id: i64,
+    pub id: JobId,
     /// The name that effect keys derive from.
     pub uid: Uuid,
     /// Its queue.
@@ -39,41 +40,46 @@ pub struct Standing {
     pub due: bool,
 }
 
-/// Which jobs of a queue to list that stand in ready and that no worker has taken.
+/// Which jobs of a queue to list that stand in ready and that no worker has taken. The first 100 of them unless set.
 #[derive(Clone, Debug)]
-#[non_exhaustive]
 pub struct Untaken {
-    /// Of this queue.
-    pub queue: String,
-    /// Those that nobody has triggered, instead of those that are due.
-    pub untriggered: bool,
-    /// Only those that were enqueued, or are due, for longer than this.
-    pub grace: Duration,
-    /// Only those behind this due time and id: the next page.
-    pub after: Option<(Timestamp, i64)>,
-    /// At most this many, by due time and id; at most 1,000.
-    pub max: u32,
+    pub(crate) queue: String,
+    pub(crate) untriggered: bool,
+    pub(crate) grace: Duration,
+    pub(crate) after: Option<(Timestamp, i64)>,
+    pub(crate) limit: u32,
 }
 
 impl Untaken {
-    /// Those of this queue that are due for longer than `grace`; the first hundred.
+    /// Those of this queue that are due for longer than `grace`.
     pub fn due(queue: impl Into<String>, grace: Duration) -> Untaken {
         Untaken {
             queue: queue.into(),
             untriggered: false,
             grace,
             after: None,
-            max: 100,
+            limit: 100,
         }
     }
 
-    /// Those of this queue that were enqueued with `on_trigger` longer than `grace` ago and that nobody has triggered; the
-    /// first hundred.
+    /// Those of this queue that were enqueued with `on_trigger` longer than `grace` ago and that nobody has triggered.
     pub fn untriggered(queue: impl Into<String>, grace: Duration) -> Untaken {
         Untaken {
             untriggered: true,
             ..Untaken::due(queue, grace)
         }
+    }
+
+    /// Only those behind this due time and id, which is the next page; `None` starts at the first.
+    pub fn after(mut self, last: impl Into<Option<(Timestamp, JobId)>>) -> Untaken {
+        self.after = last.into().map(|(due_at, JobId(id))| (due_at, id));
+        self
+    }
+
+    /// At most this many, by due time and id (100 unless set, at most 1,000).
+    pub fn limit(mut self, jobs: u32) -> Untaken {
+        self.limit = jobs;
+        self
     }
 }
 
@@ -82,12 +88,13 @@ impl Observe {
     ///
     /// # Errors
     /// [`Error::Invalid`] for more than 1,000; the database could not be read. Cancel-safe.
-    pub async fn standing(&self, ids: &[i64]) -> Result<Vec<Standing>> {
+    pub async fn standing(&self, ids: &[JobId]) -> Result<Vec<Standing>> {
         if ids.len() > JOBS_MAX {
             let problem = format!("{} given, at most {JOBS_MAX} per call", ids.len());
             return Err(Error::invalid("ids", problem));
         }
-        self.store.standing(ids).await
+        let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
+        self.store.standing(&ids).await
     }
 
     /// Jobs that stand in ready and that no worker has taken for longer than a grace. Fewer than asked for means that there
@@ -97,9 +104,9 @@ impl Observe {
     /// [`Error::Invalid`] for a bad name, or more than 1,000; the database could not be read. Cancel-safe.
     pub async fn untaken(&self, which: &Untaken) -> Result<Vec<Standing>> {
         check_name("queue", &which.queue)?;
-        if usize::try_from(which.max).unwrap_or(usize::MAX) > JOBS_MAX {
-            let problem = format!("{} requested, at most {JOBS_MAX} per call", which.max);
-            return Err(Error::invalid("max", problem));
+        if usize::try_from(which.limit).unwrap_or(usize::MAX) > JOBS_MAX {
+            let problem = format!("{} requested, at most {JOBS_MAX} per call", which.limit);
+            return Err(Error::invalid("limit", problem));
         }
         self.store.untaken(which).await
     }

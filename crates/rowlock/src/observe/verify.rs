@@ -9,7 +9,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize, Serializer};
 
 use super::Observe;
-use crate::error::{Error, Result};
+use crate::{
+    error::{Error, Result},
+    id::JobId,
+};
 
 /// What must hold at every moment; the last two, in good time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -218,7 +221,7 @@ pub enum CheckState {
 #[non_exhaustive]
 pub struct Breach {
     /// The job, if it is about one.
-    pub job: Option<i64>,
+    pub job: Option<JobId>,
     /// What is wrong with it.
     pub what: String,
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::{
     error::{Error, Result},
+    id::JobId,
     root::{Backend, Rowlock},
     state::{Ended, State},
     store::{Store, waits::Stand},
@@ -42,7 +43,7 @@ pub enum Awaited {
 #[must_use = "nothing is waited for until this is awaited"]
 pub struct Wait {
     store: Arc<dyn Store>,
-    id: i64,
+    id: JobId,
     timeout: Duration,
     chain: bool,
 }
@@ -68,7 +69,7 @@ impl Wait {
         let mut pause = LOOK_FIRST;
         let mut seen = false;
         loop {
-            let links = self.store.stands(self.id, self.chain).await?;
+            let links = self.store.stands(self.id.0, self.chain).await?;
             let state = match outcome(&links) {
                 Some(Ok(awaited)) => return Ok(awaited),
                 Some(Err(state)) => state,
@@ -132,10 +133,10 @@ impl<DB: Backend> Rowlock<DB> {
     /// # Errors
     /// [`Error::NotFound`] when there is no such job, or when its retention ended meanwhile; [`Error::Database`] when a
     /// look failed. Cancel-safe: it only reads.
-    pub fn wait(&self, id: i64) -> Wait {
+    pub fn wait(&self, id: impl Into<JobId>) -> Wait {
         Wait {
             store: Arc::new(self.store().clone()),
-            id,
+            id: id.into(),
             timeout: TIMEOUT,
             chain: false,
         }

@@ -13,6 +13,7 @@ use crate::{
     case::{CaseErrorView, error_no, error_of},
     error::{Error, Result},
     handle::clean,
+    id::{ErrorNo, JobId},
     job::{Limits, check_payload},
     store::cases::Deed,
 };
@@ -50,7 +51,14 @@ impl Operate {
     /// # Errors
     /// [`Error::Invalid`] when neither is given; [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it
     /// is no case. Cancel-safe: it either happened or did not.
-    pub async fn note_case(&self, id: i64, owner: Option<&str>, note: Option<&str>, actor: &str) -> Result<()> {
+    pub async fn note_case(
+        &self,
+        id: impl Into<JobId>,
+        owner: Option<&str>,
+        note: Option<&str>,
+        actor: &str,
+    ) -> Result<()> {
+        let JobId(id) = id.into();
         if owner.is_none() && note.is_none() {
             return Err(Error::invalid("note", "nothing to note; give an owner or a note"));
         }
@@ -71,7 +79,8 @@ impl Operate {
     /// # Errors
     /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is no case. Cancel-safe: it either
     /// happened or did not.
-    pub async fn close_case(&self, id: i64, reason: Option<&str>, actor: &str) -> Result<()> {
+    pub async fn close_case(&self, id: impl Into<JobId>, reason: Option<&str>, actor: &str) -> Result<()> {
+        let JobId(id) = id.into();
         let reason = reason.map(|reason| clean(reason.to_owned()));
         let verdict = self.store.close_case(id, reason.as_deref(), actor).await?;
         self.told(id, verdict, "closed, because it is not a case").await
@@ -83,7 +92,8 @@ impl Operate {
     /// # Errors
     /// As [`Operate::reopen`], and [`Error::Invalid`] when the payload is no JSON or too large. Cancel safety: dropped
     /// half-way, the payload may be another while the case is still open.
-    pub async fn reopen_with(&self, id: i64, payload: &str, actor: &str) -> Result<()> {
+    pub async fn reopen_with(&self, id: impl Into<JobId>, payload: &str, actor: &str) -> Result<()> {
+        let JobId(id) = id.into();
         check_payload(payload, &Limits::new())?;
         serde_json::from_str::<serde_json::Value>(payload)
             .map_err(|e| Error::invalid("payload", format!("not valid JSON: {e}")))?;
@@ -104,7 +114,7 @@ impl Operate {
     /// were reopened stay so.
     pub async fn reopen_error(
         &self,
-        error: i64,
+        error: impl Into<ErrorNo>,
         per_minute: u32,
         actor: &str,
         tell: impl Fn(u64) + Send + Sync,
@@ -112,7 +122,7 @@ impl Operate {
         if per_minute == 0 {
             return Err(Error::invalid("per_minute", "0 is out of range (1 or more)"));
         }
-        let found = self.error(error).await?;
+        let found = self.error(error.into()).await?;
         // Whatever is retired from here on is later than all of these.
         let newest = self.store.newest_case().await?;
         let until = newest.map_or(found.last_seen, |at| at.max(found.last_seen));
@@ -121,7 +131,7 @@ impl Operate {
         self.deed(actor, "reopen error", &found, found.cases, &pace).await?;
         let mut ramp = Ramp {
             operate: self,
-            error: found.no,
+            error: found.no.0,
             until,
             actor,
             per_second: f64::from(per_minute) / 60.0,
@@ -151,7 +161,7 @@ impl Operate {
     }
 
     /// With every case named that there is, but for those that a worker is naming.
-    async fn error(&self, no: i64) -> Result<CaseErrorView> {
+    async fn error(&self, no: ErrorNo) -> Result<CaseErrorView> {
         while self.store.name_cases(NAMED).await? >= NAMED as usize {}
         let errors = self.store.case_errors(ERRORS_MAX).await?;
         errors
@@ -161,7 +171,7 @@ impl Operate {
     }
 
     async fn deed(&self, actor: &str, verb: &str, error: &CaseErrorView, jobs: i64, after: &str) -> Result<()> {
-        let detail = format!("{:012x} {}", error.no, error.error);
+        let detail = format!("{} {}", error.no, error.error);
         let deed = Deed {
             actor,
             verb,
@@ -181,8 +191,8 @@ impl Operate {
     }
 }
 
-fn no_such(error: i64) -> Error {
-    let problem = format!("no open case has error {error:012x}; `rowlock cases --by-error` lists the known errors");
+fn no_such(error: ErrorNo) -> Error {
+    let problem = format!("no open case has error {error}; `rowlock cases --by-error` lists the known errors");
     Error::NotFound(problem)
 }
 

@@ -195,8 +195,7 @@ async fn a_wait_ends_by_a_completion_or_by_the_rigs_clock() {
     let never = rig.enqueue_with(Second, wait("never")).await.unwrap();
     assert!(rig.run_once().await.is_err(), "both wait");
 
-    let mut conn = rig.connect().await.unwrap();
-    let moved = rig.rowlock().complete(&mut conn, "comes", &7).await.unwrap();
+    let moved = rig.rowlock().complete_now("comes", &7).await.unwrap();
     assert_eq!(moved, crate::Completed::Now(1));
     let ran = rig.run_once().await.unwrap().expect_done();
     assert_eq!((ran.id, ran.job.unwrap().result), (comes, Some(7.into())));

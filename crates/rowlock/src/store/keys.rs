@@ -123,7 +123,7 @@ impl<'a> Asking<'a> {
                 continue;
             };
             if hold_is_over(&holding.hold, holding.passed, holding.existing.state) {
-                over.push((keyed, holding.existing.id));
+                over.push((keyed, holding.existing.id.into()));
                 continue;
             }
             self.open.remove(keyed.key.as_str());
@@ -224,9 +224,9 @@ impl<'a> Decided<'a> {
         let (new, drafts) = (self.new, self.drafts);
         let waits = |place: usize| new.get(place).is_some_and(|(i, _)| drafts[*i].wait.is_some());
         let said = self.said.into_iter().map(|said| match said {
-            Said::New(place) => Enqueued::New(id(place)),
+            Said::New(place) => Enqueued::New(id(place).into()),
             Said::Repeat(place) => Enqueued::Existing(Existing {
-                id: id(place),
+                id: id(place).into(),
                 state: Some(if waits(place) { State::Waiting } else { State::Ready }),
                 outcome: None,
                 result: None,

@@ -73,7 +73,7 @@ impl<DB: Backend> Crew<DB> {
                 timing: shared.timing,
                 resolved: Box::new(move |token, committed| {
                     events.emit(Event::CommitResolved {
-                        id: token.id,
+                        id: token.id.into(),
                         epoch: token.epoch,
                         committed,
                     });

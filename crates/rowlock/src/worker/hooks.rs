@@ -44,7 +44,7 @@ async fn run_all(shared: &Arc<Shared>, id: i64, kind: &str, hooks: Vec<Hook>) {
 fn failed(shared: &Shared, id: i64, kind: &str, error: String) {
     tracing::warn!(job = id, kind, "after-commit hook failed, the job stays done: {error}");
     shared.emit(Event::HookFailed {
-        id,
+        id: id.into(),
         kind: kind.to_owned(),
         error,
     });

@@ -54,7 +54,7 @@ impl<DB: Backend> Claim<DB> for Leased<'_, DB> {
 
     async fn calls(&self) -> Result<Vec<String>> {
         let filter = EffectFilter {
-            job: Some(self.job.token.id),
+            job: Some(self.job.token.id.into()),
             ..EffectFilter::default()
         };
         let effects = self.env.rowlock.store().effects(&filter).await?;

@@ -146,7 +146,11 @@ async fn late_news(shared: &Arc<Shared>, job: &InHand, give_up: &CancellationTok
         _ => None,
     };
     let (id, epoch, committed) = (job.token.id, job.token.epoch, ended.is_some());
-    shared.emit(Event::CommitResolved { id, epoch, committed });
+    shared.emit(Event::CommitResolved {
+        id: id.into(),
+        epoch,
+        committed,
+    });
     match ended {
         Some(ended) => settled(shared, job, ended, None, None),
         None => lost(shared, job),

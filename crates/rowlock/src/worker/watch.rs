@@ -246,7 +246,7 @@ async fn recover_always(shared: &Shared, store: &dyn Store) {
                 for lease in expired {
                     tracing::info!(job = lease.token.id, worker = %lease.token.worker, "worker lost; lease ended");
                     shared.emit(Event::Expired {
-                        id: lease.token.id,
+                        id: lease.token.id.into(),
                         queue: lease.queue,
                         kind: lease.kind,
                         worker: lease.token.worker,
@@ -315,7 +315,7 @@ async fn sweep_waits(shared: &Shared, store: &dyn Store) {
                 over.reason
             );
             shared.emit(Event::WaitOver {
-                id: over.id,
+                id: over.id.into(),
                 queue: over.queue,
                 kind: over.kind,
                 ended: over.ended,

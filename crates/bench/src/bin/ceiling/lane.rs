@@ -27,5 +27,5 @@ pub(crate) async fn sample<DB: Backend>(url: &str) -> Result<i64> {
         number: -1,
         fill: String::new(),
     };
-    Ok(rowlock.enqueue_now(job).await?.id())
+    Ok(rowlock.enqueue_now(job).await?.id().into())
 }

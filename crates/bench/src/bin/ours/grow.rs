@@ -11,7 +11,7 @@ use std::{
 
 use anyhow::{Result, ensure};
 use protocol::{Args, DONE, Fill, say, unsupported};
-use rowlock::{Job, Outcome, Rowlock, Staged, Worker, staged};
+use rowlock::{Job, JobId, Outcome, Rowlock, Staged, Worker, staged};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -47,7 +47,7 @@ async fn count<const KIND: usize, DB: Tables>(cx: Staged<Arc<Tally>, DB>, job: G
     cx.done().ok()
 }
 
-type Put<'c> = Pin<Box<dyn Future<Output = rowlock::Result<Vec<i64>>> + Send + 'c>>;
+type Put<'c> = Pin<Box<dyn Future<Output = rowlock::Result<Vec<JobId>>> + Send + 'c>>;
 
 macro_rules! kinds {
     ($($no:literal)*) => {

@@ -11,7 +11,7 @@ use proof::chaos::{
     log::{Line, Log, now_ms},
     orders::{Role, RowerOrders, Workload},
 };
-use rowlock::Job;
+use rowlock::{BegunByHand, Job};
 use sqlx::Connection as _;
 use tokio_util::sync::CancellationToken;
 
@@ -129,13 +129,13 @@ impl Producer<'_> {
         sqlx::query(BEGIN).execute(&mut *conn).await?;
         let enqueued = self
             .rowlock
-            .enqueue(conn, Keyed { slot })
+            .enqueue(&mut BegunByHand::new(conn), Keyed { slot })
             .key(format!("slot:{slot}"))
             .await?;
         sqlx::query("commit").execute(&mut *conn).await?;
         self.log.write(&Line::Keyed {
             slot,
-            id: enqueued.id(),
+            id: enqueued.id().into(),
         });
         Ok(())
     }
@@ -174,13 +174,15 @@ impl Producer<'_> {
             Workload::Errands => {
                 // Some wait for a while, so that there is always something to decide about.
                 let (ms, after) = (self.random.u64(0..60), self.random.u64(0..2_500));
-                let enqueue = rowlock.enqueue(conn, Errand { order, ms });
-                enqueue.after(Duration::from_millis(after)).await?.id()
+                let mut tx = BegunByHand::new(conn);
+                let enqueue = rowlock.enqueue(&mut tx, Errand { order, ms });
+                enqueue.after(Duration::from_millis(after)).await?.id().into()
             }
             Workload::Groups => {
                 let group = format!("group:{}", self.random.u32(..GROUPS));
-                let enqueue = rowlock.enqueue(conn, Posting { order }).group(group);
-                enqueue.await?.id()
+                let mut tx = BegunByHand::new(conn);
+                let enqueue = rowlock.enqueue(&mut tx, Posting { order }).group(group);
+                enqueue.await?.id().into()
             }
             Workload::Guards => {
                 let entity = self.random.i64(1..=20);
@@ -259,10 +261,11 @@ impl Producer<'_> {
 /// One that asks for more memory than there is, for those who have little.
 async fn glut(rowlock: &Rowlock, conn: &mut Connection, order: i64) -> Result<i64> {
     let mishap = Mishap::Glut;
-    let enqueue = rowlock.enqueue(conn, Trip { order, mishap }).queue(MEMORY);
-    Ok(enqueue.await?.id())
+    let mut tx = BegunByHand::new(conn);
+    let enqueue = rowlock.enqueue(&mut tx, Trip { order, mishap }).queue(MEMORY);
+    Ok(enqueue.await?.id().into())
 }
 
 async fn put<J: Job>(rowlock: &Rowlock, conn: &mut Connection, job: J) -> Result<i64> {
-    Ok(rowlock.enqueue(conn, job).await?.id())
+    Ok(rowlock.enqueue(&mut BegunByHand::new(conn), job).await?.id().into())
 }

@@ -28,7 +28,7 @@ impl Tools {
 
     /// Notes that a handler has started; when what it gives is dropped, that it has ended.
     pub(crate) fn running(&self, attempt: &Attempt) -> Running {
-        let (id, epoch) = (attempt.id(), attempt.epoch());
+        let (id, epoch) = (i64::from(attempt.id()), attempt.epoch());
         self.log.write(&Line::Start {
             at: now_ms(),
             id,
@@ -52,7 +52,7 @@ impl Tools {
         if attempt.attempt() > 1 || (mishap == Mishap::Glut && !self.limited) {
             return;
         }
-        self.about_to(mishap.as_str(), attempt.id());
+        self.about_to(mishap.as_str(), attempt.id().into());
         match mishap {
             Mishap::Panic => panic!("a handler panics"),
             Mishap::Hang => std::future::pending().await,
@@ -102,12 +102,18 @@ pub(crate) fn heard(log: &Log, event: &Event) {
             epoch,
             ended: Ended::Done,
             ..
-        } => Line::Done { id: *id, epoch: *epoch },
-        Event::LeaseLost { id, epoch, .. } => Line::Lost { id: *id, epoch: *epoch },
+        } => Line::Done {
+            id: (*id).into(),
+            epoch: *epoch,
+        },
+        Event::LeaseLost { id, epoch, .. } => Line::Lost {
+            id: (*id).into(),
+            epoch: *epoch,
+        },
         Event::CommitResolved {
             id, epoch, committed, ..
         } => Line::Resolved {
-            id: *id,
+            id: (*id).into(),
             epoch: *epoch,
             committed: *committed,
         },

@@ -232,7 +232,7 @@ async fn keyed(cx: Ctx<Tools>, job: Keyed, mut tx: Tx) -> Outcome {
 
 async fn poison(cx: Staged<Tools>, _job: Poison) -> Outcome {
     let _running = cx.state().running(&cx);
-    cx.state().about_to("poison", cx.id());
+    cx.state().about_to("poison", cx.id().into());
     std::process::abort()
 }
 

@@ -7,7 +7,7 @@ use crate::victim::{
     Plain, Quick, Slow, Staged as StagedJob, Together,
 };
 use anyhow::Result;
-use rowlock::{Backoff, Batch, Fail, handle::Effect};
+use rowlock::{Backoff, Batch, Fail, JobId, handle::Effect};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -75,7 +75,7 @@ fn worker(orders: &Orders) -> Result<Worker<Tools>> {
 }
 
 /// One ledger row; the ledger has no unique index, so that a double shows.
-async fn ledger(tx: &mut Tx, job: i64, note: &str) -> Result<(), sqlx::Error> {
+async fn ledger(tx: &mut Tx, job: JobId, note: &str) -> Result<(), sqlx::Error> {
     let insert = sqlx::query("insert into ledger (job, note) values ($1, $2)");
     insert.bind(job).bind(note).execute(&mut **tx).await?;
     Ok(())

@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Ended, Error, State, atomic, operate::Target, staged};
+use rowlock::{Ended, Error, JobId, State, atomic, operate::Target, staged};
 use tokio::sync::{Notify, Semaphore};
 
 use super::db::{Ctx, Handler, Staged, Tx, Worker};
@@ -25,7 +25,7 @@ fn worker(bed: &Bed) -> Worker {
         .handle(atomic(other))
 }
 
-async fn put(bed: &Bed, queue: &str, note: bool) -> i64 {
+async fn put(bed: &Bed, queue: &str, note: bool) -> JobId {
     let put = match note {
         true => bed.rowlock.enqueue_now(Note::new("x")).queue(queue).await,
         false => bed.rowlock.enqueue_now(Other { n: 1 }).queue(queue).await,
@@ -33,7 +33,7 @@ async fn put(bed: &Bed, queue: &str, note: bool) -> i64 {
     put.unwrap().id()
 }
 
-async fn is_done(bed: &Bed, id: i64) {
+async fn is_done(bed: &Bed, id: JobId) {
     until("it to be done", async || bed.job(id).await.state == State::Finished).await;
 }
 
@@ -86,7 +86,7 @@ async fn what_was_claimed_and_not_started_comes_back_with_its_attempt(bed: &Bed)
 /// A worker whose jobs were stopped while one ran and the others were in its hands.
 pub(crate) struct Stopped {
     running: Running,
-    ids: Vec<i64>,
+    ids: Vec<JobId>,
 }
 
 impl Stopped {

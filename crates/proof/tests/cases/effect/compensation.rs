@@ -1,7 +1,7 @@
 //! When a compensation comes: with the retirement, at most once, and not before somebody has decided about a parked
 //! doubt.
 
-use rowlock::{Ended, Error, Fail, State, atomic, effect::Resolution, staged};
+use rowlock::{Ended, Error, Fail, JobId, State, atomic, effect::Resolution, staged};
 use tokio_util::sync::CancellationToken;
 
 use super::db::{Ctx, Outcome, Staged, Tx};
@@ -11,13 +11,13 @@ use super::{
     until, vanish,
 };
 
-async fn put(bed: &Bed, text: &str) -> i64 {
+async fn put(bed: &Bed, text: &str) -> JobId {
     let put = bed.rowlock.enqueue_now(Note::new(text)).attempts(2);
     put.if_retired(Other { n: 7 }).await.unwrap().id()
 }
 
 /// The compensations in the job's chain.
-async fn compensations(bed: &Bed, id: i64) -> usize {
+async fn compensations(bed: &Bed, id: JobId) -> usize {
     let chain = bed.rowlock.observe().chain(id).await.unwrap();
     chain.iter().filter(|link| link.kind == "other").count()
 }
@@ -33,11 +33,11 @@ async fn park(cx: Staged, job: Note) -> Outcome {
     }
 }
 
-async fn work(bed: &Bed, ids: &[i64]) {
+async fn work(bed: &Bed, ids: &[JobId]) {
     bed.work(bed.worker().handle(staged(park).backoff(AT_ONCE)), ids).await;
 }
 
-async fn resolve(bed: &Bed, id: i64, found: Resolution) {
+async fn resolve(bed: &Bed, id: JobId, found: Resolution) {
     let no = only(bed, id).await.no;
     let operate = bed.rowlock.operate();
     assert_eq!(operate.resolve_effect(no, found, "tess").await.unwrap(), id);
@@ -53,7 +53,7 @@ async fn a_parked_doubt_is_not_compensated_before_somebody_decides(bed: &Bed) {
     ] {
         ids.push((put(bed, text).await, text, found));
     }
-    let all: Vec<i64> = ids.iter().map(|(id, ..)| *id).collect();
+    let all: Vec<JobId> = ids.iter().map(|(id, ..)| *id).collect();
     work(bed, &all).await;
     for id in &all {
         assert_eq!(bed.job(*id).await.state, State::Case);

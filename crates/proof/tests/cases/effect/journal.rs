@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use rowlock::{
-    Ended, Fail,
-    effect::{EffectFilter, EffectState, EffectView, Resolution},
+    Ended, Fail, JobId,
+    effect::{EffectFilter, EffectNo, EffectState, EffectView, Resolution},
     staged,
 };
 use serde::{Deserialize, Serialize};
@@ -12,29 +12,29 @@ use serde::{Deserialize, Serialize};
 use super::db::{Outcome, Staged};
 use super::{AT_ONCE, Bed, Note, Running, Seen, fail, until, write};
 
-pub(crate) async fn effects(bed: &Bed, id: i64) -> Vec<EffectView> {
+pub(crate) async fn effects(bed: &Bed, id: JobId) -> Vec<EffectView> {
     let filter = EffectFilter::new().job(id);
     bed.rowlock.observe().effects(&filter).await.unwrap()
 }
 
-pub(crate) async fn only(bed: &Bed, id: i64) -> EffectView {
+pub(crate) async fn only(bed: &Bed, id: JobId) -> EffectView {
     let mut all = effects(bed, id).await;
     assert_eq!(all.len(), 1, "{all:?}");
     all.remove(0)
 }
 
-pub(crate) async fn doubts(bed: &Bed) -> Vec<i64> {
+pub(crate) async fn doubts(bed: &Bed) -> Vec<EffectNo> {
     let filter = EffectFilter::new().doubtful();
     let found = bed.rowlock.observe().effects(&filter).await.unwrap();
     found.iter().map(|effect| effect.no).collect()
 }
 
-pub(crate) async fn reason(bed: &Bed, id: i64) -> String {
+pub(crate) async fn reason(bed: &Bed, id: JobId) -> String {
     bed.rowlock.observe().case(id).await.unwrap().unwrap().reason
 }
 
 /// Runs jobs with this handler, with next to no wait between attempts.
-pub(crate) async fn work<F, Fut>(bed: &Bed, handler: F, ids: &[i64]) -> Arc<rowlock::Counters>
+pub(crate) async fn work<F, Fut>(bed: &Bed, handler: F, ids: &[JobId]) -> Arc<rowlock::Counters>
 where
     F: Fn(Staged, Note) -> Fut + Send + Sync + 'static,
     Fut: Future<Output = Outcome> + Send + 'static,
@@ -43,7 +43,7 @@ where
         .await
 }
 
-pub(crate) async fn reopen(bed: &Bed, id: i64) {
+pub(crate) async fn reopen(bed: &Bed, id: JobId) {
     bed.rowlock.operate().reopen(id, "tess").await.unwrap();
 }
 
@@ -309,7 +309,7 @@ async fn a_lease_lost_at_the_intent_or_at_the_reply_ends_the_attempt_unrecorded(
 }
 
 /// Takes a job out of its worker's hands, as recovery would.
-async fn lose(url: &str, id: i64) {
+async fn lose(url: &str, id: JobId) {
     use sqlx::Connection;
     let mut conn = super::db::Conn::connect(url).await.unwrap();
     sqlx::query(super::sql("delete from rowlock.lease where id = $1"))

@@ -1,6 +1,6 @@
 //! Chains: jobs joined commit by commit.
 
-use rowlock::{Ended, Job, JobOptions, State, observe::JobView};
+use rowlock::{Ended, Job, JobId, JobOptions, State, observe::JobView};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 
@@ -48,14 +48,14 @@ async fn receipt(cx: Ctx, job: Receipt, mut tx: Tx) -> Outcome {
     tx.done().ok()
 }
 
-async fn chain(bed: &Bed, id: i64) -> Vec<JobView> {
+async fn chain(bed: &Bed, id: JobId) -> Vec<JobView> {
     bed.rowlock.observe().chain(id).await.unwrap()
 }
 
 async fn a_chain_started_in_the_callers_transaction_runs_to_its_end(bed: &Bed) {
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
-    let root = bed.rowlock.enqueue(&mut *tx, Reserve { order: 42 }).await.unwrap().id();
+    let root = bed.rowlock.enqueue(&mut tx, Reserve { order: 42 }).await.unwrap().id();
     tx.commit().await.unwrap();
 
     let running = Running::start(
@@ -81,7 +81,7 @@ async fn a_chain_started_in_the_callers_transaction_runs_to_its_end(bed: &Bed) {
     assert_eq!(shape, expected);
     assert!(links.iter().all(|l| l.payload["order"] == 42));
     for link in &links {
-        let ids: Vec<i64> = chain(bed, link.id).await.iter().map(|l| l.id).collect();
+        let ids: Vec<JobId> = chain(bed, link.id).await.iter().map(|l| l.id).collect();
         assert_eq!(
             ids,
             links.iter().map(|l| l.id).collect::<Vec<_>>(),
@@ -96,7 +96,7 @@ async fn a_chain_started_in_the_callers_transaction_runs_to_its_end(bed: &Bed) {
 async fn a_chain_of_a_rolled_back_caller_never_was(bed: &Bed) {
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
-    let root = bed.rowlock.enqueue(&mut *tx, Reserve { order: 1 }).await.unwrap().id();
+    let root = bed.rowlock.enqueue(&mut tx, Reserve { order: 1 }).await.unwrap().id();
     tx.rollback().await.unwrap();
     assert!(chain(bed, root).await.is_empty());
 }

@@ -3,17 +3,17 @@
 use std::time::Duration;
 
 use jiff::{Timestamp, ToSpan};
-use rowlock::{Ended, Error, Fail, Job, State, atomic, enqueue::Enqueue, observe::JobFilter};
+use rowlock::{BegunByHand, Ended, Error, Fail, Job, JobId, State, atomic, enqueue::Enqueue, observe::JobFilter};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 
-use super::db::{Backend, Conn, Ctx, Tx};
+use super::db::{Backend, Ctx, Tx};
 use super::{AT_ONCE, Bed, Note, Other, fail, note};
 
 async fn a_rolled_back_enqueue_leaves_nothing(bed: &Bed) {
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
-    let id = bed.rowlock.enqueue(&mut *tx, Note::new("never")).await.unwrap().id();
+    let id = bed.rowlock.enqueue(&mut tx, Note::new("never")).await.unwrap().id();
     tx.rollback().await.unwrap();
 
     assert!(bed.rowlock.observe().job(id).await.unwrap().is_none());
@@ -29,7 +29,7 @@ async fn a_job_and_the_callers_own_row_commit_both_or_neither(bed: &Bed) {
             .execute(&mut *tx)
             .await
             .unwrap();
-        let _ = bed.rowlock.enqueue(&mut *tx, Note::new("with mine")).await.unwrap();
+        let _ = bed.rowlock.enqueue(&mut tx, Note::new("with mine")).await.unwrap();
         if commit {
             tx.commit().await.unwrap();
         } else {
@@ -46,7 +46,12 @@ async fn a_job_and_the_callers_own_row_commit_both_or_neither(bed: &Bed) {
 
 async fn on_a_bare_connection_it_is_a_commit_of_its_own(bed: &Bed) {
     let mut conn = bed.conn().await;
-    let id = bed.rowlock.enqueue(&mut conn, Note::new("alone")).await.unwrap().id();
+    let id = bed
+        .rowlock
+        .enqueue(&mut BegunByHand::new(&mut conn), Note::new("alone"))
+        .await
+        .unwrap()
+        .id();
     conn.close().await.unwrap();
 
     bed.work(bed.worker().handle(atomic(note)), &[id]).await;
@@ -56,7 +61,11 @@ async fn on_a_bare_connection_it_is_a_commit_of_its_own(bed: &Bed) {
 async fn a_transaction_begun_by_hand_is_respected(bed: &Bed) {
     let mut conn = bed.conn().await;
     sqlx::raw_sql("begin").execute(&mut conn).await.unwrap();
-    let _ = bed.rowlock.enqueue(&mut conn, Note::new("one")).await.unwrap();
+    let _ = bed
+        .rowlock
+        .enqueue(&mut BegunByHand::new(&mut conn), Note::new("one"))
+        .await
+        .unwrap();
     sqlx::raw_sql("rollback").execute(&mut conn).await.unwrap();
     assert_eq!(bed.count("select count(*) from rowlock.job").await, 0);
 }
@@ -67,9 +76,24 @@ async fn a_large_batch_in_a_transaction_begun_by_hand_goes_with_its_rollback(bed
     let mut conn = bed.conn().await;
     sqlx::raw_sql("begin").execute(&mut conn).await.unwrap();
     let jobs = (0..1500).map(|n| Other { n });
-    bed.rowlock.enqueue_all(&mut conn, jobs).await.unwrap();
+    bed.rowlock
+        .enqueue_all(&mut BegunByHand::new(&mut conn), jobs)
+        .await
+        .unwrap();
     sqlx::raw_sql("rollback").execute(&mut conn).await.unwrap();
     assert_eq!(bed.count("select count(*) from rowlock.job").await, 0);
+}
+
+async fn a_job_id_is_bound_and_read_by_the_callers_own_statements(bed: &Bed) {
+    let mut conn = bed.conn().await;
+    let mut tx = conn.begin().await.unwrap();
+    let id = bed.rowlock.enqueue(&mut tx, Note::new("mine")).await.unwrap().id();
+    let insert = sqlx::query("insert into ledger (job, note) values ($1, 'mine')").bind(id);
+    insert.execute(&mut *tx).await.unwrap();
+    let read = sqlx::query_scalar("select job from ledger where job = $1").bind(Some(id));
+    let read: JobId = read.fetch_one(&mut *tx).await.unwrap();
+    tx.commit().await.unwrap();
+    assert_eq!((read, bed.job(read).await.id), (id, id));
 }
 
 async fn every_option_lands_in_the_row(bed: &Bed) {
@@ -120,7 +144,7 @@ async fn many_in_one_call_get_ids_in_input_order(bed: &Bed) {
     let mut tx = conn.begin().await.unwrap();
     let ids = bed
         .rowlock
-        .enqueue_all(&mut *tx, (0..2500).map(|n| Other { n }))
+        .enqueue_all(&mut tx, (0..2500).map(|n| Other { n }))
         .tag("bulk")
         .await
         .unwrap();
@@ -131,8 +155,8 @@ async fn many_in_one_call_get_ids_in_input_order(bed: &Bed) {
     let filter = JobFilter::new().limit(3000).tag("bulk");
     let mut jobs = bed.rowlock.observe().jobs(&filter).await.unwrap();
     jobs.reverse();
-    let stored: Vec<(i64, i64)> = jobs.iter().map(|j| (j.id, j.payload["n"].as_i64().unwrap())).collect();
-    let expected: Vec<(i64, i64)> = ids.into_iter().zip(0..).collect();
+    let stored: Vec<(JobId, i64)> = jobs.iter().map(|j| (j.id, j.payload["n"].as_i64().unwrap())).collect();
+    let expected: Vec<(JobId, i64)> = ids.into_iter().zip(0..).collect();
     assert_eq!(stored, expected);
 }
 
@@ -140,7 +164,7 @@ async fn many_are_all_or_none(bed: &Bed) {
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
     bed.rowlock
-        .enqueue_all(&mut *tx, (0..2500).map(|n| Other { n }))
+        .enqueue_all(&mut tx, (0..2500).map(|n| Other { n }))
         .await
         .unwrap();
     tx.rollback().await.unwrap();
@@ -148,9 +172,12 @@ async fn many_are_all_or_none(bed: &Bed) {
 
     // A row in the way of one of the last ids: the statements before it have succeeded by then.
     let first = bed.rowlock.enqueue_now(Other { n: 0 }).await.unwrap().id();
-    bed.run(&format!("update rowlock.ready set id = {}", first + 2300))
+    bed.run(&format!("update rowlock.ready set id = {}", i64::from(first) + 2300))
         .await;
-    let refused = bed.rowlock.enqueue_all(&mut conn, (0..2500).map(|n| Other { n })).await;
+    let refused = bed
+        .rowlock
+        .enqueue_all(&mut BegunByHand::new(&mut conn), (0..2500).map(|n| Other { n }))
+        .await;
     assert!(matches!(refused, Err(Error::Database { .. })), "{refused:?}");
     assert_eq!(bed.count("select count(*) from rowlock.job").await, 1);
     assert_eq!(bed.count("select count(*) from rowlock.ready").await, 1);
@@ -160,10 +187,7 @@ async fn none_at_all_is_no_error(bed: &Bed) {
     let ids = bed.rowlock.enqueue_all_now(Vec::<Note>::new()).await.unwrap();
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
-    assert_eq!(
-        bed.rowlock.enqueue_all(&mut *tx, Vec::<Note>::new()).await.unwrap(),
-        ids
-    );
+    assert_eq!(bed.rowlock.enqueue_all(&mut tx, Vec::<Note>::new()).await.unwrap(), ids);
     tx.commit().await.unwrap();
     assert_eq!(bed.count("select count(*) from rowlock.job").await, 0);
 }
@@ -199,8 +223,8 @@ fn refused<T: std::fmt::Debug>(result: rowlock::Result<T>) -> String {
     }
 }
 
-fn put<'c>(bed: &'c Bed, conn: &'c mut Conn) -> Enqueue<'c, Backend, Note> {
-    bed.rowlock.enqueue(conn, Note::new("x"))
+fn put<'c>(bed: &'c Bed, tx: &'c mut sqlx::Transaction<'_, Backend>) -> Enqueue<'c, Backend, Note> {
+    bed.rowlock.enqueue(tx, Note::new("x"))
 }
 
 async fn a_bad_job_is_refused_by_field_and_the_callers_transaction_stays_good(bed: &Bed) {
@@ -213,10 +237,10 @@ async fn a_bad_job_is_refused_by_field_and_the_callers_transaction_stays_good(be
         .unwrap();
 
     let big = "x".repeat(1 << 20);
-    assert_eq!(refused(rowlock.enqueue(&mut *tx, Note::new(&big)).await), "payload");
-    assert_eq!(refused(rowlock.enqueue(&mut *tx, Note::new("a\0b")).await), "payload");
-    assert_eq!(refused(rowlock.enqueue(&mut *tx, Deep::nested(100)).await), "payload");
-    assert_eq!(refused(rowlock.enqueue(&mut *tx, Unnamed).await), "kind");
+    assert_eq!(refused(rowlock.enqueue(&mut tx, Note::new(&big)).await), "payload");
+    assert_eq!(refused(rowlock.enqueue(&mut tx, Note::new("a\0b")).await), "payload");
+    assert_eq!(refused(rowlock.enqueue(&mut tx, Deep::nested(100)).await), "payload");
+    assert_eq!(refused(rowlock.enqueue(&mut tx, Unnamed).await), "kind");
     assert_eq!(refused(put(bed, &mut tx).queue("two words").await), "queue");
     assert_eq!(refused(put(bed, &mut tx).tag("ok").tag("no\0").await), "tags[1]");
     assert_eq!(
@@ -238,7 +262,7 @@ async fn a_bad_job_is_refused_by_field_and_the_callers_transaction_stays_good(be
         .execute(&mut *tx)
         .await
         .unwrap();
-    let _ = rowlock.enqueue(&mut *tx, Deep::nested(99)).await.unwrap();
+    let _ = rowlock.enqueue(&mut tx, Deep::nested(99)).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(
         (bed.ledger().await, bed.count("select count(*) from rowlock.job").await),
@@ -250,9 +274,9 @@ async fn a_bad_job_in_a_batch_is_refused_by_its_index(bed: &Bed) {
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
     let texts = ["a", "b", "c", "d\0", "e"];
-    let field = refused(bed.rowlock.enqueue_all(&mut *tx, texts.map(Note::new)).await);
+    let field = refused(bed.rowlock.enqueue_all(&mut tx, texts.map(Note::new)).await);
     assert_eq!(field, "jobs[3].payload");
-    let _ = bed.rowlock.enqueue(&mut *tx, Note::new("still good")).await.unwrap();
+    let _ = bed.rowlock.enqueue(&mut tx, Note::new("still good")).await.unwrap();
     tx.commit().await.unwrap();
     assert_eq!(bed.count("select count(*) from rowlock.job").await, 1);
 }
@@ -335,6 +359,7 @@ mod tests {
         on_a_bare_connection_it_is_a_commit_of_its_own,
         a_transaction_begun_by_hand_is_respected,
         a_large_batch_in_a_transaction_begun_by_hand_goes_with_its_rollback,
+        a_job_id_is_bound_and_read_by_the_callers_own_statements,
         every_option_lands_in_the_row,
         what_is_not_chosen_comes_from_the_kind,
         many_in_one_call_get_ids_in_input_order,

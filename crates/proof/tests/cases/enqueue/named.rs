@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use rowlock::{Admin, Ended, Fail, NamedJob, NamedKind, RawJob, State, staged};
+use rowlock::{Admin, Ended, Fail, JobId, NamedJob, NamedKind, RawJob, State, staged};
 
 use super::db::Staged;
 use super::{Bed, Note, Running, Seen, until};
 
-async fn enqueue(bed: &Bed, job: NamedJob) -> i64 {
+async fn enqueue(bed: &Bed, job: NamedJob) -> JobId {
     let admin = Admin::open(&bed.database.queue_url, "rowlock").unwrap();
     admin.enqueue(job).await.unwrap().id()
 }

@@ -9,19 +9,19 @@ use std::{
     time::Duration,
 };
 
-use rowlock::{Batch, Enqueued, Error, Group, JobOptions, State, atomic, observe::JobFilter, staged};
+use rowlock::{Batch, Enqueued, Error, Group, JobId, JobOptions, State, atomic, observe::JobFilter, staged};
 use sqlx::Connection;
 use tokio::sync::Semaphore;
 
 use super::db::{Ctx, Staged, Tx};
 use super::{Bed, Note, Other, Running, Seen, note, until};
 
-pub(crate) async fn put(bed: &Bed, group: impl Into<Group>, text: &str) -> i64 {
+pub(crate) async fn put(bed: &Bed, group: impl Into<Group>, text: &str) -> JobId {
     let id = bed.rowlock.enqueue_now(Note::new(text)).group(group).await;
     id.unwrap().id()
 }
 
-pub(crate) async fn puts(bed: &Bed, group: &str, texts: &[&str]) -> Vec<i64> {
+pub(crate) async fn puts(bed: &Bed, group: &str, texts: &[&str]) -> Vec<JobId> {
     let mut ids = Vec::new();
     for text in texts {
         ids.push(put(bed, group, text).await);
@@ -295,7 +295,7 @@ async fn a_partial_unique_index_admits_one_open_job_per_thing(bed: &Bed) {
         open.execute(&mut *tx).await?;
         let id = bed.rowlock.enqueue(&mut tx, Other { n: account }).await.unwrap().id();
         tx.commit().await?;
-        Ok::<i64, sqlx::Error>(id)
+        Ok::<JobId, sqlx::Error>(id)
     };
     let (first, other) = (ask(1).await.unwrap(), ask(2).await.unwrap());
     assert!(ask(1).await.is_err(), "one is open");

@@ -8,7 +8,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Ended, State, atomic, staged};
+use rowlock::{Ended, JobId, State, atomic, staged};
 use tokio::sync::{Barrier, Notify};
 use tokio_util::sync::CancellationToken;
 
@@ -250,7 +250,7 @@ async fn a_lost_workers_lock_is_free_within_a_second_of_its_lease(bed: &Bed) {
 }
 
 /// Ends the lease under a holder's feet, as a recovery that took it for dead does.
-async fn lose_lease(bed: &Bed, id: i64) {
+async fn lose_lease(bed: &Bed, id: JobId) {
     let mut conn: Conn = bed.conn().await;
     let take = super::sql(&format!("delete from rowlock.lease where id = {id}"));
     sqlx::raw_sql(take).execute(&mut conn).await.unwrap();

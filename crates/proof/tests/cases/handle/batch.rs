@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use rowlock::{AlreadyHandled, Batch, Ended, Fail, Job, JobOptions, State, atomic};
+use rowlock::{AlreadyHandled, Batch, Ended, Fail, Job, JobId, JobOptions, State, atomic};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio_util::sync::CancellationToken;
@@ -29,17 +29,17 @@ pub(crate) fn worker(bed: &Bed) -> Worker {
         .grace(Duration::from_secs(5))
 }
 
-pub(crate) async fn enqueue<const N: usize>(bed: &Bed, texts: [&str; N]) -> Vec<i64> {
+pub(crate) async fn enqueue<const N: usize>(bed: &Bed, texts: [&str; N]) -> Vec<JobId> {
     bed.rowlock.enqueue_all_now(texts.map(Note::new)).await.unwrap()
 }
 
-pub(crate) async fn rows(bed: &Bed, id: i64) -> i64 {
+pub(crate) async fn rows(bed: &Bed, id: JobId) -> i64 {
     bed.count(&format!("select count(*) from ledger where job = {id}"))
         .await
 }
 
 /// Its end, and how often its effect is there.
-pub(crate) async fn ended(bed: &Bed, id: i64) -> (Vec<Ended>, i64) {
+pub(crate) async fn ended(bed: &Bed, id: JobId) -> (Vec<Ended>, i64) {
     (bed.ends(id).await, rows(bed, id).await)
 }
 
@@ -232,7 +232,7 @@ async fn a_transaction_ended_by_hand_keeps_nothing_of_its_neighbours(bed: &Bed) 
         let ids = enqueue(bed, ["a", "b", text, "c"]).await;
         let worker = worker(bed).handle(atomic(ends_it).batch(batch(10)).backoff(AT_ONCE));
         let counters = bed.work(worker, &ids).await;
-        let by_hand = |id: i64| id == ids[2];
+        let by_hand = |id: JobId| id == ids[2];
         for id in &ids {
             let wanted = match by_hand(*id) {
                 true => (vec![Ended::Retired], 0),
@@ -299,7 +299,7 @@ async fn links_results_and_hooks_belong_to_their_job(bed: &Bed) {
             });
             match job.text.as_str() {
                 "fail" => fail(Fail::retire("on purpose")),
-                _ => tx.done().then(Other { n: id }).result(&id).ok(),
+                _ => tx.done().then(Other { n: id.into() }).result(&id).ok(),
             }
         }
     };
@@ -326,7 +326,7 @@ async fn what_is_refused_fails_its_job_alone_also_without_the_closing_ok(bed: &B
             "bad" => JobOptions::new().queue("two words"),
             _ => JobOptions::new(),
         };
-        Ok(tx.done().then_with(Other { n: cx.id() }, options))
+        Ok(tx.done().then_with(Other { n: cx.id().into() }, options))
     };
     let worker = worker(bed).handle(atomic(handler).batch(batch(10)).backoff(AT_ONCE));
     bed.work(worker, &ids).await;
@@ -346,7 +346,7 @@ async fn a_key_that_is_refused_makes_a_case_of_its_job_alone(bed: &Bed) {
     let handler = |cx: Ctx, job: Note, mut tx: Tx| async move {
         write(&mut tx, cx.id(), &job.text).await?;
         let options = JobOptions::new().key(job.text);
-        tx.done().then_with(Other { n: cx.id() }, options).ok()
+        tx.done().then_with(Other { n: cx.id().into() }, options).ok()
     };
     let counters = bed
         .work(worker(bed).handle(atomic(handler).batch(batch(10))), &ids)

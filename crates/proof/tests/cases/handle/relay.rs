@@ -1,6 +1,6 @@
 //! A slot that passes from one atomic job to the next, with its connection: what ends the one must not touch the other.
 
-use rowlock::{Ended, State, atomic};
+use rowlock::{Ended, JobId, State, atomic};
 
 use super::db::{Ctx, Outcome, Tx, Worker};
 use super::{
@@ -17,7 +17,7 @@ pub(crate) fn worker(bed: &Bed) -> rowlock::Worker<String, super::db::Backend> {
         .state(bed.database.url.clone())
 }
 
-pub(crate) async fn enqueue<const N: usize>(bed: &Bed, texts: [&str; N]) -> Vec<i64> {
+pub(crate) async fn enqueue<const N: usize>(bed: &Bed, texts: [&str; N]) -> Vec<JobId> {
     bed.rowlock.enqueue_all_now(texts.map(Note::new)).await.unwrap()
 }
 

@@ -345,7 +345,7 @@ async fn what_a_handler_enqueues_commits_with_it_or_not_at_all(bed: &Bed) {
         .await
         .unwrap();
     let handler = |cx: Ctx, job: Note, mut tx: Tx| async move {
-        let _ = cx.rowlock().enqueue(&mut *tx, Other { n: cx.id() }).await?;
+        let _ = cx.rowlock().enqueue(&mut tx, Other { n: cx.id().into() }).await?;
         match job.text.as_str() {
             "done" => tx.done().ok(),
             _ => fail(Fail::retire("no")),

@@ -17,13 +17,13 @@ async fn made(bed: &Bed) -> [i64; 2] {
 async fn a_handler_enqueues_with_a_key_in_its_own_transaction(bed: &Bed) {
     let id = bed.note("x").await;
     let handler = |cx: Ctx, _: Note, mut tx: Tx| async move {
-        let put = cx.rowlock().enqueue(&mut *tx, Other { n: 1 }).key("other").await?;
+        let put = cx.rowlock().enqueue(&mut tx, Other { n: 1 }).key("other").await?;
         if cx.attempt() == 1 {
             assert!(put.is_new());
             return fail(Fail::retry_after(Duration::ZERO, "once more"));
         }
         assert!(put.is_new(), "what the first attempt took was rolled back");
-        let _ = cx.rowlock().enqueue(&mut *tx, Other { n: 2 }).key("other").await?;
+        let _ = cx.rowlock().enqueue(&mut tx, Other { n: 2 }).key("other").await?;
         tx.done().ok()
     };
     bed.work(bed.worker().handle(atomic(handler)), &[id]).await;

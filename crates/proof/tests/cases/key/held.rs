@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use rowlock::{
-    Admin, Ended, Enqueued, Error, Fail, Hold, NamedJob, State, atomic, enqueue::Enqueue, key::Existing,
+    Admin, BegunByHand, Ended, Enqueued, Error, Fail, Hold, NamedJob, State, atomic, enqueue::Enqueue, key::Existing,
     observe::JobFilter,
 };
 use serde_json::json;
 use sqlx::Connection;
 
-use super::db::{Backend, Conn, Ctx, Tx};
+use super::db::{Backend, Ctx, Tx};
 use super::{Bed, Note, Other, fail, note, until, write};
 
 /// What a repeat got; a new job instead is a failed case.
@@ -46,7 +46,7 @@ async fn a_repeat_of_a_request_gets_the_first_ones_job_and_writes_nothing(bed: &
     // Other options are no other request.
     let again = bed
         .rowlock
-        .enqueue(&mut *tx, Note::new("once"))
+        .enqueue(&mut tx, Note::new("once"))
         .key("note:1")
         .priority(1);
     let again = existing(again.await.unwrap());
@@ -88,15 +88,15 @@ async fn another_request_under_a_key_is_a_conflict_and_the_transaction_goes_on(b
     let id = bed.rowlock.enqueue_now(Note::new("a")).key("k").await.unwrap().id();
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
-    let (key, held, given) = conflict(bed.rowlock.enqueue(&mut *tx, Note::new("b")).key("k").await);
+    let (key, held, given) = conflict(bed.rowlock.enqueue(&mut tx, Note::new("b")).key("k").await);
     assert_eq!(key, "k");
     assert!(held.starts_with(&format!("job {id} with ")), "{held}");
     assert!(!held.ends_with(&given), "both fingerprints are named: {held}, {given}");
     // The same payload for another kind is another request too.
-    conflict(bed.rowlock.enqueue(&mut *tx, Other { n: 1 }).key("k").await);
+    conflict(bed.rowlock.enqueue(&mut tx, Other { n: 1 }).key("k").await);
     let mine = "insert into ledger (job, note) values (0, 'mine')";
     sqlx::query(mine).execute(&mut *tx).await.unwrap();
-    let next = bed.rowlock.enqueue(&mut *tx, Note::new("b")).key("k2").await.unwrap();
+    let next = bed.rowlock.enqueue(&mut tx, Note::new("b")).key("k2").await.unwrap();
     tx.commit().await.unwrap();
     assert!(next.is_new());
     assert_eq!((bed.ledger().await, jobs(bed).await), (1, [2, 2]));
@@ -114,29 +114,18 @@ async fn a_key_goes_with_the_rollback_of_its_job(bed: &Bed) {
     let mut conn = bed.conn().await;
     for text in ["never", "also never"] {
         let mut tx = conn.begin().await.unwrap();
-        let put = bed.rowlock.enqueue(&mut *tx, Note::new(text)).key("k").await.unwrap();
+        let put = bed.rowlock.enqueue(&mut tx, Note::new(text)).key("k").await.unwrap();
         assert!(put.is_new());
         tx.rollback().await.unwrap();
     }
     assert_eq!(jobs(bed).await, [0, 0]);
     let mut by_hand = bed.conn().await;
     sqlx::raw_sql("begin").execute(&mut by_hand).await.unwrap();
-    let put = bed
-        .rowlock
-        .enqueue(&mut by_hand, Note::new("x"))
-        .key("k")
-        .await
-        .unwrap();
-    conflict(bed.rowlock.enqueue(&mut by_hand, Note::new("y")).key("k").await);
+    let mut tx = BegunByHand::new(&mut by_hand);
+    let put = bed.rowlock.enqueue(&mut tx, Note::new("x")).key("k").await.unwrap();
+    conflict(bed.rowlock.enqueue(&mut tx, Note::new("y")).key("k").await);
     assert_eq!(
-        existing(
-            bed.rowlock
-                .enqueue(&mut by_hand, Note::new("x"))
-                .key("k")
-                .await
-                .unwrap()
-        )
-        .id,
+        existing(bed.rowlock.enqueue(&mut tx, Note::new("x")).key("k").await.unwrap()).id,
         put.id()
     );
     sqlx::raw_sql("rollback").execute(&mut by_hand).await.unwrap();
@@ -145,6 +134,7 @@ async fn a_key_goes_with_the_rollback_of_its_job(bed: &Bed) {
 
 async fn on_a_bare_connection_key_and_job_are_one_commit(bed: &Bed) {
     let mut conn = bed.conn().await;
+    let mut conn = BegunByHand::new(&mut conn);
     let put = bed.rowlock.enqueue(&mut conn, Note::new("x")).key("k").await.unwrap();
     assert!(put.is_new());
     conflict(bed.rowlock.enqueue(&mut conn, Note::new("y")).key("k").await);
@@ -217,7 +207,7 @@ async fn a_bad_key_is_refused_before_any_sql(bed: &Bed) {
         Err(Error::Invalid { field, .. }) => field,
         other => panic!("{other:?}"),
     };
-    fn put<'c>(bed: &'c Bed, tx: &'c mut Conn) -> Enqueue<'c, Backend, Note> {
+    fn put<'c>(bed: &'c Bed, tx: &'c mut sqlx::Transaction<'_, Backend>) -> Enqueue<'c, Backend, Note> {
         bed.rowlock.enqueue(tx, Note::new("x"))
     }
     for bad in ["", "a\0b", "a\nb", &"k".repeat(251)] {
@@ -234,7 +224,7 @@ async fn a_bad_key_is_refused_before_any_sql(bed: &Bed) {
         invalid(put(bed, &mut tx).key("k").fingerprint(&unwritable).await),
         "fingerprint"
     );
-    let batch = bed.rowlock.enqueue_all(&mut *tx, ["x", ""].map(Note::new));
+    let batch = bed.rowlock.enqueue_all(&mut tx, ["x", ""].map(Note::new));
     let batch = batch.key_by(|job| job.text.clone()).await.map(|mut put| put.remove(0));
     assert_eq!(invalid(batch), "jobs[1].key");
     assert!(

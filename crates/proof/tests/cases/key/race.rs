@@ -3,7 +3,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rowlock::{Ended, Enqueued, Error, Fail, State, atomic, key::Existing};
+use rowlock::{Ended, Enqueued, Error, Fail, JobId, State, atomic, key::Existing};
 use serde_json::json;
 use sqlx::Connection;
 use tokio::{sync::Barrier, task::JoinSet};
@@ -26,7 +26,7 @@ impl Client {
     async fn ask(&mut self) -> Result<Enqueued, Error> {
         loop {
             let mut tx = self.conn.begin().await.unwrap();
-            match self.rowlock.enqueue(&mut *tx, Note::new(self.text)).key(KEY).await {
+            match self.rowlock.enqueue(&mut tx, Note::new(self.text)).key(KEY).await {
                 Ok(put) => {
                     tx.commit().await.unwrap();
                     return Ok(put);
@@ -134,7 +134,7 @@ async fn fifty_racing_an_unheard_of_key_make_one_job_and_twenty_five_conflicts(b
     assert_eq!(bed.count("select count(*) from rowlock.job").await, 1);
     assert_eq!(bed.count("select count(*) from rowlock.ready").await, 1);
     assert_eq!(bed.count("select count(*) from rowlock.job_key").await, 1);
-    let id = bed.count("select id from rowlock.job_key").await;
+    let id = JobId::from(bed.count("select id from rowlock.job_key").await);
     assert!(
         told.existing
             .iter()
@@ -203,7 +203,7 @@ async fn fifty_racing_a_key_whose_hold_is_over_make_one_job(bed: &Bed) {
     bed.work(bed.worker().handle(atomic(charge)), &[before]).await;
     let told = race(clients(bed, &halves()).await, once).await;
     assert_eq!((told.new, told.existing.len(), told.conflicts), (1, 24, 25), "{told:?}");
-    let id = bed.count("select id from rowlock.job_key").await;
+    let id = JobId::from(bed.count("select id from rowlock.job_key").await);
     assert!(id != before && told.existing.iter().all(|e| e.id == id));
     until("one job beside the finished one", async || {
         bed.count("select count(*) from rowlock.job").await == 2

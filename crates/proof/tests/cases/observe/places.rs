@@ -2,7 +2,11 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rowlock::{Ended, Fail, State, atomic, observe::JobFilter, staged};
+use rowlock::{
+    Ended, Fail, JobId, State, atomic,
+    observe::{CaseFilter, JobFilter},
+    staged,
+};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Staged, Tx};
@@ -83,11 +87,11 @@ async fn jobs_are_listed_newest_first_narrowed_and_page_by_page(bed: &Bed) {
         .unwrap();
     bed.work(bed.worker().handle(atomic(note)), &notes).await;
 
-    let list = async |filter: JobFilter| -> Vec<i64> {
+    let list = async |filter: JobFilter| -> Vec<JobId> {
         let jobs = bed.rowlock.observe().jobs(&filter).await.unwrap();
         jobs.iter().map(|j| j.id).collect()
     };
-    let newest = |ids: &[i64]| ids.iter().rev().copied().collect::<Vec<_>>();
+    let newest = |ids: &[JobId]| ids.iter().rev().copied().collect::<Vec<_>>();
     let all = JobFilter::new();
     let by_queue = |queue: &str| JobFilter::new().queue(queue);
     let by_tag = |tag: &str| JobFilter::new().tag(tag);
@@ -153,7 +157,7 @@ async fn a_job_shows_its_state_and_what_belongs_to_it(bed: &Bed) {
     assert!(again.due_at > again.last_ended_at);
     assert!([done.due_at, case.due_at].iter().all(Option::is_none));
     assert!(bed.rowlock.observe().job(4711).await.unwrap().is_none());
-    assert!(bed.attempts(4711).await.is_empty());
+    assert!(bed.attempts(4711.into()).await.is_empty());
 }
 
 async fn attempts_come_oldest_first_with_their_times_and_worker(bed: &Bed) {
@@ -188,7 +192,7 @@ async fn cases_are_listed_newest_first(bed: &Bed) {
         ids.push(bed.note(text).await);
         bed.work(bed.worker().handle(atomic(retire)), &ids).await;
     }
-    let cases = bed.rowlock.observe().cases(2).await.unwrap();
+    let cases = bed.rowlock.observe().cases(&CaseFilter::new().limit(2)).await.unwrap();
     assert_eq!(
         cases.iter().map(|c| c.reason.as_str()).collect::<Vec<_>>(),
         ["third", "second"]

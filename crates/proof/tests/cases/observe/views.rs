@@ -2,7 +2,7 @@
 
 use std::{sync::Arc, time::Duration};
 
-use rowlock::{Fail, State, atomic, observe::JobFilter, staged};
+use rowlock::{Fail, JobId, State, atomic, observe::JobFilter, staged};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Staged, Tx};
@@ -138,12 +138,13 @@ async fn what_is_stuck_says_why(bed: &Bed) {
     })
     .await;
     running.stop().await;
-    let why: Vec<(i64, String, String, String)> = rows(
+    let why: Vec<(JobId, String, String, String)> = rows(
         bed,
         "select id, state, why, coalesce(last_error, '') from rowlock.stuck order by id",
     )
     .await;
-    let says = |id: i64, state: &str, why: &str, error: &str| (id, state.to_owned(), why.to_owned(), error.to_owned());
+    let says =
+        |id: JobId, state: &str, why: &str, error: &str| (id, state.to_owned(), why.to_owned(), error.to_owned());
     assert_eq!(
         why,
         [
@@ -166,7 +167,7 @@ async fn a_call_that_nobody_knows_of_is_a_doubt(bed: &Bed) {
     };
     let id = bed.note("x").await;
     bed.work(bed.worker().handle(staged(handler)), &[id]).await;
-    let doubts: Vec<(i64, String, i32)> = rows(bed, "select id, name, tries from rowlock.doubts").await;
+    let doubts: Vec<(JobId, String, i32)> = rows(bed, "select id, name, tries from rowlock.doubts").await;
     assert_eq!(doubts, [(id, "charge".to_owned(), 1)]);
 }
 
@@ -187,7 +188,7 @@ async fn jobs_of_a_state_are_listed_from_where_they_stand(bed: &Bed) {
     operate.cancel(cancelled, None, "tess").await.unwrap();
     bed.work(bed.worker().handle(atomic(note)), &[done, again]).await;
     operate.rerun(again, None, "tess").await.unwrap();
-    let list = async |state: State, tag: Option<&str>, kind: Option<&str>, below: Option<i64>| -> Vec<i64> {
+    let list = async |state: State, tag: Option<&str>, kind: Option<&str>, below: Option<JobId>| -> Vec<JobId> {
         let filter = JobFilter::new().state(state).below(below);
         let filter = tag.into_iter().fold(filter, JobFilter::tag);
         let filter = kind.into_iter().fold(filter, JobFilter::kind);

@@ -204,8 +204,7 @@ async fn a_chain_goes_on_being_waited_for_when_the_history_of_an_early_link_is_g
     bed.run(&format!("delete from rowlock.outcome where id = {id}")).await;
     let look = bed.rowlock.wait(id).chain().timeout(Duration::ZERO).await.unwrap();
     assert_eq!(look, Awaited::TimedOut(State::Waiting));
-    let mut conn = bed.conn().await;
-    let _ = bed.rowlock.complete(&mut conn, "go", &()).await.unwrap();
+    let _ = bed.rowlock.complete_now("go", &()).await.unwrap();
     let over = bed.rowlock.wait(id).chain().timeout(Duration::from_secs(20)).await;
     assert_eq!(over.unwrap(), Awaited::Done(Some("the end".into())));
     running.stop().await;

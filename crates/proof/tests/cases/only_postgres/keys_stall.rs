@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Ended, Error, Job, JobOptions, State, atomic, staged};
+use rowlock::{BegunByHand, Ended, Error, Job, JobOptions, State, atomic, staged};
 use serde::{Deserialize, Serialize};
 use sqlx::Connection;
 use tokio::task::JoinSet;
@@ -28,7 +28,12 @@ async fn waiting(bed: &Bed) -> i64 {
 }
 
 async fn aside_is_done_soon(bed: &Bed, conn: &mut Conn) {
-    let id = bed.rowlock.enqueue(conn, Aside {}).await.unwrap().id();
+    let id = bed
+        .rowlock
+        .enqueue(&mut BegunByHand::new(conn), Aside {})
+        .await
+        .unwrap()
+        .id();
     let ended = "select count(*) from rowlock.outcome where outcome = 'done' and id = ";
     proof::bed::until("an unrelated job to be done", SOON, async || {
         (bed.count(&format!("{ended}{id}")).await == 1).then_some(())
@@ -52,7 +57,7 @@ async fn next_links_that_wait_for_an_open_twin_hold_up_no_other_job(bed: &Bed) {
     let (mut conn, mut own) = (bed.conn().await, bed.conn().await);
     for (key, commit) in [("committed", true), ("rolled back", false)] {
         let mut open = conn.begin().await.unwrap();
-        let first = bed.rowlock.enqueue(&mut *open, Other { n: 1 }).key(key).await;
+        let first = bed.rowlock.enqueue(&mut open, Other { n: 1 }).key(key).await;
         assert!(first.unwrap().is_new());
         let notes = (0..8).map(|_| Note::new(key));
         let ids = bed.rowlock.enqueue_all_now(notes).await.unwrap();
@@ -84,7 +89,7 @@ async fn enqueues_that_wait_for_an_open_twin_hold_up_no_other_job(bed: &Bed) {
     let running = Running::start(bed.worker().handle(atomic(aside)));
     let (mut conn, mut own) = (bed.conn().await, bed.conn().await);
     let mut open = conn.begin().await.unwrap();
-    let first = bed.rowlock.enqueue(&mut *open, Other { n: 1 }).key("k").await.unwrap();
+    let first = bed.rowlock.enqueue(&mut open, Other { n: 1 }).key("k").await.unwrap();
     let mut asking = JoinSet::new();
     for _ in 0..8 {
         let rowlock = bed.rowlock.clone();

@@ -18,12 +18,7 @@ async fn a_rolled_back_enqueue_leaves_not_even_a_wake(bed: &Bed) {
     let mut conn = bed.conn().await;
     for (queue, commit) in [("never", false), ("kept", true)] {
         let mut tx = conn.begin().await.unwrap();
-        let _ = bed
-            .rowlock
-            .enqueue(&mut *tx, Note::new("x"))
-            .queue(queue)
-            .await
-            .unwrap();
+        let _ = bed.rowlock.enqueue(&mut tx, Note::new("x")).queue(queue).await.unwrap();
         if commit {
             tx.commit().await.unwrap();
         } else {
@@ -71,7 +66,7 @@ async fn a_compensating_job_is_of_the_transaction_that_retires(bed: &Bed) {
 async fn a_job_that_commits_late_behind_newer_ones_is_found(bed: &Bed) {
     let mut conn = bed.conn().await;
     let mut slow = conn.begin().await.unwrap();
-    let late = bed.rowlock.enqueue(&mut *slow, Note::new("late")).await.unwrap().id();
+    let late = bed.rowlock.enqueue(&mut slow, Note::new("late")).await.unwrap().id();
     let running = Running::start(bed.worker().handle(atomic(note)));
     let newer = bed
         .rowlock
@@ -185,7 +180,7 @@ async fn a_stricter_default_isolation_level_does_not_reach_the_engine(bed: &Bed)
     let rowlock = Rowlock::open(&bed.database.url).unwrap();
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
-    let id = rowlock.enqueue(&mut *tx, Note::new("x")).await.unwrap().id();
+    let id = rowlock.enqueue(&mut tx, Note::new("x")).await.unwrap().id();
     tx.commit().await.unwrap();
     let handler = |_: Ctx, _: Note, mut tx: Tx| async move {
         let level: String = sqlx::query_scalar("show transaction_isolation")
@@ -246,7 +241,7 @@ async fn another_schema_name_works_from_end_to_end(bed: &Bed) {
         .await;
     let mut conn = bed.conn().await;
     let mut tx = conn.begin().await.unwrap();
-    let id = here.enqueue(&mut *tx, Note::new("x")).await.unwrap().id();
+    let id = here.enqueue(&mut tx, Note::new("x")).await.unwrap().id();
     tx.commit().await.unwrap();
     let retired = here
         .enqueue_now(Other { n: 1 })

@@ -1,12 +1,12 @@
 //! Operate: the human verbs, audited, refused with a sentence when the job is not where it must be.
 
-use rowlock::{Ended, Error, State, atomic};
+use rowlock::{Ended, Error, JobId, State, atomic};
 
 use super::db::{Ctx, Tx};
 use super::{AT_ONCE, Bed, Note, fail, note};
 
 /// A job that has used up its attempts.
-async fn a_case(bed: &Bed) -> i64 {
+async fn a_case(bed: &Bed) -> JobId {
     let id = bed.note("x").await;
     let failing = |cx: Ctx, _: Note, _tx: Tx| async move { fail(format!("failure {}", cx.epoch())) };
     bed.work(bed.worker().handle(atomic(failing).backoff(AT_ONCE)), &[id])
@@ -80,7 +80,7 @@ async fn only_a_case_can_be_reopened(bed: &Bed) {
         format!("job {done} is finished, not a case; only cases can be reopened")
     );
     assert_eq!(
-        refusal(4711).await,
+        refusal(4711.into()).await,
         "no job 4711; `rowlock cases` lists what can be reopened"
     );
     assert_eq!(

@@ -9,7 +9,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Ended, Error, Fail, Group, State, atomic, observe::CaseErrorView};
+use rowlock::{
+    Ended, Error, Fail, Group, JobId, State, atomic,
+    observe::{CaseErrorView, CaseFilter, ErrorNo},
+};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Tx, Worker};
@@ -26,15 +29,15 @@ fn retiring(bed: &Bed, mended: &Arc<AtomicBool>) -> Worker {
             }
             let id = cx.id();
             fail(Fail::retire(match job.text.as_str() {
-                "order" => format!("order {id} not found after {}.5 s", id % 7),
+                "order" => format!("order {id} not found after {}.5 s", i64::from(id) % 7),
                 "user" => format!("no such user \"user{id}@example.org\""),
-                _ => format!("gateway answered 502 to request {:08x}-{id:04}", id * 7919),
+                _ => format!("gateway answered 502 to request {:08x}-{id:04}", i64::from(id) * 7919),
             }))
         }
     }))
 }
 
-async fn put(bed: &Bed, text: &str, jobs: usize) -> Vec<i64> {
+async fn put(bed: &Bed, text: &str, jobs: usize) -> Vec<JobId> {
     let jobs = bed.rowlock.enqueue_all_now(vec![Note::new(text); jobs]);
     jobs.await.unwrap()
 }
@@ -51,7 +54,7 @@ async fn errors(bed: &Bed, cases: i64) -> Vec<CaseErrorView> {
 }
 
 /// So many cases of an error, and its number.
-async fn failed(bed: &Bed, text: &str, jobs: usize) -> (Vec<i64>, i64) {
+async fn failed(bed: &Bed, text: &str, jobs: usize) -> (Vec<JobId>, ErrorNo) {
     let ids = put(bed, text, jobs).await;
     let running = Running::start(retiring(bed, &Arc::default()));
     let errors = errors(bed, jobs as i64).await;
@@ -82,7 +85,12 @@ async fn two_thousand_retirements_for_three_errors_are_three_groups(bed: &Bed) {
         ]
     );
     for error in &errors {
-        let cases = bed.rowlock.observe().cases_of_error(error.no, 10_000).await.unwrap();
+        let cases = bed
+            .rowlock
+            .observe()
+            .cases(&CaseFilter::new().error(error.no).limit(10_000))
+            .await
+            .unwrap();
         assert_eq!(cases.len() as i64, error.cases);
         let (first, last) = (
             cases.iter().map(|c| c.retired_at).min(),
@@ -157,7 +165,12 @@ async fn reopening_stops_by_itself_when_the_error_is_back(bed: &Bed) {
     assert!(why.ends_with("failed again with the same error"), "{why}");
     assert!((1..=100).contains(&ended.reopened), "{ended:?}");
     assert_eq!(ended.reopened + ended.left, 200);
-    let open = bed.rowlock.observe().cases_of_error(error, 1000).await.unwrap();
+    let open = bed
+        .rowlock
+        .observe()
+        .cases(&CaseFilter::new().error(error).limit(1000))
+        .await
+        .unwrap();
     assert_eq!(open.len() as u64, ended.left);
     assert_eq!(
         bed.job(ids[199]).await.state,
@@ -173,7 +186,7 @@ async fn reopening_stops_by_itself_when_the_error_is_back(bed: &Bed) {
 
 async fn a_new_case_of_the_error_stops_it_too(bed: &Bed) {
     let (ids, error) = failed(bed, "order", 20).await;
-    let known: Arc<HashSet<i64>> = Arc::new(ids.into_iter().collect());
+    let known: Arc<HashSet<JobId>> = Arc::new(ids.into_iter().collect());
     // What is reopened succeeds; what comes new does not.
     let worker = bed.worker().handle(atomic(move |cx: Ctx, _: Note, tx: Tx| {
         let known = known.clone();

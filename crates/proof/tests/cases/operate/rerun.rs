@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
-use rowlock::{Ended, Error, Fail, Group, State, atomic};
+use rowlock::{Ended, Error, Fail, Group, JobId, State, atomic};
 use tokio::sync::Notify;
 
 use super::db::{Ctx, Outcome, Staged, Tx};
@@ -11,12 +11,12 @@ use super::{Bed, Note, Other, Running, Seen, fail, note, until};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-async fn rerun(bed: &Bed, id: i64) {
+async fn rerun(bed: &Bed, id: JobId) {
     bed.rowlock.operate().rerun(id, Some("again"), "tess").await.unwrap();
 }
 
 /// What the audit says of this job, oldest first: verb, before, after, with the reason.
-async fn noted(bed: &Bed, id: i64) -> Vec<(String, String, String, String)> {
+async fn noted(bed: &Bed, id: JobId) -> Vec<(String, String, String, String)> {
     let all =
         format!("select verb, before, after, coalesce(detail, '') from rowlock.audit where id = {id} order by no");
     let all = sqlx::query_as(super::sql(&all));
@@ -264,7 +264,7 @@ async fn a_job_retired_by_hand_is_a_case_and_is_compensated(bed: &Bed) {
         async move { tx.done().ok() }
     };
     operate.reopen(ready, "tess").await.unwrap();
-    let links: Vec<i64> = bed
+    let links: Vec<JobId> = bed
         .rowlock
         .observe()
         .chain(ready)

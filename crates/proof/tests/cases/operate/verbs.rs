@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use jiff::Timestamp;
 use rowlock::{
-    Ended, Error, Fail, State, atomic,
+    Ended, Error, Fail, JobId, State, atomic,
     observe::{AuditFilter, AuditView},
     operate::Target,
     staged,
@@ -16,12 +16,12 @@ use super::{Bed, LEASE, Note, Running, fail, note, sql, until};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-async fn later(bed: &Bed, text: &str) -> i64 {
+async fn later(bed: &Bed, text: &str) -> JobId {
     bed.rowlock.enqueue_now(Note::new(text)).after(HOUR).await.unwrap().id()
 }
 
 /// What the audit says of this job, oldest first: actor, verb, before, after.
-async fn noted(bed: &Bed, id: i64) -> Vec<(String, String, String, String)> {
+async fn noted(bed: &Bed, id: JobId) -> Vec<(String, String, String, String)> {
     let all = format!("select actor, verb, before, after from rowlock.audit where id = {id} order by no");
     let all = sqlx::query_as(sql(&all));
     all.fetch_all(&mut bed.conn().await).await.unwrap()

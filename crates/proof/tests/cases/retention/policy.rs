@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
-use rowlock::{Enqueued, Error, Fail, Hold, Retention, State, atomic, key::Existing};
+use rowlock::{Enqueued, Error, Fail, Hold, JobId, Retention, State, atomic, key::Existing, observe::CaseFilter};
 use sqlx::AssertSqlSafe;
 
 use super::db::{Ctx, TestRig, Tx};
@@ -39,7 +39,7 @@ impl Rigged {
     }
 
     /// A note under its own key, and its run.
-    async fn finished(&self, text: &str, hold: Hold) -> i64 {
+    async fn finished(&self, text: &str, hold: Hold) -> JobId {
         let id = self.put(text, hold).await.id();
         self.rig.run_once().await.unwrap().expect_done();
         id
@@ -77,7 +77,7 @@ impl Rigged {
         self.at(self.rig.now())
     }
 
-    pub(crate) async fn state(&self, id: i64) -> Option<State> {
+    pub(crate) async fn state(&self, id: JobId) -> Option<State> {
         let job = self.rig.rowlock().observe().job(id).await.unwrap();
         job.map(|job| job.state)
     }
@@ -89,7 +89,7 @@ impl Rigged {
     }
 
     /// An intent of this job's, in this state.
-    async fn effect(&self, id: i64, name: &str, state: &str) {
+    async fn effect(&self, id: JobId, name: &str, state: &str) {
         let now = self.now();
         self.run(&format!(
             "insert into rowlock.effect (id, name, key, state, policy, tries, epoch, worker, begun_at, deadline_at) \
@@ -241,7 +241,13 @@ async fn a_case_that_nobody_decides_on_goes_with_its_body_and_effects_unless_in_
     rigged.effect(cases[1], "doubt", "uncertain").await;
     rigged.effect(cases[2], "open", "open").await;
     let open = async || {
-        let cases = rigged.rig.rowlock().observe().cases(10).await.unwrap();
+        let cases = rigged
+            .rig
+            .rowlock()
+            .observe()
+            .cases(&CaseFilter::new().limit(10))
+            .await
+            .unwrap();
         cases.iter().map(|c| c.id).collect::<Vec<_>>()
     };
     assert_eq!(rigged.pass(89 * DAY, keep).await, 0);
@@ -288,9 +294,14 @@ async fn the_history_of_a_job_in_doubt_stays_until_the_doubt_is_over(bed: &Bed) 
 async fn what_people_did_goes_with_its_time_and_not_before_its_job(bed: &Bed) {
     let rigged = Rigged::new(bed).await;
     let open = rigged.put("open", Hold::Policy).await.id();
-    let gone = 999_999;
+    let gone = JobId::from(999_999);
     let day = |days: u32| rigged.at(rigged.rig.now() - days * DAY);
-    for (id, at) in [(open, day(800)), (0, day(800)), (gone, day(800)), (gone, day(700))] {
+    for (id, at) in [
+        (open, day(800)),
+        (0.into(), day(800)),
+        (gone, day(800)),
+        (gone, day(700)),
+    ] {
         rigged
             .run(&format!(
                 "insert into rowlock.audit (at, actor, verb, id) values ({at}, 'tess', 'cancel', {id})"

@@ -1,6 +1,6 @@
 //! Prune: the retention by hand, immediately and to the end, and noted.
 
-use rowlock::{Error, Hold, Retention, State};
+use rowlock::{Error, Hold, JobId, Retention, State};
 
 use super::{
     Bed, Note,
@@ -13,7 +13,7 @@ const WEEK: Retention = Retention::new()
     .keys_for_ever()
     .audit_for_ever();
 
-async fn finished(rigged: &Rigged, text: &str) -> i64 {
+async fn finished(rigged: &Rigged, text: &str) -> JobId {
     let put = rigged.rig.rowlock().enqueue_now(Note::new(text)).key(text);
     let id = put.hold(Hold::WhileOpen).await.unwrap().id();
     rigged.rig.run_once().await.unwrap().expect_done();

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Fail, Retention, State, atomic};
+use rowlock::{BegunByHand, Fail, Retention, State, atomic};
 
 use super::db::{Ctx, Tx};
 use super::{Bed, Note, Other, fail, policy::Rigged};
@@ -37,7 +37,12 @@ async fn rigged(bed: &Bed) -> Rigged {
 
 async fn complete(rigged: &Rigged, name: &str) {
     let mut conn = rigged.rig.connect().await.unwrap();
-    let _ = rigged.rig.rowlock().complete(&mut conn, name, "yes").await.unwrap();
+    let _ = rigged
+        .rig
+        .rowlock()
+        .complete(&mut BegunByHand::new(&mut conn), name, "yes")
+        .await
+        .unwrap();
 }
 
 async fn completions(rigged: &Rigged) -> i64 {

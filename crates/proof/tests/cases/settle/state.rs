@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Ended, Fail, atomic};
+use rowlock::{Ended, Fail, JobId, atomic};
 
 use super::db::{Ctx, Tx};
 use super::{Bed, Note, Other, Running, fail, until};
@@ -20,7 +20,7 @@ fn attempts() -> impl Iterator<Item = (i32, i32)> {
 }
 
 /// Compares the place of the job, and how many attempts it has used, with the table.
-async fn agrees(bed: &Bed, id: i64, ended: table::Ended, attempt: i32, most: i32) {
+async fn agrees(bed: &Bed, id: JobId, ended: table::Ended, attempt: i32, most: i32) {
     let job = bed.job(id).await;
     let case = format!("{ended:?} of attempt {attempt} of {most}");
     assert_eq!(job.last_outcome.map(Ended::as_str), Some(ended.as_str()), "{case}");
@@ -92,7 +92,7 @@ async fn every_end_of_a_handler_moves_its_job_where_the_table_says(bed: &Bed) {
 }
 
 /// Jobs of a kind that nobody here handles, leased to this worker as attempt so and so.
-async fn leased_to(bed: &Bed, worker: &str) -> Vec<(i64, i32, i32)> {
+async fn leased_to(bed: &Bed, worker: &str) -> Vec<(JobId, i32, i32)> {
     let mut jobs = Vec::new();
     for (attempt, most) in attempts() {
         let id = bed

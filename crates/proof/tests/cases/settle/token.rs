@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use rowlock::{Ended, Fail, State, staged};
+use rowlock::{Ended, Fail, JobId, State, staged};
 
 use super::db::{Conn, Outcome, Staged};
 use super::{Bed, Note, Running, fail, sql, until, write};
 
 /// What recovery and a new owner do while this attempt is outside: the lease is another worker's under a new epoch.
-pub(crate) async fn lose_lease(url: &str, id: i64) {
+pub(crate) async fn lose_lease(url: &str, id: JobId) {
     use sqlx::Connection;
     let taken = format!("update rowlock.lease set epoch = epoch + 1, worker = 99 where id = {id}");
     let mut conn = Conn::connect(url).await.unwrap();
@@ -76,7 +76,7 @@ async fn a_late_worker_cannot_settle_a_reclaimed_job(bed: &Bed) {
     );
     for id in ids.drain(..) {
         let job = bed.job(id).await;
-        assert_eq!((job.state, job.epoch, job.worker), (State::Leased, 2, Some(99)));
+        assert_eq!((job.state, job.epoch, job.worker), (State::Leased, 2, Some(99.into())));
         assert!(bed.attempts(id).await.is_empty());
     }
     assert_eq!(bed.ledger().await, 0);

@@ -6,9 +6,9 @@ use std::{
 };
 
 use rowlock::{
-    Fail, Hold, Job, NotDone, OnUnknown, Retention, State, atomic,
+    BegunByHand, Fail, Hold, Job, NotDone, OnUnknown, Retention, State, atomic,
     effect::{EffectFilter, Resolution},
-    observe::{CheckState, Invariant, VerifyLimits},
+    observe::{CaseFilter, CheckState, Invariant, VerifyLimits},
     staged,
 };
 use serde::{Deserialize, Serialize};
@@ -71,7 +71,11 @@ async fn produce(bed: &Bed) {
         let _ = waits.wait_limit(Duration::from_millis(300)).await.unwrap();
         if n % 2 == 0 {
             let mut own = bed.conn().await;
-            let _ = bed.rowlock.complete(&mut own, &name, "yes").await.unwrap();
+            let _ = bed
+                .rowlock
+                .complete(&mut BegunByHand::new(&mut own), &name, "yes")
+                .await
+                .unwrap();
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
@@ -81,7 +85,7 @@ async fn produce(bed: &Bed) {
 async fn operate(bed: &Bed) {
     let (look, operate) = (bed.rowlock.observe(), bed.rowlock.operate());
     loop {
-        for case in look.cases(20).await.unwrap() {
+        for case in look.cases(&CaseFilter::new().limit(20)).await.unwrap() {
             let _ = operate.reopen(case.id, "tess").await;
         }
         let doubtful = EffectFilter::new().doubtful().limit(5);
@@ -198,7 +202,7 @@ async fn no_more_rows_are_looked_at_than_allowed_and_the_newest_first(bed: &Bed)
     assert_eq!((part.state, part.looked, part.whole), (CheckState::Holds, 10, false));
     let all = of(1000).await;
     assert_eq!((all.state, all.looked, all.whole), (CheckState::Broken, 100, true));
-    assert_eq!(all.breaches[0].job, Some(oldest));
+    assert_eq!(all.breaches[0].job, Some(oldest.into()));
 }
 
 async fn only_a_few_breaches_are_shown_and_all_are_counted(bed: &Bed) {

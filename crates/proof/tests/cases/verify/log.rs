@@ -1,6 +1,6 @@
 //! Verify, on what is left of attempts: the outcome log, effects, keys and the ledger, each broken by hand.
 
-use rowlock::observe::Invariant;
+use rowlock::{JobId, observe::Invariant};
 
 use super::{
     Bed,
@@ -83,7 +83,7 @@ async fn attempts_that_were_miscounted_are_named(bed: &Bed) {
 async fn what_follows_the_end_of_a_job_is_named(bed: &Bed) {
     let jobs = history(bed).await;
     let id = jobs.paid;
-    let again = |id: i64| {
+    let again = |id: JobId| {
         format!(
             "insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at)
              select id, epoch + 1, worker, 1, outcome, started_at, ended_at from rowlock.outcome where id = {id}"
@@ -109,7 +109,7 @@ async fn a_reopening_that_nobody_noted_is_named(bed: &Bed) {
 
 async fn a_job_that_stands_where_no_outcome_led_is_named(bed: &Bed) {
     let jobs = history(bed).await;
-    let ready = |id: i64, epoch: i64| {
+    let ready = |id: JobId, epoch: i64| {
         format!(
             "insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
              select queue_no, kind_no, alone, priority, due_at, {id}, {epoch}, 0, attempts_max

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use rowlock::{
-    Fail, Once, State, atomic,
+    Fail, JobId, Once, State, atomic,
     observe::{CheckState, Invariant, Verification, VerifyLimits},
     staged,
 };
@@ -17,19 +17,19 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// A job in each state that has a separate history.
 pub(crate) struct Jobs {
     /// Two failures, then done, under a key.
-    pub(crate) done: i64,
+    pub(crate) done: JobId,
     /// Failed once, and ready in an hour.
-    pub(crate) again: i64,
+    pub(crate) again: JobId,
     /// Retired by its first attempt.
-    pub(crate) case: i64,
+    pub(crate) case: JobId,
     /// Retired, reopened, done.
-    pub(crate) reopened: i64,
+    pub(crate) reopened: JobId,
     /// Ready in an hour, never claimed.
-    pub(crate) fresh: i64,
+    pub(crate) fresh: JobId,
     /// For `name` to be completed.
-    pub(crate) waits: i64,
+    pub(crate) waits: JobId,
     /// Done, with one effect that was replied to.
-    pub(crate) paid: i64,
+    pub(crate) paid: JobId,
 }
 
 async fn handler(cx: Ctx, job: Note, tx: Tx) -> Outcome {
@@ -97,7 +97,7 @@ pub(crate) async fn verify(bed: &Bed) -> Verification {
 }
 
 /// Runs the damage; then exactly these are broken, and the last one names this job and says so.
-pub(crate) async fn breaks(bed: &Bed, damage: &str, broken: &[Invariant], job: Option<i64>, says: &str) {
+pub(crate) async fn breaks(bed: &Bed, damage: &str, broken: &[Invariant], job: Option<JobId>, says: &str) {
     assert!(verify(bed).await.holds(), "{:?}", verify(bed).await);
     bed.run(damage).await;
     let seen = verify(bed).await;
@@ -119,7 +119,7 @@ pub(crate) async fn breaks(bed: &Bed, damage: &str, broken: &[Invariant], job: O
 }
 
 /// What a job needs to be in another place, made from its row in this one.
-fn file(table: &str, id: i64) -> String {
+fn file(table: &str, id: JobId) -> String {
     format!(
         "insert into rowlock.case_file (id, epoch, attempt, attempts_max, queue_no, kind_no, priority, reason, retired_at, history)
          select t.id, t.epoch, t.attempt, t.attempts_max, t.queue_no, t.kind_no, t.priority, 'why', j.created_at, '[]'
@@ -128,7 +128,7 @@ fn file(table: &str, id: i64) -> String {
 }
 
 /// Puts a ready job under the lease of worker 77, which has just beaten.
-async fn lease(bed: &Bed, id: i64) {
+async fn lease(bed: &Bed, id: JobId) {
     bed.run(&format!(
         "insert into rowlock.worker (id, name, lease_ms, beat, started_at)
            select 77, 'by hand', 15000, created_at, created_at from rowlock.job where id = {id};
@@ -306,7 +306,7 @@ async fn one_of_a_group_out_of_turn_is_found(bed: &Bed) {
 }
 
 /// Two of a group; the second has waited for long.
-async fn two_of_a_group(bed: &Bed) -> (i64, i64) {
+async fn two_of_a_group(bed: &Bed) -> (JobId, JobId) {
     let put = async || bed.rowlock.enqueue_now(Note::new("x")).group("a").await.unwrap().id();
     let ids = (put().await, put().await);
     let long = minutes(bed, 20);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use rowlock::{Completed, Ended, Error, JobOptions, State, observe::JobFilter};
+use rowlock::{BegunByHand, Completed, Ended, Error, JobId, JobOptions, State, observe::JobFilter};
 use sqlx::Connection;
 
 use super::db::{Ctx, Staged, Tx};
@@ -11,17 +11,16 @@ use super::{Bed, Note, Other, Running, Seen, fail, note, settle::state::table, u
 
 const SOON: Duration = Duration::from_millis(100);
 
-async fn waiting(bed: &Bed, name: &str) -> i64 {
+async fn waiting(bed: &Bed, name: &str) -> JobId {
     let id = bed.rowlock.enqueue_now(Note::new("x")).waits_for(name).await;
     id.unwrap().id()
 }
 
 async fn complete(bed: &Bed, name: &str, answer: &str) -> Completed {
-    let mut conn = bed.conn().await;
-    bed.rowlock.complete(&mut conn, name, answer).await.unwrap()
+    bed.rowlock.complete_now(name, answer).await.unwrap()
 }
 
-async fn finished(bed: &Bed, id: i64) {
+async fn finished(bed: &Bed, id: JobId) {
     until("the job to stand still", async || {
         matches!(bed.job(id).await.state, State::Finished | State::Case)
     })
@@ -29,7 +28,7 @@ async fn finished(bed: &Bed, id: i64) {
 }
 
 /// How many places a job is in.
-async fn places(bed: &Bed, id: i64) -> i64 {
+async fn places(bed: &Bed, id: JobId) -> i64 {
     let mut found = 0;
     for place in ["waiting", "ready", "lease", "case_file"] {
         let count = format!("select count(*) from rowlock.{place} where id = {id}");
@@ -138,7 +137,10 @@ async fn a_completion_belongs_to_a_transaction_that_was_begun_by_hand(bed: &Bed)
     for (end, moved) in [("rollback", State::Waiting), ("commit", State::Ready)] {
         sqlx::raw_sql("begin").execute(&mut conn).await.unwrap();
         assert_eq!(
-            bed.rowlock.complete(&mut conn, "a", &1).await.unwrap(),
+            bed.rowlock
+                .complete(&mut BegunByHand::new(&mut conn), "a", &1)
+                .await
+                .unwrap(),
             Completed::Now(1)
         );
         sqlx::raw_sql(end).execute(&mut conn).await.unwrap();
@@ -238,7 +240,7 @@ async fn a_wait_past_its_limit_is_retired_with_its_compensation(bed: &Bed) {
     );
     assert_eq!((case.attempt, case.history.as_array().unwrap().len()), (0, 1));
     let [over] = bed.attempts(id).await.try_into().unwrap();
-    assert_eq!((over.outcome, over.worker, over.attempt), (Ended::Retired, 0, 0));
+    assert_eq!((over.outcome, over.worker, over.attempt), (Ended::Retired, 0.into(), 0));
     assert_eq!(table::after_wait(Some(table::Ended::Retired)), table::State::Case);
     assert_eq!(places(bed, id).await, 1);
     assert_eq!(bed.ledger().await, 0, "its handler never ran");
@@ -352,7 +354,10 @@ async fn an_answer_of_another_type_makes_a_case(bed: &Bed) {
     let mut conn = bed.conn().await;
     let answer = serde_json::json!({ "by": 7 });
     assert_eq!(
-        bed.rowlock.complete(&mut conn, "a", &answer).await.unwrap(),
+        bed.rowlock
+            .complete(&mut BegunByHand::new(&mut conn), "a", &answer)
+            .await
+            .unwrap(),
         Completed::Now(1)
     );
     #[derive(serde::Deserialize)]

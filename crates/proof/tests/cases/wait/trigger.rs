@@ -6,7 +6,7 @@ use std::{
 };
 
 use rowlock::{
-    Ended, Error, Fail, NamedJob, State, Triggered, atomic,
+    Ended, Error, Fail, JobId, NamedJob, State, Triggered, atomic,
     observe::{Standing, Untaken},
 };
 use tokio::sync::Notify;
@@ -15,7 +15,7 @@ use uuid::Uuid;
 use super::db::{Ctx, Tx};
 use super::{AT_ONCE, Bed, Note, Running, fail, note, until};
 
-async fn untriggered(bed: &Bed, text: &str) -> (i64, Uuid) {
+async fn untriggered(bed: &Bed, text: &str) -> (JobId, Uuid) {
     let id = bed
         .rowlock
         .enqueue_now(Note::new(text))
@@ -26,7 +26,7 @@ async fn untriggered(bed: &Bed, text: &str) -> (i64, Uuid) {
     (id, bed.job(id).await.uid)
 }
 
-async fn pull(bed: &Bed, pointer: (i64, Uuid)) -> Triggered {
+async fn pull(bed: &Bed, pointer: (JobId, Uuid)) -> Triggered {
     let mut said = bed.rowlock.trigger(&[pointer]).await.unwrap();
     assert_eq!(said.len(), 1);
     said.remove(0)
@@ -142,7 +142,11 @@ async fn a_pointer_of_another_database_triggers_nothing(bed: &Bed) {
     let (id, uid) = untriggered(bed, "x").await;
     let said = bed
         .rowlock
-        .trigger(&[(id, Uuid::now_v7()), (id + 1, uid), (-1, uid)])
+        .trigger(&[
+            (id, Uuid::now_v7()),
+            ((i64::from(id) + 1).into(), uid),
+            ((-1).into(), uid),
+        ])
         .await
         .unwrap();
     assert_eq!(said, [Triggered::Foreign, Triggered::Unknown, Triggered::Unknown]);
@@ -200,11 +204,7 @@ async fn one_that_waits_for_a_name_needs_both(bed: &Bed) {
         matches!(&said, Triggered::Now(s) if s.state == State::Waiting),
         "{said:?}"
     );
-    let completed = bed
-        .rowlock
-        .complete(&mut bed.conn().await, "approval", &())
-        .await
-        .unwrap();
+    let completed = bed.rowlock.complete_now("approval", &()).await.unwrap();
     assert_eq!(completed, rowlock::Completed::Now(1));
     bed.work(bed.worker().handle(atomic(note)), &[id]).await;
 }
@@ -224,30 +224,28 @@ async fn what_nobody_has_taken_is_found_page_by_page(bed: &Bed) {
     let admin = rowlock::Admin::open(&bed.database.queue_url, "rowlock").unwrap();
     let _ = admin.enqueue(other).await.unwrap();
     let observe = bed.rowlock.observe();
-    let page = async |mut which: Untaken| {
+    let page = async |which: Untaken, size: u32| {
+        let mut which = which.limit(size);
         let mut ids = Vec::new();
         loop {
             let found = observe.untaken(&which).await.unwrap();
             ids.extend(found.iter().map(|s| s.id));
-            match found.last().filter(|_| found.len() == which.max as usize) {
-                Some(last) => which.after = last.due_at.map(|at| (at, last.id)),
+            match found.last().filter(|_| found.len() == size as usize) {
+                Some(last) => which = which.after(last.due_at.map(|at| (at, last.id))),
                 None => return ids,
             }
         }
     };
     for max in [1, 2, 5, 1000] {
-        let mut which = Untaken::due("default", Duration::ZERO);
-        which.max = max;
-        assert_eq!(page(which).await, due, "in pages of {max}");
-        let mut which = Untaken::untriggered("default", Duration::ZERO);
-        which.max = max;
-        assert_eq!(page(which).await, hinted, "in pages of {max}");
+        let which = Untaken::due("default", Duration::ZERO);
+        assert_eq!(page(which, max).await, due, "in pages of {max}");
+        let which = Untaken::untriggered("default", Duration::ZERO);
+        assert_eq!(page(which, max).await, hinted, "in pages of {max}");
     }
     let hour = Duration::from_secs(3600);
-    assert_eq!(page(Untaken::due("default", hour)).await, [0_i64; 0]);
-    assert_eq!(page(Untaken::untriggered("default", hour)).await, [0_i64; 0]);
-    let mut too_many = Untaken::due("default", hour);
-    too_many.max = 1001;
+    assert_eq!(page(Untaken::due("default", hour), 100).await, []);
+    assert_eq!(page(Untaken::untriggered("default", hour), 100).await, []);
+    let too_many = Untaken::due("default", hour).limit(1001);
     assert!(matches!(observe.untaken(&too_many).await, Err(Error::Invalid { .. })));
 }
 
@@ -268,11 +266,11 @@ async fn where_many_jobs_stand_is_one_read(bed: &Bed) {
     let mut found = bed
         .rowlock
         .observe()
-        .standing(&[ready, done, case, waiting, 999_999])
+        .standing(&[ready, done, case, waiting, 999_999.into()])
         .await
         .unwrap();
     found.sort_by_key(|s| s.id);
-    let states: Vec<(i64, State)> = found.iter().map(|s| (s.id, s.state)).collect();
+    let states: Vec<(JobId, State)> = found.iter().map(|s| (s.id, s.state)).collect();
     let expected = [
         (ready, State::Ready),
         (done, State::Finished),

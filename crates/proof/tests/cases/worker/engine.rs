@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Ended, Error, Job, State, staged};
+use rowlock::{Ended, Error, Job, JobId, State, staged};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -37,7 +37,7 @@ fn narrow(bed: &Bed) -> Worker {
         .grace(Duration::from_secs(5))
 }
 
-async fn all_finished(bed: &Bed, ids: &[i64]) {
+async fn all_finished(bed: &Bed, ids: &[JobId]) {
     for id in ids {
         until("the job to finish", async || {
             bed.job(*id).await.state == State::Finished
@@ -46,7 +46,7 @@ async fn all_finished(bed: &Bed, ids: &[i64]) {
     }
 }
 
-async fn notes(bed: &Bed, count: usize) -> Vec<i64> {
+async fn notes(bed: &Bed, count: usize) -> Vec<JobId> {
     let jobs = (0..count).map(|_| Note::new("x"));
     bed.rowlock.enqueue_all_now(jobs).await.unwrap()
 }
@@ -59,7 +59,7 @@ async fn a_handler_that_committed_by_hand_and_returns_at_its_time_limit_is_never
     let handler = |cx: Ctx, _: Brief, mut tx: Tx| async move {
         write(&mut tx, cx.id(), "x").await?;
         sqlx::raw_sql("commit").execute(&mut *tx).await?;
-        tokio::time::sleep(Duration::from_millis(285 + (cx.id() as u64 * 7) % 70)).await;
+        tokio::time::sleep(Duration::from_millis(285 + (i64::from(cx.id()) as u64 * 7) % 70)).await;
         tx.done().ok()
     };
     bed.work(bed.worker().handle(rowlock::atomic(handler).backoff(AT_ONCE)), &ids)
@@ -245,7 +245,7 @@ async fn a_handler_that_panics_while_it_is_dropped_at_its_time_limit_is_retried(
         .handle(rowlock::atomic(note));
     bed.work(worker, &[atomic, after]).await;
     assert_eq!(bed.ends(atomic).await, [Ended::Retried, Ended::Done]);
-    let rows = |id: i64| format!("select count(*) from ledger where job = {id}");
+    let rows = |id: JobId| format!("select count(*) from ledger where job = {id}");
     assert_eq!((bed.count(&rows(atomic)).await, bed.count(&rows(after)).await), (1, 1));
 }
 
@@ -275,7 +275,7 @@ async fn a_handler_that_panics_while_it_is_dropped_after_the_grace_is_not_left_l
 }
 
 /// A worker that is gone with these jobs in its hands, so that they must run alone next.
-async fn lose(bed: &Bed, jobs: usize) -> Vec<i64> {
+async fn lose(bed: &Bed, jobs: usize) -> Vec<JobId> {
     let ids = notes(bed, jobs).await;
     let begun = Arc::new(Notify::new());
     let at = begun.clone();

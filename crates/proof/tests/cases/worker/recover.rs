@@ -3,7 +3,7 @@
 
 use std::{future::pending, sync::Arc, time::Duration};
 
-use rowlock::{Ended, Fail, Job, State, atomic, staged};
+use rowlock::{Ended, Fail, Job, JobId, State, atomic, staged};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 
@@ -165,7 +165,7 @@ async fn a_lease_whose_claim_reply_was_lost_is_found_and_released(bed: &Bed) {
 
 /// A neighbour may have to begin again: its task can be stuck behind the blocked one, on the same thread, until the
 /// database ends its idle transaction; or, on SQLite, it could not begin and was handed back.
-async fn done_once_and_never_lost(bed: &Bed, ids: &[i64]) {
+async fn done_once_and_never_lost(bed: &Bed, ids: &[JobId]) {
     for id in ids {
         let ends = bed.ends(*id).await;
         let done = ends.iter().filter(|e| **e == Ended::Done).count();
@@ -253,7 +253,7 @@ async fn a_handler_that_blocks_its_thread_for_twice_the_lease_costs_its_neighbou
         cx.done().ok()
     };
     let worker = bed.worker().lease(LONG).handle(staged(block)).handle(atomic(note));
-    let all: Vec<i64> = beside.iter().copied().chain([blocking]).collect();
+    let all: Vec<JobId> = beside.iter().copied().chain([blocking]).collect();
     let counters = bed.work(worker, &all).await;
 
     for id in beside {

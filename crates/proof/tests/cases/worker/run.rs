@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rowlock::{Ended, Error, Event, Retention, State, atomic};
+use rowlock::{Ended, Error, Event, JobId, Retention, State, atomic};
 use sqlx::Connection;
 use tokio::sync::{Barrier, Notify};
 
@@ -204,7 +204,7 @@ async fn a_commit_wakes_an_idle_worker_at_once(bed: &Bed) {
     let mut waits = Vec::new();
     for _ in 0..4 {
         let mut tx = conn.begin().await.unwrap();
-        let _ = bed.rowlock.enqueue(&mut *tx, Note::new("x")).await.unwrap();
+        let _ = bed.rowlock.enqueue(&mut tx, Note::new("x")).await.unwrap();
         tx.commit().await.unwrap();
         let committed = Instant::now();
         arrived.notified().await;
@@ -220,7 +220,7 @@ async fn a_commit_wakes_an_idle_worker_at_once(bed: &Bed) {
 }
 
 /// Job, attempt, how it ended, and whether that could be read from the database.
-type Told = (i64, i32, Ended, bool);
+type Told = (JobId, i32, Ended, bool);
 
 async fn one_event_per_attempt_comes_after_its_commit(bed: &Bed) {
     let ids = bed

@@ -2,7 +2,7 @@
 
 use std::{io, time::Duration};
 
-use rowlock::{Attempt, EffectKey, Fail, RawJob};
+use rowlock::{Attempt, EffectKey, Fail, JobId, RawJob};
 use rustix::io::Errno;
 
 /// How often a claim is given back for a reason that is not the job's, before an attempt counts.
@@ -16,7 +16,7 @@ const EXHAUSTED_PAUSE: Duration = Duration::from_secs(5);
 pub(crate) struct Call {
     pub(crate) payload: String,
     pub(crate) key: String,
-    id: i64,
+    id: JobId,
     uid: String,
     kind: String,
     version: i32,

@@ -24,7 +24,7 @@ pub async fn enqueue(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hin
     // A pooler would lend another server between two parts of a statement that is in no transaction.
     if fits_one_statement(drafts) && inner.named() {
         let ids = enqueue_chunk(inner, pg, drafts, None, hint).await?;
-        return Ok(ids.into_iter().map(Enqueued::New).collect());
+        return Ok(ids.into_iter().map(|id| Enqueued::New(id.into())).collect());
     }
     // All or nothing: in a transaction the caller's, begun through sqlx or by hand, else in one of our own. Only the
     // server knows of a transaction begun by hand, and tells by whether it lets us make a savepoint.
@@ -56,7 +56,7 @@ pub async fn enqueue_alone(
     let begun = Pm::get_transaction_depth(pg) > 0;
     if fits_one_statement(drafts) && (begun || inner.named()) {
         let ids = enqueue_chunk(inner, pg, drafts, None, hint).await?;
-        return Ok(ids.into_iter().map(Enqueued::New).collect());
+        return Ok(ids.into_iter().map(|id| Enqueued::New(id.into())).collect());
     }
     let begin = match begun {
         true => pg.begin().await,

@@ -35,7 +35,7 @@ pub async fn put(
 ) -> Result<Result<Vec<Enqueued>, Conflict>> {
     if !any_keyed(drafts) {
         let ids = flow::enqueue_chunks(inner, pg, drafts, None, hint).await?;
-        return Ok(Ok(ids.into_iter().map(Enqueued::New).collect()));
+        return Ok(Ok(ids.into_iter().map(|id| Enqueued::New(id.into())).collect()));
     }
     let mut asking = Asking::new(drafts);
     take_free(inner, pg, &mut asking).await?;

@@ -77,7 +77,7 @@ async fn untaken(inner: &Inner, which: &Untaken) -> Result<Vec<Standing>> {
         .bind(due_at.to_sqlx())
         .bind(id)
         .bind(never.map(ToSqlx::to_sqlx))
-        .bind(i64::from(which.max))
+        .bind(i64::from(which.limit))
         .fetch_all(lent.pg())
         .await
         .doing(doing)?;

@@ -102,7 +102,7 @@ fn audited(row: &PgRow) -> sqlx::Result<AuditView> {
         no: row.try_get("no")?,
         at: row.try_get::<jiff_sqlx::Timestamp, _>("at")?.to_jiff(),
         actor: row.try_get("actor")?,
-        job: Some(row.try_get("id")?).filter(|id| *id != 0),
+        job: Some(row.try_get("id")?).filter(|id: &i64| *id != 0).map(Into::into),
         detail: row.try_get("detail")?,
         jobs: row.try_get("jobs")?,
         before: stood("before")?,

@@ -44,7 +44,7 @@ impl<'a> KeyRow<'a> {
 pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> sqlx::Result<Put> {
     if !any_keyed(drafts) {
         let ids = flow::enqueue(db, now, drafts).await?;
-        return Ok(Ok(ids.into_iter().map(Enqueued::New).collect()));
+        return Ok(Ok(ids.into_iter().map(|id| Enqueued::New(id.into())).collect()));
     }
     let mut asking = Asking::new(drafts);
     answer(db, now, &mut asking).await?;

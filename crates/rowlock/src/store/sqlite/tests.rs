@@ -91,7 +91,7 @@ impl Rig {
 
 /// The ids of what was enqueued, in input order.
 fn ids_of(put: Vec<Enqueued>) -> Vec<i64> {
-    put.iter().map(Enqueued::id).collect()
+    put.iter().map(|put| put.id().0).collect()
 }
 
 /// This much history, and everything else for ever.

@@ -79,7 +79,7 @@ async fn untaken(db: &mut SqliteConnection, now: i64, which: &Untaken) -> sqlx::
         .bind(due_at.as_microsecond())
         .bind(id)
         .bind(never.map(Timestamp::as_microsecond))
-        .bind(which.max);
+        .bind(which.limit);
     query.fetch_all(db).await?.iter().map(read).collect()
 }
 

@@ -116,7 +116,7 @@ fn audited(row: &SqliteRow) -> sqlx::Result<AuditView> {
         no: row.try_get("no")?,
         at: rows::time(row.try_get("at")?)?,
         actor: row.try_get("actor")?,
-        job: Some(row.try_get("id")?).filter(|id| *id != 0),
+        job: Some(row.try_get("id")?).filter(|id: &i64| *id != 0).map(Into::into),
         detail: row.try_get("detail")?,
         jobs: row.try_get("jobs")?,
         before: stood("before")?,

@@ -257,7 +257,7 @@ async fn big(mut tx: Tx) -> String {
 async fn job(State(app): State<App>, mut tx: Tx) -> String {
     let id = app
         .rowlock
-        .enqueue(&mut tx, Note::new("from a request"))
+        .enqueue(tx.transaction(), Note::new("from a request"))
         .await
         .unwrap()
         .id();

@@ -1,5 +1,5 @@
 use super::*;
-use crate::observe::JobFilter;
+use crate::{id::JobId, observe::JobFilter};
 
 pub fn compensation(kind: &str, tags: &[&str]) -> String {
     serde_json::json!({
@@ -60,7 +60,7 @@ async fn the_commit_that_retires_enqueues_the_compensating_job() {
     let refund = &links[1];
     assert_eq!(
         (refund.kind.as_str(), refund.chain, refund.position),
-        ("refund", Some(id), 1)
+        ("refund", Some(id.into()), 1)
     );
     assert_eq!(
         (refund.priority, refund.attempts_max, refund.state),
@@ -110,15 +110,16 @@ async fn every_filter_narrows() {
     let worker = rig.worker().await;
     let leased = claim(&rig.store, worker, 1).await[0].token.id;
     let all = JobFilter::new();
-    let list =
-        async |filter: JobFilter| -> Vec<i64> { rig.store.jobs(&filter).await.unwrap().iter().map(|j| j.id).collect() };
+    let list = async |filter: JobFilter| -> Vec<i64> {
+        rig.store.jobs(&filter).await.unwrap().iter().map(|j| j.id.0).collect()
+    };
     assert_eq!(list(all.clone()).await, [ids[2], ids[1], ids[0]]);
     let f = all.clone();
     assert_eq!(list(f.clone().queue("mail")).await, [ids[1]]);
     assert_eq!(list(f.clone().kind("send")).await, [ids[1]]);
     assert_eq!(list(f.clone().state(State::Leased)).await, [leased]);
     assert_eq!(list(f.clone().tag("vip")).await, [ids[0]]);
-    assert_eq!(list(f.below(ids[2]).limit(1)).await, [ids[1]]);
+    assert_eq!(list(f.below(JobId(ids[2])).limit(1)).await, [ids[1]]);
 }
 
 #[tokio::test]
@@ -158,7 +159,7 @@ async fn status_counts_every_place_by_queue_and_kind() {
             ("orders", "charge", 1, 1, 1, 1, Some(1500))
         ]
     );
-    let holder = status.workers.iter().find(|w| w.id == held.token.worker.0).unwrap();
+    let holder = status.workers.iter().find(|w| w.id == held.token.worker).unwrap();
     assert_eq!(
         (holder.leases, holder.dead, holder.beat_age_ms, holder.lease_ms),
         (1, false, 1500, 15_000)

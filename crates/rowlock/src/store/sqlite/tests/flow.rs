@@ -309,7 +309,7 @@ async fn the_next_link_is_enqueued_in_the_commit_that_settles() {
     assert_eq!(rig.store.settle(&[done]).await.unwrap(), [true]);
     let links = rig.store.chain(root.token.id).await.unwrap();
     assert_eq!(links.iter().map(|l| l.position).collect::<Vec<_>>(), [0, 1]);
-    let from_the_end = rig.store.chain(links[1].id).await.unwrap();
+    let from_the_end = rig.store.chain(links[1].id.0).await.unwrap();
     assert_eq!(
         from_the_end.iter().map(|l| l.id).collect::<Vec<_>>(),
         [links[0].id, links[1].id]
