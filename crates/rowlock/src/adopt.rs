@@ -7,9 +7,9 @@
 //! succeeds.
 
 mod attempt;
-mod effect;
 mod hand;
 mod handle;
+mod journal;
 mod refused;
 mod reopen;
 mod run;
@@ -20,14 +20,14 @@ use std::{future::Future, sync::Arc, time::Duration};
 
 use sqlx::Postgres;
 
+use self::{handle::Handler as Bound, run::Running};
 pub use self::{
-    effect::RowEffect as Effect,
     handle::{
         RowAttempt as Attempt, RowCtx as Ctx, RowDone as Done, RowOutcome as Outcome, RowStaged as Staged, RowTx as Tx,
     },
     value::RowHandler as Handler,
 };
-use self::{handle::Handler as Bound, run::Running};
+pub use crate::handle::Effect;
 pub use crate::table::{ColumnFound, Columns, Inspection, Part, TableName};
 use crate::{
     backoff::Backoff,

@@ -13,7 +13,7 @@ mod fail;
 mod fragile;
 mod guard;
 mod hook;
-mod journal;
+pub(crate) mod journal;
 mod lock;
 mod named;
 mod once;

@@ -78,10 +78,9 @@ impl Claim<Postgres> for RowClaim<'_> {
         self.row.renewed().elapsed() >= self.shared.timing.lease
     }
 
-    /// Calls of earlier attempts are not listed: the ledger finds a call by its name alone.
     async fn calls(&self) -> Result<Vec<String>> {
-        let used = self.row.used();
-        Ok(used.iter().map(|name| format!("effect {name:?}")).collect())
+        let made = self.shared.store.calls_of_row(self.row.uid).await?;
+        Ok(made.iter().map(|name| format!("effect {name:?}")).collect())
     }
 }
 

@@ -1,7 +1,6 @@
 //! A claimed row in this worker's hands.
 
 use std::{
-    collections::HashSet,
     sync::{Arc, Mutex},
     time::{Duration, Instant},
 };
@@ -39,10 +38,8 @@ pub(crate) struct RowInHand {
     written: Mutex<Instant>,
     /// What its handler asked for when it was done.
     done_as: Mutex<RowEnd>,
-    /// External calls of which nobody knows whether they happened.
+    /// Ledger keys of external calls for which a person must find out whether they happened.
     pub(super) doubts: Mutex<Vec<String>>,
-    /// Names of external calls that this attempt asked for.
-    used: Mutex<HashSet<String>>,
 }
 
 impl RowInHand {
@@ -88,7 +85,6 @@ impl RowInHand {
             written: Mutex::new(sent),
             done_as: Mutex::new(RowEnd::Done),
             doubts: Mutex::default(),
-            used: Mutex::default(),
         })
     }
 
@@ -143,17 +139,5 @@ impl RowInHand {
         if written {
             newer(&self.written);
         }
-    }
-
-    /// `false` when an effect of this name was used before in this attempt.
-    pub(super) fn uses(&self, name: &str) -> bool {
-        lock(&self.used).insert(name.to_owned())
-    }
-
-    /// The external calls that this attempt asked for.
-    pub(super) fn used(&self) -> Vec<String> {
-        let mut used: Vec<String> = lock(&self.used).iter().cloned().collect();
-        used.sort();
-        used
     }
 }

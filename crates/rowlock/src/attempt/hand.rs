@@ -139,7 +139,7 @@ impl InHand {
         }
     }
 
-    /// Whether there was an attempt before this one.
+    /// Whether there may have been an attempt before this one.
     pub(super) fn is_repeated(&self) -> bool {
         self.ending.is_repeated()
     }

@@ -278,7 +278,7 @@ impl<T: Serialize + DeserializeOwned> Effect<'_, T> {
                 Step::Park => {
                     let why = known.error.as_deref();
                     let why = why.unwrap_or("the attempt that made the call ended without a reply");
-                    return Err(Fail::retire(in_doubt(intent, open, why)));
+                    return Err(self.effects.parked(intent, open, why));
                 }
                 Step::Ask => match self.verdict(intent, open).await? {
                     Some(reply) => {
@@ -305,9 +305,21 @@ impl<T: Serialize + DeserializeOwned> Effect<'_, T> {
             Verdict::NotHappened => Ok(None),
             Verdict::Unknown => {
                 let why = "the reconciler does not know whether the call happened";
-                Err(Fail::retry(in_doubt(intent, open, why)))
+                Err(Fail::retry(self.effects.doubt(intent, open, why)))
             }
         }
+    }
+}
+
+impl Effects {
+    fn doubt(&self, intent: &Intent, open: Open, why: &str) -> String {
+        self.journal.doubt(intent, open.no, open.since, why)
+    }
+
+    /// What an attempt fails with whose effect must not be called again before a person has decided.
+    fn parked(&self, intent: &Intent, open: Open, why: &str) -> Fail {
+        self.journal.parked(intent);
+        Fail::retire(self.doubt(intent, open, why))
     }
 }
 
@@ -381,7 +393,7 @@ async fn happened<T: Serialize + DeserializeOwned>(
         Ok(json) => json,
         Err(problem) => {
             let why = format!("the call returned, but its reply cannot be stored: {problem}");
-            let fail = Fail::retire(in_doubt(intent, open, &why));
+            let fail = Fail::retire(effects.doubt(intent, open, &why));
             return Err(uncertain(effects, intent, open, why, fail).await);
         }
     };
@@ -410,7 +422,7 @@ async fn failed(effects: &Effects, intent: &Intent, open: Open, fail: Fail) -> F
     let fail = match intent.policy {
         Policy::Park => Fail {
             dependency: fail.dependency,
-            ..Fail::retire(in_doubt(intent, open, &why))
+            ..effects.parked(intent, open, &why)
         },
         Policy::Retry | Policy::Ask => fail,
     };
@@ -418,7 +430,9 @@ async fn failed(effects: &Effects, intent: &Intent, open: Open, fail: Fail) -> F
 }
 
 async fn uncertain(effects: &Effects, intent: &Intent, open: Open, why: String, fail: Fail) -> Fail {
-    effects.tell_doubt(open.no, &intent.name);
+    if effects.journal.keeps_failures() || intent.policy == Policy::Park {
+        effects.tell_doubt(open.no, &intent.name);
+    }
     let end = intent.end(EffectState::Uncertain, None, Some(super::clean(why)));
     effects.recorded(end, fail).await
 }
@@ -435,17 +449,6 @@ async fn stood_still(effects: &Effects, intent: &Intent) -> Option<Fail> {
     );
     let end = intent.end(EffectState::Undone, None, Some(why.clone()));
     Some(effects.recorded(end, Fail::retry(why)).await)
-}
-
-/// What a case says, so that whoever opens it can go on.
-fn in_doubt(intent: &Intent, open: Open, why: &str) -> String {
-    let Open { no, since } = open;
-    format!(
-        "effect {no} {:?} is in doubt since {since:.0}: {why}; its idempotency key is {}; find out whether the call \
-         happened, then run \
-         `rowlock effect resolve {no} --happened JSON` or `rowlock effect resolve {no} --not-happened`",
-        intent.name, intent.key
-    )
 }
 
 fn conflict(known: &Known, intent: &Intent) -> Fail {

@@ -18,11 +18,12 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
     Attempt, Done, Effect, EffectKey, Fail, Slot, Tx,
-    journal::{Effects, Emit, Held},
+    journal::{CallJournal, Effects, Emit, Held, JobJournal},
     lock::Locks,
 };
 use crate::{
     error::{Doing, Error, Result},
+    job::Limits,
     root::{Backend, Rowlock},
     store::{Isolation, Timing},
 };
@@ -43,6 +44,20 @@ pub(crate) struct Outside<DB: Backend> {
 }
 
 impl<DB: Backend> Outside<DB> {
+    /// The effects of this attempt, recorded in this journal.
+    pub(crate) fn effects(&self, journal: Arc<dyn CallJournal>, attempt: Attempt, limits: Limits) -> Effects {
+        Effects {
+            journal,
+            attempt,
+            limits,
+            time_limit: self.time_limit,
+            emit: self.emit.clone(),
+            held: self.held.clone(),
+            used: Mutex::default(),
+            called: self.called.clone(),
+        }
+    }
+
     /// Opens the transaction in which the handler's writes and the attempt's end commit together.
     pub(crate) async fn begin(self, rowlock: Rowlock<DB>, attempt: Attempt) -> Result<Tx<DB>> {
         let store = rowlock.store().clone();
@@ -75,17 +90,11 @@ impl<A, DB: Backend> Deref for Staged<A, DB> {
 
 impl<A, DB: Backend> Staged<A, DB> {
     pub(crate) fn new(state: Arc<A>, rowlock: Rowlock<DB>, attempt: Attempt, outside: Outside<DB>) -> Self {
-        let effects = Effects {
+        let journal = JobJournal {
             store: Arc::new(rowlock.store().clone()),
-            attempt: attempt.clone(),
-            limits: *rowlock.limits(),
             lease: outside.timing.lease,
-            time_limit: outside.time_limit,
-            emit: outside.emit.clone(),
-            held: outside.held.clone(),
-            used: Mutex::default(),
-            called: outside.called.clone(),
         };
+        let effects = outside.effects(Arc::new(journal), attempt.clone(), *rowlock.limits());
         Staged {
             state,
             rowlock,

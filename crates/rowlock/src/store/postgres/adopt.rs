@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 pub use self::{
     claim::{Asked, ClaimedRow, Probed},
-    effect::Intent,
+    effect::{FoundCall, call_prefix},
     recover::{RECOVER_MAX, Stale},
     settle::{Ending, RowEnd, Settled},
 };
