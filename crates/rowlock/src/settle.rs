@@ -110,9 +110,9 @@ impl Ending {
         state::failed(self.attempt, self.attempts_max) == Ended::Retired
     }
 
-    /// Whether there was an attempt before this one, counted or given back.
+    /// Whether there may have been an attempt before this one. A row does not count attempts that were given back.
     pub(crate) fn is_repeated(&self) -> bool {
-        !self.of_row && self.token.epoch > 1
+        self.of_row || self.token.epoch > 1
     }
 
     /// How many attempts of the job were given back so far.

@@ -161,6 +161,7 @@ pub(crate) async fn intend(pg: &mut PgConnection, claim: Claim, key: &str) -> Op
         .bind(claim.token)
         .bind(key)
         .bind(None::<jiff_sqlx::Timestamp>)
+        .bind(None::<Vec<u8>>)
         .fetch_optional(pg)
         .await
         .unwrap()

@@ -127,9 +127,13 @@ async fn a_parked_doubt_is_a_case_and_reopening_it_says_that_it_did_not_happen(m
     runs_until(worker, "the doubt to be parked", |c| c.settled(Ended::Retired) == 1).await;
     assert_eq!(world.calls().len(), 1, "it is not called again while nobody knows");
     let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
+    let key = &world.calls()[0];
     assert_eq!(
         said,
-        "it is unknown whether effect \"mail\" happened; reopen the case if it did not, close the case if it did"
+        format!(
+            "it is unknown whether effect \"mail\" happened: no answer; its idempotency key is {key}; reopen the case if \
+             it did not, close the case if it did"
+        )
     );
     let case = bed.rowlock.observe().cases(&CaseFilter::new().limit(10)).await.unwrap()[0].id;
     bed.rowlock.operate().reopen(case, "me").await.unwrap();
@@ -272,7 +276,94 @@ async fn work_found_done_after_a_call_is_a_case_and_not_a_quiet_success(mut bed:
     assert!(stand(&mut bed.eye, 2).await.inactive);
 }
 
+async fn work_found_done_after_a_call_of_an_earlier_attempt_is_a_case(mut bed: Bed) {
+    fill(&mut bed.eye, 1).await;
+    let world = World::new(|_| Ok("receipt".into()));
+    let handler = |cx: adopt::Staged<World>, _row: Snooze| async move {
+        if cx.attempt() > 1 {
+            return Err(rowlock::AlreadyHandled.into());
+        }
+        let world = cx.state().clone();
+        let _: String = cx.effect("mail", |key| async move { world.call(key.into()) }).await?;
+        Err(Fail::retry("after the call"))
+    };
+    let worker = opened(&bed.rowlock).await.worker().state(world.clone());
+    let worker = worker.handle(soon(staged(handler)));
+    let counters = runs_until(worker, "it to end", |c| {
+        c.settled(Ended::Retired) + c.settled(Ended::Done) == 1
+    })
+    .await;
+    assert_eq!((counters.settled(Ended::Retired), counters.already_handled()), (1, 0));
+    let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
+    assert!(
+        said.starts_with("external calls were made but are not recorded (effect \"mail\"): "),
+        "{said}"
+    );
+}
+
+async fn calls_of_an_occasion_that_is_over_do_not_make_a_case_of_a_later_one(mut bed: Bed) {
+    fill(&mut bed.eye, 1).await;
+    let world = World::new(|_| Ok("receipt".into()));
+    let handler = |cx: adopt::Staged<World>, _row: Snooze| async move {
+        let world = cx.state().clone();
+        if world.calls().is_empty() {
+            let _: String = cx.effect("mail-1", |key| async move { world.call(key.into()) }).await?;
+            return cx.begin().await?.keep().ok();
+        }
+        match cx.attempt() {
+            1 => Err(Fail::retry("the second occasion fails once")),
+            _ => Err(rowlock::AlreadyHandled.into()),
+        }
+    };
+    let worker = opened(&bed.rowlock).await.worker().state(world.clone());
+    let worker = worker.handle(soon(staged(handler)));
+    let counters = runs_until(worker, "it to end", |c| {
+        c.settled(Ended::Retired) == 1 || c.settled(Ended::Done) == 2
+    })
+    .await;
+    assert_eq!((counters.settled(Ended::Retired), counters.already_handled()), (0, 1));
+    assert_eq!(world.calls().len(), 1);
+}
+
+async fn a_reconciler_answers_the_doubt_of_a_row(mut bed: Bed) {
+    fill(&mut bed.eye, 1).await;
+    let world = World::new(|_| Err(Fail::retry("no answer")));
+    let handler = |cx: adopt::Staged<World>, _row: Snooze| async move {
+        let world = cx.state().clone();
+        let receipt: String = cx
+            .effect("mail", |key| async move { world.call(key.into()) })
+            .ask(|_| async { Ok::<_, Fail>(rowlock::Verdict::Happened("receipt".to_owned())) })
+            .await?;
+        assert_eq!(receipt, "receipt");
+        cx.done().ok()
+    };
+    let worker = opened(&bed.rowlock).await.worker().state(world.clone());
+    worked_off(worker.handle(soon(staged(handler))), 1).await;
+    assert_eq!(world.calls().len(), 1, "what the reconciler says is final");
+}
+
+async fn a_row_that_asks_for_something_else_under_the_same_name_is_a_case(mut bed: Bed) {
+    fill(&mut bed.eye, 1).await;
+    let world = World::new(|_| Err(Fail::retry("no answer")));
+    let handler = |cx: adopt::Staged<World>, _row: Snooze| async move {
+        let (world, amount) = (cx.state().clone(), cx.attempt());
+        let call = cx.effect("mail", |key| async move { world.call(key.into()) });
+        let _: String = call.request(&amount).await?;
+        cx.done().ok()
+    };
+    let worker = opened(&bed.rowlock).await.worker().state(world.clone());
+    let worker = worker.handle(soon(staged(handler)));
+    runs_until(worker, "it to be retired", |c| c.settled(Ended::Retired) == 1).await;
+    let said = stand(&mut bed.eye, 1).await.last_error.unwrap();
+    assert!(said.contains("was begun with a different request"), "{said}");
+    assert_eq!(world.calls().len(), 1);
+}
+
 on_postgresql!(
+    work_found_done_after_a_call_of_an_earlier_attempt_is_a_case,
+    calls_of_an_occasion_that_is_over_do_not_make_a_case_of_a_later_one,
+    a_reconciler_answers_the_doubt_of_a_row,
+    a_row_that_asks_for_something_else_under_the_same_name_is_a_case,
     work_found_done_after_a_call_is_a_case_and_not_a_quiet_success,
     a_call_is_made_again_under_the_same_key,
     a_call_that_did_not_happen_leaves_no_doubt,

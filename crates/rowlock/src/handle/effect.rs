@@ -1,9 +1,9 @@
 //! Outside calls of staged handlers: the intent is committed before the call, the reply after it, and a later attempt
 //! gets the stored reply without a call.
 //!
-//! Whatever ends a call without a reply (an error, a time-out, a panic, a crash, a lost lease) leaves a doubt, unless the
-//! error says that the effect did not happen. What follows a doubt is said per effect. The key that the outside system
-//! gets is the same on every attempt, by construction.
+//! Whatever ends a call without a reply (an error, a time-out, a panic, a crash, a lost lease) leaves a doubt, unless
+//! the error says that the effect did not happen. What follows a doubt is said per effect. The key that the outside
+//! system gets is the same on every attempt, by construction.
 
 use std::{
     fmt,
@@ -253,7 +253,7 @@ impl<T: Serialize + DeserializeOwned> Effect<'_, T> {
     /// Commits the intent, or finds out why there is nothing to call.
     async fn begin(&mut self, intent: &mut Intent) -> std::result::Result<Start<T>, Fail> {
         for _ in 0..LOOKS_MAX {
-            let known = match self.effects.begin(intent.clone()).await? {
+            let known = match self.effects.begin_call(intent.clone()).await? {
                 Begun::LeaseLost => return Err(Fail::lease_lost()),
                 Begun::Go { no, since, doubted } => {
                     if doubted {
@@ -278,7 +278,7 @@ impl<T: Serialize + DeserializeOwned> Effect<'_, T> {
                 Step::Park => {
                     let why = known.error.as_deref();
                     let why = why.unwrap_or("the attempt that made the call ended without a reply");
-                    return Err(Fail::retire(in_doubt(intent, open, why)));
+                    return Err(self.effects.parked(intent, open, why));
                 }
                 Step::Ask => match self.verdict(intent, open).await? {
                     Some(reply) => {
@@ -305,9 +305,21 @@ impl<T: Serialize + DeserializeOwned> Effect<'_, T> {
             Verdict::NotHappened => Ok(None),
             Verdict::Unknown => {
                 let why = "the reconciler does not know whether the call happened";
-                Err(Fail::retry(in_doubt(intent, open, why)))
+                Err(Fail::retry(self.effects.doubt(intent, open, why)))
             }
         }
+    }
+}
+
+impl Effects {
+    fn doubt(&self, intent: &Intent, open: Open, why: &str) -> String {
+        self.journal.doubt(intent, open.no, open.since, why)
+    }
+
+    /// What an attempt fails with whose effect must not be called again before a person has decided.
+    fn parked(&self, intent: &Intent, open: Open, why: &str) -> Fail {
+        self.journal.parked(intent);
+        Fail::retire(self.doubt(intent, open, why))
     }
 }
 
@@ -316,7 +328,7 @@ impl Intent {
         EffectKey(self.key.clone())
     }
 
-    fn end(&self, state: EffectState, reply: Option<String>, error: Option<String>) -> CallEnd {
+    fn call_end(&self, state: EffectState, reply: Option<String>, error: Option<String>) -> CallEnd {
         CallEnd {
             token: self.token,
             name: self.name.clone(),
@@ -381,11 +393,14 @@ async fn happened<T: Serialize + DeserializeOwned>(
         Ok(json) => json,
         Err(problem) => {
             let why = format!("the call returned, but its reply cannot be stored: {problem}");
-            let fail = Fail::retire(in_doubt(intent, open, &why));
+            let fail = Fail::retire(effects.doubt(intent, open, &why));
             return Err(uncertain(effects, intent, open, why, fail).await);
         }
     };
-    match effects.end(intent.end(EffectState::Replied, Some(json), None)).await? {
+    match effects
+        .end_call(intent.call_end(EffectState::Replied, Some(json), None))
+        .await?
+    {
         Noted::Yes => {
             point!("after-reply");
             Ok(reply)
@@ -403,14 +418,14 @@ async fn happened<T: Serialize + DeserializeOwned>(
 /// Records that the call failed; what the attempt fails with.
 async fn failed(effects: &Effects, intent: &Intent, open: Open, fail: Fail) -> Fail {
     if fail.not_done {
-        let end = intent.end(EffectState::Undone, None, Some(fail.text.clone()));
+        let end = intent.call_end(EffectState::Undone, None, Some(fail.text.clone()));
         return effects.recorded(end, fail).await;
     }
     let why = fail.text.clone();
     let fail = match intent.policy {
         Policy::Park => Fail {
             dependency: fail.dependency,
-            ..Fail::retire(in_doubt(intent, open, &why))
+            ..effects.parked(intent, open, &why)
         },
         Policy::Retry | Policy::Ask => fail,
     };
@@ -418,8 +433,10 @@ async fn failed(effects: &Effects, intent: &Intent, open: Open, fail: Fail) -> F
 }
 
 async fn uncertain(effects: &Effects, intent: &Intent, open: Open, why: String, fail: Fail) -> Fail {
-    effects.tell_doubt(open.no, &intent.name);
-    let end = intent.end(EffectState::Uncertain, None, Some(super::clean(why)));
+    if effects.journal.keeps_failures() || intent.policy == Policy::Park {
+        effects.tell_doubt(open.no, &intent.name);
+    }
+    let end = intent.call_end(EffectState::Uncertain, None, Some(super::clean(why)));
     effects.recorded(end, fail).await
 }
 
@@ -433,19 +450,8 @@ async fn stood_still(effects: &Effects, intent: &Intent) -> Option<Fail> {
         "effect {:?} was not called: the worker was frozen before the call",
         intent.name
     );
-    let end = intent.end(EffectState::Undone, None, Some(why.clone()));
+    let end = intent.call_end(EffectState::Undone, None, Some(why.clone()));
     Some(effects.recorded(end, Fail::retry(why)).await)
-}
-
-/// What a case says, so that whoever opens it can go on.
-fn in_doubt(intent: &Intent, open: Open, why: &str) -> String {
-    let Open { no, since } = open;
-    format!(
-        "effect {no} {:?} is in doubt since {since:.0}: {why}; its idempotency key is {}; find out whether the call \
-         happened, then run \
-         `rowlock effect resolve {no} --happened JSON` or `rowlock effect resolve {no} --not-happened`",
-        intent.name, intent.key
-    )
 }
 
 fn conflict(known: &Known, intent: &Intent) -> Fail {

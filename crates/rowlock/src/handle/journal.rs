@@ -1,4 +1,4 @@
-//! What the effects of one attempt share, and how they reach the store: on tasks of their own, and with patience.
+//! What the effects of one attempt share, and how they reach the journal: on separate tasks, and with retries.
 
 use std::{
     collections::HashSet,
@@ -9,6 +9,7 @@ use std::{
     time::Duration,
 };
 
+use jiff::Timestamp;
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -24,18 +25,67 @@ use crate::{
 /// Whether the lease is surely held: renewed in time, and not cut off.
 pub(crate) type Held = Arc<dyn Fn() -> bool + Send + Sync>;
 
-/// For how many leases a reply is held ready for a database that is away.
-const REPLY_PATIENCE: u32 = 4;
+/// For how many leases a reply is kept ready while the database is away.
+pub(crate) const REPLY_PATIENCE: u32 = 4;
 
-/// Tells of an event.
+/// Reports an event.
 pub(crate) type Emit = Arc<dyn Fn(Event) + Send + Sync>;
+
+/// Where the calls of one attempt are recorded. Every write is made only while the attempt holds its claim.
+pub(crate) trait CallJournal: Send + Sync {
+    /// Commits an intent, unless the stored effect says not to call.
+    fn begin_call<'a>(&'a self, intent: &'a Intent) -> Fut<'a, Begun>;
+
+    /// Commits how a call ended.
+    fn end_call<'a>(&'a self, end: &'a CallEnd) -> Fut<'a, Noted>;
+
+    /// The effect is parked: a person decides whether its call happened.
+    fn parked(&self, _: &Intent) {}
+
+    /// Whether the end of a failed call is stored. If not, the intent stays open, and the next attempt that finds it
+    /// reports the doubt.
+    fn keeps_failures(&self) -> bool;
+
+    /// What the case of an effect in doubt says, so that whoever opens it knows what to do.
+    fn doubt(&self, intent: &Intent, no: i64, since: Timestamp, why: &str) -> String;
+}
+
+/// The journal of a job: one row per effect, with its state.
+pub(super) struct JobJournal {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) lease: Duration,
+}
+
+impl CallJournal for JobJournal {
+    /// Sent again after an error, an intent finds its own first try.
+    fn begin_call<'a>(&'a self, intent: &'a Intent) -> Fut<'a, Begun> {
+        Box::pin(patiently(self.lease, || self.store.effect_begin(intent)))
+    }
+
+    /// A reply is worth more patience than the lease: the token says whether it may be stored.
+    fn end_call<'a>(&'a self, end: &'a CallEnd) -> Fut<'a, Noted> {
+        Box::pin(patiently(self.lease * REPLY_PATIENCE, || self.store.effect_end(end)))
+    }
+
+    fn keeps_failures(&self) -> bool {
+        true
+    }
+
+    fn doubt(&self, intent: &Intent, no: i64, since: Timestamp, why: &str) -> String {
+        format!(
+            "effect {no} {:?} is in doubt since {since:.0}: {why}; its idempotency key is {}; find out whether the \
+             call happened, then run \
+             `rowlock effect resolve {no} --happened JSON` or `rowlock effect resolve {no} --not-happened`",
+            intent.name, intent.key
+        )
+    }
+}
 
 /// The effects of one attempt.
 pub(crate) struct Effects {
-    pub(super) store: Arc<dyn Store>,
+    pub(super) journal: Arc<dyn CallJournal>,
     pub(super) attempt: Attempt,
     pub(super) limits: Limits,
-    pub(super) lease: Duration,
     pub(super) time_limit: Duration,
     pub(super) emit: Emit,
     pub(super) held: Held,
@@ -55,7 +105,7 @@ impl Effects {
         match fresh {
             true => Ok(()),
             false => Err(Fail::retire(format!(
-                "effect {name:?} was used twice in one attempt; name each call by its index or item"
+                "effect {name:?} was used twice in one attempt; give each call its own name"
             ))),
         }
     }
@@ -69,21 +119,20 @@ impl Effects {
         }
     }
 
-    pub(super) async fn begin(&self, intent: Intent) -> Result<Begun> {
+    pub(super) async fn begin_call(&self, intent: Intent) -> Result<Begun> {
         self.called.store(true, Ordering::Relaxed);
-        let (store, limit) = (self.store.clone(), self.lease);
-        detached(async move { patiently(limit, || store.effect_begin(&intent)).await }).await
+        let journal = self.journal.clone();
+        detached(async move { journal.begin_call(&intent).await }).await
     }
 
-    pub(super) async fn end(&self, end: CallEnd) -> Result<Noted> {
-        // What came back from outside is worth more patience than the lease: the token says whether it may be stored.
-        let (store, limit) = (self.store.clone(), self.lease * REPLY_PATIENCE);
-        detached(async move { patiently(limit, || store.effect_end(&end)).await }).await
+    pub(super) async fn end_call(&self, end: CallEnd) -> Result<Noted> {
+        let journal = self.journal.clone();
+        detached(async move { journal.end_call(&end).await }).await
     }
 
     /// Records the end of a call that failed; the attempt fails with this, unless its lease is lost.
     pub(super) async fn recorded(&self, end: CallEnd, fail: Fail) -> Fail {
-        match self.end(end).await {
+        match self.end_call(end).await {
             Ok(Noted::LeaseLost) => Fail::lease_lost(),
             Ok(Noted::Yes | Noted::Otherwise(_)) => fail,
             Err(error) => {
@@ -115,8 +164,8 @@ impl Effects {
     }
 }
 
-/// Tries again while the database is away: a second try finds what the first one wrote. What it refuses stays refused.
-async fn patiently<'a, T>(limit: Duration, mut write: impl FnMut() -> Fut<'a, T>) -> Result<T> {
+/// Tries again while the database is away. An error that the database answered with is returned.
+pub(crate) async fn patiently<'a, T>(limit: Duration, mut write: impl FnMut() -> Fut<'a, T>) -> Result<T> {
     let until = Instant::now() + limit;
     let mut wait = Duration::from_millis(20);
     loop {

@@ -17,19 +17,20 @@ use std::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    Attempt, Done, Effect, EffectKey, Fail, Slot, Tx,
-    journal::{Effects, Emit, Held},
+    Attempt, Done, DroppedTx, Effect, EffectKey, Fail, Tx,
+    journal::{CallJournal, Effects, Emit, Held, JobJournal},
     lock::Locks,
 };
 use crate::{
     error::{Doing, Error, Result},
+    job::Limits,
     root::{Backend, Rowlock},
     store::{Isolation, Timing},
 };
 
 /// What the engine lends a staged attempt: where its transaction's connection goes back to, and who holds it.
 pub(crate) struct Outside<DB: Backend> {
-    pub(crate) slot: Slot<DB>,
+    pub(crate) dropped: DroppedTx<DB>,
     /// Set when an effect is begun.
     pub(crate) called: Arc<AtomicBool>,
     pub(crate) timing: Timing,
@@ -43,13 +44,27 @@ pub(crate) struct Outside<DB: Backend> {
 }
 
 impl<DB: Backend> Outside<DB> {
+    /// The effects of this attempt, recorded in this journal.
+    pub(crate) fn effects(&self, journal: Arc<dyn CallJournal>, attempt: Attempt, limits: Limits) -> Effects {
+        Effects {
+            journal,
+            attempt,
+            limits,
+            time_limit: self.time_limit,
+            emit: self.emit.clone(),
+            held: self.held.clone(),
+            used: Mutex::default(),
+            called: self.called.clone(),
+        }
+    }
+
     /// Opens the transaction in which the handler's writes and the attempt's end commit together.
     pub(crate) async fn begin(self, rowlock: Rowlock<DB>, attempt: Attempt) -> Result<Tx<DB>> {
         let store = rowlock.store().clone();
         let (timing, level, token) = (self.timing, self.level, attempt.token);
         let held = detached(async move { DB::begin(&store, &token, timing, level).await }).await?;
         self.holder.store(DB::holder(&held), Ordering::Relaxed);
-        Ok(Tx::new(held, self.slot, attempt, rowlock))
+        Ok(Tx::new(held, self.dropped, attempt, rowlock))
     }
 }
 
@@ -75,17 +90,11 @@ impl<A, DB: Backend> Deref for Staged<A, DB> {
 
 impl<A, DB: Backend> Staged<A, DB> {
     pub(crate) fn new(state: Arc<A>, rowlock: Rowlock<DB>, attempt: Attempt, outside: Outside<DB>) -> Self {
-        let effects = Effects {
+        let journal = JobJournal {
             store: Arc::new(rowlock.store().clone()),
-            attempt: attempt.clone(),
-            limits: *rowlock.limits(),
             lease: outside.timing.lease,
-            time_limit: outside.time_limit,
-            emit: outside.emit.clone(),
-            held: outside.held.clone(),
-            used: Mutex::default(),
-            called: outside.called.clone(),
         };
+        let effects = outside.effects(Arc::new(journal), attempt.clone(), *rowlock.limits());
         Staged {
             state,
             rowlock,
@@ -106,8 +115,8 @@ impl<A, DB: Backend> Staged<A, DB> {
         &self.rowlock
     }
 
-    /// Opens a read-only transaction, to look before going outside. All that it reads is of one moment. A write in it is an error: it would commit on
-    /// every attempt, unfenced; write after [`Staged::begin`].
+    /// Opens a read-only transaction, to look before going outside. All that it reads is of one moment. A write in it
+    /// is an error: it would commit on every attempt, unfenced; write after [`Staged::begin`].
     ///
     /// # Errors
     /// The database could not be reached. Cancel-safe: a connection dropped half-way is closed.

@@ -78,6 +78,8 @@ templates!(
 statements!(
     adopt_case = "adopt/case",
     adopt_columns = "adopt/columns",
+    adopt_effect_keep = "adopt/effect/keep",
+    adopt_effect_of_row = "adopt/effect/of_row",
     adopt_effect_undo = "adopt/effect/undo",
     adopt_identity = "adopt/identity",
     adopt_indexes = "adopt/indexes",

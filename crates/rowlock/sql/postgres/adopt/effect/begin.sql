@@ -1,8 +1,8 @@
--- Commits the intent of a row's outside call, only while the claim holds; no row when it does not, or when there was an intent before. Without a reply it is never swept: it is a doubt.
+-- Commits the intent of a row's external call, only while the claim holds; no row if it does not, or if there is an intent. Without a reply it is never removed by retention: it is in doubt.
 -- Index: the table's primary key; ledger_pkey.
 -- no twin: tables are adopted on PostgreSQL only.
-insert into rowlock.ledger (key, hold, made_at)
-select $3, 'ever', coalesce($4::timestamptz, clock_timestamp())
+insert into rowlock.ledger (key, fingerprint, hold, made_at)
+select $3, $5, 'ever', coalesce($4::timestamptz, clock_timestamp())
 from (select 1 from {table} t where t.{id} = ($1::text)::{id_type} and t.{claim_token} = $2 for share of t) held
 on conflict (key) do nothing
 returning made_at

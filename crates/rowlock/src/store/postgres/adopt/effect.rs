@@ -1,70 +1,96 @@
-//! Outside calls of rows, in the ledger: the intent before, the reply after.
+//! External calls of rows, in the ledger: the intent before, the reply after.
 
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx;
-use sqlx::Row;
+use sqlx::{PgConnection, Row};
+use uuid::Uuid;
 
 use super::{
-    super::{PgStore, rows},
+    super::{Inner, PgStore, rows},
     AdoptedTable, RowToken,
 };
-use crate::{error::Doing, store::Fut};
+use crate::{
+    error::{Doing, Result},
+    key::Fingerprint,
+    store::Fut,
+};
 
-/// What is known when a call is about to begin.
-pub enum Intent {
-    /// Nobody called before; this names the intent.
-    First(Timestamp),
-    /// Somebody was about to, and nobody knows more.
-    Open(Timestamp),
-    /// It was answered with this JSON.
-    Replied(String),
-    /// The claim is lost.
-    Lost,
+/// What the ledger has of a call.
+pub enum FoundCall {
+    /// The claim is lost, so it does not matter.
+    ClaimLost,
+    /// No entry.
+    Nothing,
+    /// An intent, with the reply as JSON if there was one.
+    Call {
+        made_at: Timestamp,
+        fingerprint: Option<Fingerprint>,
+        reply: Option<String>,
+    },
+}
+
+/// What every ledger key of a row's calls begins with.
+pub fn call_prefix(row: Uuid) -> String {
+    format!("row effect {row}:")
 }
 
 impl PgStore {
-    /// Commits the intent of a call, or says what is known of it.
-    pub fn intend<'a>(&'a self, table: &'a AdoptedTable, row: &'a RowToken, key: &'a str) -> Fut<'a, Intent> {
+    /// Commits the intent of a call and returns when; `None` where the claim is lost or the ledger has an intent.
+    pub fn begin_call<'a>(
+        &'a self,
+        table: &'a AdoptedTable,
+        row: &'a RowToken,
+        (key, fingerprint): (&'a str, Option<Fingerprint>),
+    ) -> Fut<'a, Option<Timestamp>> {
         const DOING: &str = "record intent";
         self.bounded(DOING, async move {
             let mut lent = self.0.engine.acquire().await.doing(DOING)?;
-            let mine = sqlx::query(table.sql.adopt_effect_begin.clone())
+            let begun = sqlx::query(table.sql.adopt_effect_begin.clone())
                 .persistent(self.0.named())
                 .bind(&row.id)
                 .bind(row.token)
                 .bind(key)
                 .bind(self.0.now())
+                .bind(fingerprint.as_ref().map(Fingerprint::as_bytes))
                 .fetch_optional(lent.pg())
                 .await
                 .doing(DOING)?;
-            let intent = match mine {
-                Some(mine) => Intent::First(rows::at(&mine, "made_at").doing(DOING)?),
-                None => {
-                    let known = sqlx::query(table.sql.adopt_effect_known.clone())
-                        .persistent(self.0.named())
-                        .bind(&row.id)
-                        .bind(row.token)
-                        .bind(key)
-                        .fetch_one(lent.pg())
-                        .await
-                        .doing(DOING)?;
-                    let held: bool = known.try_get("held").doing(DOING)?;
-                    let answer: Option<String> = known.try_get("answer").doing(DOING)?;
-                    match (held, answer, rows::maybe_at(&known, "made_at").doing(DOING)?) {
-                        (true, Some(answer), _) => Intent::Replied(answer),
-                        (true, None, Some(made_at)) => Intent::Open(made_at),
-                        // Without an entry it was refused for the claim alone.
-                        _ => Intent::Lost,
-                    }
-                }
-            };
             lent.end(DOING).await?;
-            Ok(intent)
+            begun.map(|begun| rows::at(&begun, "made_at")).transpose().doing(DOING)
         })
     }
 
-    /// Stores a reply; `false` where the claim is lost.
-    pub fn replied<'a>(
+    /// Reads what the ledger has of a call.
+    pub fn find_call<'a>(&'a self, table: &'a AdoptedTable, row: &'a RowToken, key: &'a str) -> Fut<'a, FoundCall> {
+        const DOING: &str = "read intent";
+        self.bounded(DOING, async move {
+            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
+            let found = sqlx::query(table.sql.adopt_effect_known.clone())
+                .persistent(self.0.named())
+                .bind(&row.id)
+                .bind(row.token)
+                .bind(key)
+                .fetch_one(lent.pg())
+                .await
+                .doing(DOING)?;
+            lent.end(DOING).await?;
+            if !found.try_get::<bool, _>("held").doing(DOING)? {
+                return Ok(FoundCall::ClaimLost);
+            }
+            let Some(made_at) = rows::maybe_at(&found, "made_at").doing(DOING)? else {
+                return Ok(FoundCall::Nothing);
+            };
+            let fingerprint: Option<Vec<u8>> = found.try_get("fingerprint").doing(DOING)?;
+            Ok(FoundCall::Call {
+                made_at,
+                fingerprint: fingerprint.and_then(|bytes| Fingerprint::from_bytes(&bytes)),
+                reply: found.try_get("answer").doing(DOING)?,
+            })
+        })
+    }
+
+    /// Stores the reply to the call that was begun then; `false` where nothing was written.
+    pub fn store_reply<'a>(
         &'a self,
         table: &'a AdoptedTable,
         row: &'a RowToken,
@@ -90,8 +116,9 @@ impl PgStore {
         })
     }
 
-    /// Takes the intent of a call back that did not happen; nothing where the claim is lost, or where the intent is another.
-    pub fn unintend<'a>(
+    /// Removes the intent of a call that did not happen; nothing where the claim is lost, or where the intent is
+    /// another.
+    pub fn take_back_call<'a>(
         &'a self,
         table: &'a AdoptedTable,
         row: &'a RowToken,
@@ -112,4 +139,34 @@ impl PgStore {
             lent.end(DOING).await
         })
     }
+
+    /// The names of the calls that this row has made since it last went on, whatever became of them.
+    pub fn calls_of_row(&self, row: Uuid) -> Fut<'_, Vec<String>> {
+        const DOING: &str = "list calls";
+        self.bounded(DOING, async move {
+            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
+            let prefix = call_prefix(row);
+            let keys: Vec<String> = sqlx::query_scalar(self.0.sql.adopt_effect_of_row.clone())
+                .persistent(self.0.named())
+                .bind(&prefix)
+                .bind(kept_mark(row))
+                .fetch_all(lent.pg())
+                .await
+                .doing(DOING)?;
+            lent.end(DOING).await?;
+            let names = keys.iter().filter_map(|key| key.strip_prefix(&prefix));
+            Ok(names.map(str::to_owned).collect())
+        })
+    }
+}
+
+/// Records that the row goes on: the calls that it made up to now are over with this commit.
+pub(super) async fn mark_kept(inner: &Inner, pg: &mut PgConnection, row: Uuid) -> Result<()> {
+    let mark = sqlx::query(inner.sql.adopt_effect_keep.clone()).persistent(inner.named());
+    let mark = mark.bind(call_prefix(row)).bind(kept_mark(row)).bind(inner.now());
+    mark.execute(pg).await.doing("settle row").map(drop)
+}
+
+fn kept_mark(row: Uuid) -> String {
+    format!("row kept {row}")
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::{
     super::{Inner, PgStore, Pm, pooler, rows},
-    AdoptedTable, RowToken,
+    AdoptedTable, RowToken, effect,
     recover::Recovered,
 };
 use crate::{
@@ -26,8 +26,9 @@ const DOING: &str = "settle row";
 pub enum RowEnd {
     /// Inactive: over.
     Done,
-    /// As its handler left it, with all its attempts: due again whenever that says.
-    Kept,
+    /// As its handler left it, with all its attempts: due again whenever that says. Names the row for the ledger if
+    /// it may have made external calls: they are over with this commit.
+    Kept { calls_of: Option<Uuid> },
     /// Deleted in the commit of its handler's writes.
     Deleted,
     /// Back, not before this delay; the attempt counts or is given back.
@@ -100,7 +101,9 @@ impl PgStore {
             let mut lent = self.0.engine.acquire().await.doing(DOING)?;
             let settled = match end {
                 // One statement is one commit.
-                RowEnd::Done | RowEnd::Kept | RowEnd::Deleted => write(&self.0, lent.pg(), table, &ending).await?,
+                RowEnd::Done | RowEnd::Kept { calls_of: None } | RowEnd::Deleted => {
+                    write(&self.0, lent.pg(), table, &ending).await?
+                }
                 _ => {
                     let mut tx = lent.pg().begin().await.doing(DOING)?;
                     let settled = write(&self.0, &mut tx, table, &ending).await?;
@@ -149,7 +152,7 @@ fn became(row: &PgRow, end: &RowEnd) -> sqlx::Result<Option<Settled>> {
     let said: Option<String> = row.try_get("error")?;
     let ours = match end {
         RowEnd::Done => inactive && said.is_none(),
-        RowEnd::Kept => said.is_none(),
+        RowEnd::Kept { .. } => said.is_none(),
         RowEnd::Deleted => false,
         RowEnd::Back { error, .. } => error.is_none() || said == *error,
         RowEnd::Retired { error, .. } | RowEnd::Cancelled { error } => inactive && said.as_ref() == Some(error),
@@ -169,13 +172,19 @@ async fn finish(inner: &Inner, pg: &mut PgConnection, table: &AdoptedTable, endi
     };
     let mut query = sqlx::query(sql.clone()).persistent(inner.named()).bind(id).bind(token);
     if *ending.end != RowEnd::Deleted {
-        query = query.bind(*ending.end == RowEnd::Kept);
+        query = query.bind(matches!(ending.end, RowEnd::Kept { .. }));
     }
-    let row = query.bind(ending.marker).fetch_one(pg).await.doing(DOING)?;
+    let row = query.bind(ending.marker).fetch_one(&mut *pg).await.doing(DOING)?;
     let (applied, marked): (bool, bool) = (
         row.try_get("applied").doing(DOING)?,
         row.try_get("marked").doing(DOING)?,
     );
+    if let RowEnd::Kept { calls_of: Some(row) } = ending.end
+        && marked
+        && applied
+    {
+        effect::mark_kept(inner, pg, *row).await?;
+    }
     Ok(match (marked, applied) {
         (false, _) => Settled::NotOurs,
         (true, true) => Settled::Applied,
@@ -189,7 +198,7 @@ async fn write(inner: &Inner, pg: &mut PgConnection, table: &AdoptedTable, endin
         RowEnd::Back { counted, delay, error } => (*counted, false, *delay, error.as_deref()),
         RowEnd::Retired { counted, error, .. } => (*counted, true, Duration::ZERO, Some(error.as_str())),
         RowEnd::Cancelled { error } => (false, true, Duration::ZERO, Some(error.as_str())),
-        RowEnd::Done | RowEnd::Kept | RowEnd::Deleted => return finish(inner, pg, table, ending).await,
+        RowEnd::Done | RowEnd::Kept { .. } | RowEnd::Deleted => return finish(inner, pg, table, ending).await,
     };
     let row = sqlx::query(table.sql.adopt_unclaim.clone())
         .persistent(inner.named())
