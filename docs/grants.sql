@@ -66,12 +66,10 @@ grant execute on function rowlock.make_partitions(int, bigint), rowlock.drop_his
 grant execute on function rowlock.drop_audit to rowlock_worker;
 -- What its telemetry shows.
 grant select on rowlock.backlog to rowlock_worker;
--- Settles inside a handler's transaction, with the handler's rights.
-grant execute on function rowlock.settle_done to rowlock_worker;
--- Enqueues what compensates a job that it retires.
-grant execute on function rowlock.compensate to rowlock_worker;
--- Passes the turn of a group on.
-grant execute on function rowlock.pass_turns to rowlock_worker;
+-- Ends leases, with the handler's own rights: its own lease in a handler's transaction, and those of dead workers. What
+-- follows belongs to it: next jobs, compensations, turns of groups.
+grant execute on function rowlock.end_leases, rowlock.settle_done, rowlock.has_next, rowlock.history_of,
+  rowlock.compensate, rowlock.pass_turns, rowlock.withdraw to rowlock_worker;
 
 -- Looks at everything, resolves effects in doubt and completes names.
 grant select on rowlock.jobs, rowlock.backlog, rowlock.held, rowlock.stuck, rowlock.doubts, rowlock.case_errors, rowlock.dead_rows,
@@ -102,10 +100,11 @@ grant insert, update (value, changed_at, changed_by) on rowlock.setting to rowlo
 -- The functions for any language, with what they are made of: they run with their caller's rights.
 grant execute on function rowlock.enqueue_v1, rowlock.enqueue_many_v1, rowlock.once_v1, rowlock.answer_v1, rowlock.wake_v1,
   rowlock.complete_v1, rowlock.number_option, rowlock.name_option, rowlock.key_option, rowlock.time_option, rowlock.tags_option,
-  rowlock.check_options, rowlock.check_strings, rowlock.check_json, rowlock.canonical, rowlock.fingerprint, rowlock.compensation,
-  rowlock.take_key, rowlock.enter_group, rowlock.number_of to rowlock_producer, rowlock_worker;
+  rowlock.check_options, rowlock.check_strings, rowlock.check_json, rowlock.canonical, rowlock.fingerprint, rowlock.encode,
+  rowlock.put_job, rowlock.take_key, rowlock.enter_group, rowlock.number_of to rowlock_producer, rowlock_worker;
+grant execute on function rowlock.end_waits to rowlock_producer, rowlock_worker, rowlock_operator;
 grant execute on function rowlock.join_v1, rowlock.beat_v1, rowlock.leave_v1, rowlock.claim_v1, rowlock.done_v1, rowlock.fail_v1,
   rowlock.defer_v1, rowlock.release_v1, rowlock.retire_v1, rowlock.cancel_v1, rowlock.recover_v1,
-  rowlock.lease_of, rowlock.settle_lease to rowlock_worker;
+  rowlock.lease_of, rowlock.end_lease, rowlock.settle_lease to rowlock_worker;
 grant execute on function rowlock.pause_v1, rowlock.resume_v1, rowlock.delay_v1, rowlock.cancel_job_v1,
   rowlock.retire_job_v1, rowlock.rerun_v1, rowlock.reopen_v1 to rowlock_operator;

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Serialize, de::DeserializeOwned};
-use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -173,7 +172,7 @@ pub struct Draft {
     pub expires_at: Option<Timestamp>,
     pub chain: Option<i64>,
     pub position: i32,
-    /// JSON, as `settle/compensate.sql` reads it.
+    /// What is enqueued when the job is retired, as [`Draft::to_json`] writes it.
     pub if_retired: Option<String>,
     /// Whose doing it is, as [`trace`](crate::trace) writes it.
     pub trace: Option<String>,
@@ -207,7 +206,7 @@ impl Draft {
             expires_at: options.expires_at.map(storable),
             chain: None,
             position: 0,
-            if_retired: options.if_retired.map(|d| d.as_compensation()).transpose()?,
+            if_retired: options.if_retired.map(|d| d.to_json()).transpose()?,
             trace: options.trace.or_else(trace::current),
             wait: Wait::of(options.waits_for, options.wait_limit)?,
             group: options.group,
@@ -274,29 +273,11 @@ impl Draft {
         }
     }
 
-    /// The form stored in the body of the job this one compensates; `settle/compensate.sql` enqueues from it. The payload goes
-    /// in as the text it is: parsed and written again, its keys could change order and its numbers their digits.
-    fn as_compensation(&self) -> Result<String> {
-        #[derive(Serialize)]
-        struct Compensation<'a> {
-            uid: Uuid,
-            kind: &'a str,
-            kind_no: i64,
-            version: i32,
-            queue: &'a str,
-            queue_no: i64,
-            priority: i16,
-            attempts_max: i32,
-            payload: &'a RawValue,
-            tags: Option<&'a RawValue>,
-        }
-        let encode = |source| Error::Encode {
-            kind: self.kind.clone(),
-            source,
-        };
-        let payload: &RawValue = serde_json::from_str(&self.payload).map_err(encode)?;
-        let tags = self.tags.as_deref().map(serde_json::from_str).transpose();
-        serde_json::to_string(&Compensation {
+    /// The one form in which a job travels as JSON: as a next job, as a compensation in another job's body, and as an
+    /// element of what SQLite enqueues. `rowlock.put_job` and SQLite's `enqueue/jobs.sql` read it.
+    pub(crate) fn encoded(&self) -> Encoded<'_> {
+        let group = self.group.as_ref();
+        Encoded {
             uid: self.uid,
             kind: &self.kind,
             kind_no: self.kind_no(),
@@ -305,11 +286,58 @@ impl Draft {
             queue_no: self.queue_no(),
             priority: self.priority,
             attempts_max: self.attempts_max,
-            payload,
-            tags: tags.map_err(encode)?,
-        })
-        .map_err(encode)
+            payload: &self.payload,
+            tags: self.tags.as_deref(),
+            chain: self.chain,
+            position: self.position,
+            due_us: self.due_at().map(Timestamp::as_microsecond),
+            delay_us: self.delay_us(),
+            expires_us: self.expires_at.map(Timestamp::as_microsecond),
+            if_retired: self.if_retired.as_deref(),
+            trace: self.trace.as_deref(),
+            waits_for: self.wait.as_ref().map(|w| w.name.as_str()),
+            limit_us: self.wait.as_ref().and_then(Wait::limit_us),
+            in_group: group.map(|g| g.name.as_str()),
+            group_no: group.map(Group::no),
+            group_stops: group.map(|g| g.stops),
+        }
     }
+
+    /// [`Draft::encoded`] as text.
+    pub(crate) fn to_json(&self) -> Result<String> {
+        serde_json::to_string(&self.encoded()).map_err(|source| Error::Encode {
+            kind: self.kind.clone(),
+            source,
+        })
+    }
+}
+
+/// See [`Draft::encoded`]. What is JSON itself goes in as text: parsed and written again, its keys could change order and its
+/// numbers their digits. Times are microseconds since 1970.
+#[derive(Serialize)]
+pub(crate) struct Encoded<'a> {
+    uid: Uuid,
+    kind: &'a str,
+    kind_no: i64,
+    version: i32,
+    queue: &'a str,
+    queue_no: i64,
+    priority: i16,
+    attempts_max: i32,
+    payload: &'a str,
+    tags: Option<&'a str>,
+    chain: Option<i64>,
+    position: i32,
+    due_us: Option<i64>,
+    delay_us: i64,
+    expires_us: Option<i64>,
+    if_retired: Option<&'a str>,
+    trace: Option<&'a str>,
+    waits_for: Option<&'a str>,
+    limit_us: Option<i64>,
+    in_group: Option<&'a str>,
+    group_no: Option<i64>,
+    group_stops: Option<bool>,
 }
 
 /// The nearest time that every database and driver can store; beyond, "long ago" and "never" mean the same anyway.

@@ -96,16 +96,19 @@ pub const MUTANTS: [Mutant; 21] = [
         statements: &[(
             statement!("worker/expire"),
             &[
-                ("select l.id, w.beat\n", "select l.*, w.beat, (select pg_sleep(1.5))\n"),
-                ("  for update of l skip locked\n", ""),
                 (
-                    "select queue_no, kind_no, true, priority, now, id, epoch, attempt, attempts_max\n  from gone where",
-                    "select queue_no, kind_no, true, priority, clock_timestamp(), id, epoch, attempt, attempts_max\n  from taken where",
+                    "select l.id, l.epoch, l.worker, l.attempt, l.attempt >=",
+                    "select l.*, (select pg_sleep(1.5)), l.attempt >=",
                 ),
+                ("  for update of l skip locked\n", ""),
                 // Another worker's recovery may have been quicker; that is not the bug.
                 (
-                    "attempt < attempts_max\n), filed",
-                    "attempt < attempts_max\n  on conflict do nothing\n), filed",
+                    "), lost as materialized (",
+                    "), back as (
+  insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+  select queue_no, kind_no, true, priority, clock_timestamp(), id, epoch, attempt, attempts_max from taken where not retired
+  on conflict do nothing
+), lost as materialized (",
                 ),
             ],
         )],
@@ -182,10 +185,17 @@ pub const MUTANTS: [Mutant; 21] = [
         seen_in: "solid_queue#589",
         function: (
             "settle_done",
-            &[(
-                "delete from rowlock.lease l\n  where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker\n  returning l.attempt, l.claimed_at into tried, began;",
-                "select l.attempt, l.claimed_at into tried, began from rowlock.lease l\n  where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker;",
-            )],
+            &[
+                ("  ended record;\n", "  ended record;\n  kept rowlock.lease;\n"),
+                (
+                    "begin\n",
+                    "begin\n  select l.* into kept from rowlock.lease l\n  where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker;\n",
+                ),
+                (
+                    "  return ended.woken;",
+                    "  insert into rowlock.lease select kept.*;\n  return ended.woken;",
+                ),
+            ],
         ),
         noticed_by: &[PATH, PLACE],
         ..PLAIN
@@ -277,18 +287,7 @@ pub const MUTANTS: [Mutant; 21] = [
         name: "settled by id alone",
         seen_in: "oban, graphile-worker",
         in_library: BOLD,
-        statements: &[
-            (statement!("settle/attempts"), &[(TOKEN, "l.id = any (array[u.id])")]),
-            (statement!("settle/done"), &[(TOKEN, "l.id = any (array[u.id])")]),
-            (statement!("settle/turns"), &[(TOKEN, "l.id = any (array[u.id])")]),
-        ],
-        function: (
-            "settle_done",
-            &[(
-                "where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker",
-                "where l.id = token_id",
-            )],
-        ),
+        function: ("end_leases", &[(TOKEN, "l.id = any (array[u.id])")]),
         slow: true,
         noticed_by: &[FENCED, ONCE, PATH],
         ..PLAIN
@@ -301,7 +300,7 @@ pub const MUTANTS: [Mutant; 21] = [
             "settle_done",
             &[(
                 "    raise exception 'the lease of job % is lost', token_id using errcode = 'RL001';",
-                "    return;",
+                "    return null;",
             )],
         ),
         slow: true,
@@ -339,8 +338,8 @@ pub const MUTANTS: [Mutant; 21] = [
         name: "whoever joins a group is its head",
         seen_in: "locks looked at before they are taken",
         statements: &[(
-            statement!("enqueue/grouped"),
-            &[("from input where head\n", "from input\n"), ("from input where not head\n", "from input where false\n")],
+            statement!("enqueue/jobs"),
+            &[("    or not coalesce(u.head, true) as waits,", "    as waits,")],
         )],
         noticed_by: &[ALONE],
         ..PLAIN
@@ -351,11 +350,11 @@ pub const MUTANTS: [Mutant; 21] = [
         function: (
             "pass_turns",
             &[(
-                "      select x.id, x.group_no from rowlock.waiting x
-      where x.group_no is not null and (x.group_no, x.id) > (g.no, 0)
-      order by x.group_no, x.id limit 1
+                "    select x.id, x.group_no from rowlock.waiting x
+    where x.group_no is not null and (x.group_no, x.id) > (g.no, 0)
+    order by x.group_no, x.id limit 1
 ",
-                "      select max(x.id) as id, x.group_no from rowlock.waiting x where x.group_no = g.no group by x.group_no
+                "    select max(x.id) as id, x.group_no from rowlock.waiting x where x.group_no = g.no group by x.group_no
 ",
             )],
         ),

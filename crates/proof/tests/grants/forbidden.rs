@@ -70,7 +70,11 @@ const FORBIDDEN: [(&str, &str, &str); 55] = [
     (OPERATOR, "enqueue", sql!("enqueue/jobs")),
     (OPERATOR, "once_take", sql!("ledger/take")),
     (OPERATOR, "once_store", sql!("ledger/store")),
-    (OPERATOR, "enqueue_waiting", sql!("enqueue/waiting")),
+    (
+        OPERATOR,
+        "end a lease",
+        "select rowlock.end_lease(1, 1, 1, 'cancelled', 'finished', 0, null)",
+    ),
     (OPERATOR, "body_lock_take", sql!("guard/body_lock_take")),
     (OPERATOR, "breaker_declare", sql!("breaker/declare")),
     (OPERATOR, "claim", sql!("claim/take")),

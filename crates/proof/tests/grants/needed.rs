@@ -23,7 +23,6 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("ledger/take_over"),
             sql!("ledger/store"),
             sql!("session/lock_wait"),
-            sql!("enqueue/waiting"),
             sql!("wait/complete"),
             sql!("guard/version"),
             sql!("guard/raise"),
@@ -34,7 +33,6 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("group/take"),
             sql!("group/share"),
             sql!("group/take_over"),
-            sql!("enqueue/grouped"),
         ],
     ),
     (
@@ -47,15 +45,11 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("worker/beat"),
             sql!("claim/take"),
             sql!("settle/attempts"),
-            sql!("settle/done"),
             sql!("settle/one"),
             sql!("job/status"),
             sql!("worker/list"),
-            sql!("settle/turns"),
             sql!("settle/was_done"),
             sql!("enqueue/jobs"),
-            sql!("enqueue/waiting"),
-            sql!("enqueue/grouped"),
             sql!("group/take"),
             sql!("group/share"),
             sql!("group/take_over"),
@@ -71,7 +65,6 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("ledger/read"),
             sql!("ledger/take_over"),
             sql!("ledger/store"),
-            sql!("settle/compensate"),
             sql!("effect/begin"),
             sql!("effect/end"),
             sql!("effect/known"),
@@ -236,6 +229,7 @@ begin
   perform rowlock.reopen_v1(1, 'ann');
   perform rowlock.cancel_job_v1(1, null, 'ann');
   perform rowlock.rerun_v1(1, null, 'ann');
+  perform rowlock.end_waits('{1}', null);
 end $body$";
 
 /// Each grant of `$1` in the schema, as the statement that takes it away.

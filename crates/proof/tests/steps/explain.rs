@@ -47,6 +47,27 @@ pub(crate) async fn explain(pg: &mut PgConnection, text: &str, args: &str, analy
     Plan(serde_json::from_str(&text).unwrap())
 }
 
+/// How a statement reads a table, in functions that it calls too, whose plans are not shown: how often from end to end, and
+/// how many rows by an index. What it does is taken back.
+pub(crate) async fn reads(pg: &mut PgConnection, text: &str, args: &str, table: &str) -> (i64, i64) {
+    let counted = async |pg: &mut PgConnection| -> (i64, i64) {
+        let sum =
+            "select seq_scan, coalesce(idx_tup_fetch, 0) from pg_stat_xact_user_tables where relid = $1::regclass";
+        let sum = sqlx::query_as(sum).bind(format!("rowlock.{table}"));
+        sum.persistent(false).fetch_one(pg).await.unwrap()
+    };
+    let run = async |pg: &mut PgConnection, sql: String| {
+        sqlx::raw_sql(AssertSqlSafe(sql)).execute(pg).await.unwrap();
+    };
+    run(pg, format!("prepare counted as {text}; begin")).await;
+    // What was counted before may not have been handed on yet.
+    let before = counted(pg).await;
+    run(pg, format!("execute counted ({args})")).await;
+    let after = counted(pg).await;
+    run(pg, "rollback; deallocate counted".into()).await;
+    (after.0 - before.0, after.1 - before.1)
+}
+
 impl Plan {
     /// Every node, parents first.
     pub(crate) fn nodes(&self) -> Vec<Node<'_>> {

@@ -84,6 +84,12 @@ pub(crate) async fn enqueue_to(
         .bind(times(NOW, count))
         .bind(times(None::<&str>, count))
         .bind(times(None::<&str>, count))
+        .bind(None::<Vec<&str>>)
+        .bind(None::<Vec<i64>>)
+        .bind(None::<Vec<&str>>)
+        .bind(None::<Vec<bool>>)
+        .bind(None::<Vec<i64>>)
+        .bind(None::<Vec<bool>>)
         .fetch_all(pg)
         .await
         .unwrap();
@@ -190,29 +196,39 @@ pub(crate) async fn settle(
     to: State,
     marker: Option<&str>,
 ) -> Said<Settled> {
-    if ended == Ended::Done && to == State::Finished {
-        return match marker {
-            Some(marker) => settle_one(pg, held, marker).await,
-            None => settle_done(pg, held).await,
-        };
+    let done = ended == Ended::Done && to == State::Finished;
+    if let (true, Some(marker)) = (done, marker) {
+        return settle_one(pg, held, marker).await;
     }
-    let row = sqlx::query(sql!("settle/attempts"))
+    let settle = sqlx::query(sql!("settle/attempts"))
         .bind(vec![held.id])
         .bind(vec![held.epoch])
         .bind(vec![held.worker])
-        .bind(vec![ended.as_str()])
-        .bind(vec![to.as_str()])
-        .bind(vec![0i64])
-        .bind(vec![(ended != Ended::Done).then_some("said so")])
         .bind(vec![None::<&str>])
-        .bind(NOW)
+        .bind(None::<Vec<i64>>)
         .bind(marker)
-        .fetch_one(pg)
-        .await?;
-    Ok(Settled {
-        applied: row.get::<Option<i64>, _>("id").is_some(),
-        marked: row.get("marked"),
-    })
+        .bind(NOW)
+        .bind((!done).then(|| vec![ended.as_str()]))
+        .bind((!done).then(|| vec![to.as_str()]))
+        .bind((!done).then(|| vec![0i64]))
+        .bind((!done).then(|| vec![(ended != Ended::Done).then_some("said so")]));
+    match settle.fetch_one(pg).await {
+        Ok(row) => Ok(Settled {
+            applied: row.get::<Option<Vec<i64>>, _>("held").is_some(),
+            marked: true,
+        }),
+        Err(e) => refused(e),
+    }
+}
+
+/// What a settlement that raised says: RL001 is a lost lease, and RL002 another transaction.
+fn refused(error: sqlx::Error) -> Said<Settled> {
+    let marked = match error.as_database_error().and_then(|e| e.code()).as_deref() {
+        Some("RL001") => true,
+        Some("RL002") => false,
+        _ => return Err(error),
+    };
+    Ok(Settled { applied: false, marked })
 }
 
 /// The statement for a handler's transaction that is done with nothing behind it. After what it raises the transaction
@@ -224,49 +240,13 @@ async fn settle_one(pg: &mut PgConnection, held: Held, marker: &str) -> Said<Set
         .bind(held.worker)
         .bind(marker)
         .bind(None::<&str>)
-        .bind(NOW)
-        .bind(None::<uuid::Uuid>)
-        .bind(None::<&str>)
         .bind(None::<i64>)
-        .bind(None::<i32>)
         .bind(None::<&str>)
-        .bind(None::<i64>)
-        .bind(None::<i16>)
-        .bind(None::<i32>)
-        .bind(None::<&str>)
-        .bind(None::<&str>)
-        .bind(None::<i64>)
-        .bind(None::<i32>)
-        .bind(None::<jiff_sqlx::Timestamp>)
-        .bind(None::<i64>)
-        .bind(None::<jiff_sqlx::Timestamp>)
-        .bind(None::<&str>)
-        .bind(None::<&str>);
-    let (applied, marked) = match settle.execute(pg).await {
-        Ok(_) => (true, true),
-        Err(e) => match e.as_database_error().and_then(|e| e.code()).as_deref() {
-            Some("RL001") => (false, true),
-            Some("RL002") => (false, false),
-            _ => return Err(e),
-        },
-    };
-    Ok(Settled { applied, marked })
-}
-
-/// The statement for engine batches that are done with nothing behind them.
-async fn settle_done(pg: &mut PgConnection, held: Held) -> Said<Settled> {
-    let row = sqlx::query(sql!("settle/done"))
-        .bind(vec![held.id])
-        .bind(vec![held.epoch])
-        .bind(vec![held.worker])
-        .bind(vec![None::<&str>])
-        .bind(NOW)
-        .fetch_optional(pg)
-        .await?;
-    Ok(Settled {
-        applied: row.is_some(),
-        marked: true,
-    })
+        .bind(NOW);
+    match settle.execute(pg).await {
+        Ok(_) => Ok(APPLIED),
+        Err(e) => refused(e),
+    }
 }
 
 /// Renews; `false` when declared dead.

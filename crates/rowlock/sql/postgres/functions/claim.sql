@@ -129,8 +129,8 @@ begin
     select l.id, l.epoch from rowlock.lease l join rowlock.job j on j.id = l.id
     where l.id = any (taken) and j.expires_at <= now
   loop
-    perform rowlock.settle_lease(
-      late.id || '-' || late.epoch || '-' || claim_v1.worker, 'cancelled', 'finished', null, 'expired before it started');
+    perform rowlock.end_lease(
+      late.id, late.epoch, claim_v1.worker, 'cancelled', 'finished', 0, 'expired before it started');
   end loop;
   return query
   select

@@ -53,25 +53,86 @@ begin
 end
 $body$;
 
--- A job as the body of another holds it, to be enqueued in the commit that retires that one.
-create or replace function rowlock.compensation(given json) returns json
+-- A job as it is stored for later and put by `rowlock.put_job`, from what callers give: {"kind", "payload", …}. The library writes
+-- the same (`Encoded`). Times are microseconds since 1970.
+create or replace function rowlock.encode(
+  kind text, payload json, given json, known text[], in_chain bigint default null, at_position int default 0, by_trace text default null
+) returns json
 language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
 as $body$
 declare
-  kind text;
-  queue text;
-  version int;
+  named constant text := rowlock.name_option(json_build_object('kind', encode.kind), 'kind', '');
+  queue constant text := rowlock.name_option(given, 'queue', 'default');
+  version constant int := rowlock.number_option(given, 'version', 1, 1, 1000000);
+  body constant json := coalesce(encode.payload, '{}');
+  named_group constant text := case when given ->> 'group' is not null then rowlock.name_option(given, 'group', '') end;
 begin
-  perform rowlock.check_options(given, array['kind', 'payload', 'queue', 'priority', 'attempts', 'version', 'tags']);
-  kind := rowlock.name_option(given, 'kind', '');
-  queue := rowlock.name_option(given, 'queue', 'default');
-  version := rowlock.number_option(given, 'version', 1, 1, 1000000);
-  perform rowlock.check_json('payload', coalesce(given -> 'payload', '{}'));
+  perform rowlock.check_options(given, known);
+  perform rowlock.check_json('payload', body);
   return json_build_object(
-    'uid', gen_random_uuid(), 'kind', kind, 'kind_no', rowlock.number_of(kind || '@' || version), 'version', version,
+    'uid', gen_random_uuid(), 'kind', named, 'kind_no', rowlock.number_of(named || '@' || version), 'version', version,
     'queue', queue, 'queue_no', rowlock.number_of(queue), 'priority', rowlock.number_option(given, 'priority', 3, 1, 5),
-    'attempts_max', rowlock.number_option(given, 'attempts', 10, 1, 10000),
-    'payload', coalesce(given -> 'payload', '{}'), 'tags', rowlock.tags_option(given));
+    'attempts_max', rowlock.number_option(given, 'attempts', 10, 1, 10000), 'payload', body::text,
+    'tags', rowlock.tags_option(given)::text, 'chain', in_chain, 'position', at_position,
+    -- Untriggered: a day behind the latest time that anybody can ask for.
+    'due_us', (extract(epoch from case given ->> 'on_trigger' when 'true' then '9999-01-02T00:00:00Z'::timestamptz
+      else rowlock.time_option(given, 'at') end) * 1000000)::bigint,
+    'delay_us', 1000 * rowlock.number_option(given, 'delay_ms', 0, 0, 316224000000),
+    'expires_us', (extract(epoch from rowlock.time_option(given, 'expires')) * 1000000)::bigint,
+    'if_retired', case when json_typeof(given -> 'if_retired') = 'object' then rowlock.encode(
+      given -> 'if_retired' ->> 'kind', given -> 'if_retired' -> 'payload', given -> 'if_retired', array['kind', 'payload', 'queue', 'priority', 'attempts', 'version', 'tags'])::text end,
+    'trace', coalesce(by_trace, given ->> 'trace'), 'waits_for', rowlock.key_option(given, 'waits_for'),
+    'limit_us', 1000 * rowlock.number_option(given, 'wait_limit_ms', null, 0, 316224000000),
+    'in_group', named_group, 'group_no', rowlock.number_of(named_group),
+    'group_stops', case when named_group is not null then coalesce(given ->> 'group_stops' = 'true', false) end);
+end
+$body$;
+
+-- Puts one job from its encoding, under the id that was reserved for it, if any: to ready, or to waiting. A compensation
+-- becomes the link behind the job that was retired. It says which queue got it.
+create or replace function rowlock.put_job(
+  body json, at timestamptz, reserved bigint default null, waits boolean default false, in_chain bigint default null,
+  at_position int default null, by_trace text default null
+) returns bigint
+language plpgsql security invoker
+as $body$
+declare
+  now constant timestamptz := coalesce(at, clock_timestamp());
+  job constant bigint := coalesce(reserved, nextval('rowlock.job_id'));
+  due timestamptz;
+  expires timestamptz;
+  limit_at timestamptz;
+  e record;
+begin
+  select r.* into e from json_to_record(body) as r (
+    uid uuid, kind text, kind_no bigint, version int, queue text, queue_no bigint, priority smallint, attempts_max int, payload text,
+    tags text, chain bigint, "position" int, due_us bigint, delay_us bigint, expires_us bigint, if_retired text, trace text,
+    waits_for text, limit_us bigint, in_group text, group_no bigint, group_stops boolean
+  );
+  due := greatest(coalesce('epoch'::timestamptz + e.due_us * interval '1 us', now + e.delay_us * interval '1 us', now), now);
+  expires := 'epoch'::timestamptz + e.expires_us * interval '1 us';
+  insert into rowlock.job (
+    id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired, trace,
+    created_at, waits_for, in_group, group_no, group_stops
+  ) values (
+    job, e.uid, e.kind, e.version, e.queue, e.priority, e.attempts_max, e.payload::json, e.tags::jsonb, coalesce(in_chain, e.chain),
+    coalesce(at_position, e.position), expires, e.if_retired::json, coalesce(by_trace, e.trace), now, e.waits_for, e.in_group,
+    e.group_no, e.group_stops
+  );
+  if not waits then
+    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+    values (e.queue_no, e.kind_no, false, e.priority, due, job, 0, 0, e.attempts_max);
+    return e.queue_no;
+  end if;
+  limit_at := now + e.limit_us * interval '1 us';
+  insert into rowlock.waiting (
+    id, name, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_at, limit_ends, since, group_no
+  ) values (
+    job, e.waits_for, e.queue_no, e.kind_no, e.priority, due, 0, 0, e.attempts_max,
+    case when e.waits_for is not null then least(limit_at, expires) end,
+    case when e.waits_for is null or expires <= coalesce(limit_at, 'infinity') then 'cancelled' else 'retired' end, now, e.group_no
+  );
+  return e.queue_no;
 end
 $body$;
 
@@ -84,36 +145,13 @@ language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $body$
 declare
-  now constant timestamptz := clock_timestamp();
-  named constant text := rowlock.name_option(json_build_object('kind', enqueue_v1.kind), 'kind', '');
-  body constant json := coalesce(enqueue_v1.payload, '{}');
   given constant json := rowlock.check_strings('options', coalesce(options, '{}'));
-  queue text := rowlock.name_option(given, 'queue', 'default');
-  version constant int := rowlock.number_option(given, 'version', 1, 1, 1000000);
-  priority constant int := rowlock.number_option(given, 'priority', 3, 1, 5);
-  attempts constant int := rowlock.number_option(given, 'attempts', 10, 1, 10000);
-  delay_ms constant bigint := rowlock.number_option(given, 'delay_ms', 0, 0, 316224000000);
   key constant text := rowlock.key_option(given, 'key');
-  waits_for constant text := rowlock.key_option(given, 'waits_for');
-  limit_ms constant bigint := rowlock.number_option(given, 'wait_limit_ms', null, 0, 316224000000);
   hold_ms constant bigint := rowlock.number_option(given, 'hold_ms', null, 1, 316224000000);
   hold constant text := coalesce(given ->> 'hold', case when hold_ms is null then 'policy' else 'period' end);
-  expires constant timestamptz := rowlock.time_option(given, 'expires');
-  -- Untriggered: a day behind the latest time that anybody can ask for.
-  due constant timestamptz := case given ->> 'on_trigger'
-    when 'true' then '9999-01-02T00:00:00Z'
-    else greatest(coalesce(rowlock.time_option(given, 'at'), now + delay_ms * interval '1 millisecond'), now)
-  end;
-  kind_no constant bigint := rowlock.number_of(named || '@' || version);
-  queue_no constant bigint := rowlock.number_of(queue);
-  limit_at constant timestamptz := now + limit_ms * interval '1 millisecond';
-  turn bigint;
-  place text := 'ready';
+  body json;
+  waits boolean := false;
 begin
-  perform rowlock.check_options(given, array[
-    'at', 'attempts', 'delay_ms', 'expires', 'group', 'group_stops', 'hold', 'hold_ms', 'if_retired', 'key', 'on_trigger', 'priority',
-    'queue', 'tags', 'trace', 'version', 'wait_limit_ms', 'waits_for']);
-  perform rowlock.check_json('payload', body);
   if given ->> 'at' is not null and given ->> 'delay_ms' is not null then
     raise exception 'delay_ms: set together with at; set only one of them' using errcode = 'RL012';
   end if;
@@ -130,7 +168,7 @@ begin
   then
     raise exception 'group_stops: use true or false, together with group' using errcode = 'RL012';
   end if;
-  if limit_ms is not null and waits_for is null then
+  if given ->> 'wait_limit_ms' is not null and given ->> 'waits_for' is null then
     raise exception 'wait_limit_ms: set without a wait; add waits_for' using errcode = 'RL012';
   end if;
   if key is null and (hold_ms is not null or given ->> 'hold' is not null) then
@@ -142,52 +180,30 @@ begin
   if given ->> 'trace' !~ '^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}( [ -~]+)?$' or octet_length(given ->> 'trace') > 568 then
     raise exception 'trace: not a valid traceparent, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01' using errcode = 'RL012';
   end if;
-  if given ->> 'group' is not null then
-    if waits_for is not null then
-      raise exception 'group: a job of a group cannot also wait for a name; let a job that waits enqueue it as its next job'
-        using errcode = 'RL012';
-    end if;
-    turn := rowlock.number_of(rowlock.name_option(given, 'group', ''));
+  if given ->> 'group' is not null and given ->> 'waits_for' is not null then
+    raise exception 'group: a job of a group cannot also wait for a name; let a job that waits enqueue it as its next job'
+      using errcode = 'RL012';
   end if;
+  body := rowlock.encode(enqueue_v1.kind, enqueue_v1.payload, given, array[
+    'at', 'attempts', 'delay_ms', 'expires', 'group', 'group_stops', 'hold', 'hold_ms', 'if_retired', 'key', 'on_trigger', 'priority',
+    'queue', 'tags', 'trace', 'version', 'wait_limit_ms', 'waits_for']);
   is_new := true;
   if key is not null then
     select k.job, k.is_new into id, is_new
-    from rowlock.take_key(key, rowlock.fingerprint(named, body), hold, hold_ms * interval '1 millisecond') k;
+    from rowlock.take_key(
+      key, rowlock.fingerprint(enqueue_v1.kind, coalesce(enqueue_v1.payload, '{}')), hold, hold_ms * interval '1 millisecond') k;
     if not is_new then
       return;
     end if;
   else
     id := nextval('rowlock.job_id');
   end if;
-  if turn is not null then
-    place := case when rowlock.enter_group(turn, id) then 'ready' else 'waiting' end;
-  elsif waits_for is not null and not exists (select from rowlock.completion c where c.name = waits_for) then
-    place := 'waiting';
+  if body ->> 'group_no' is not null then
+    waits := not rowlock.enter_group((body ->> 'group_no')::bigint, id);
+  elsif body ->> 'waits_for' is not null then
+    waits := not exists (select from rowlock.completion c where c.name = body ->> 'waits_for');
   end if;
-  insert into rowlock.job (
-    id, uid, kind, version, queue, priority, attempts_max, payload, tags, position, expires_at, if_retired, trace, created_at,
-    waits_for, in_group, group_no, group_stops
-  ) values (
-    id, gen_random_uuid(), named, version, queue, priority, attempts, body, rowlock.tags_option(given)::jsonb, 0, expires,
-    case when json_typeof(given -> 'if_retired') = 'object' then rowlock.compensation(given -> 'if_retired') end,
-    given ->> 'trace', now, waits_for, given ->> 'group', turn,
-    case when turn is not null then coalesce(given ->> 'group_stops' = 'true', false) end
-  );
-  if place = 'ready' then
-    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
-    values (queue_no, kind_no, false, priority, due, id, 0, 0, attempts);
-  elsif turn is not null then
-    insert into rowlock.waiting (
-      id, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
-    ) values (id, queue_no, kind_no, priority, due, 0, 0, attempts, 'cancelled', now, turn);
-  else
-    insert into rowlock.waiting (
-      id, name, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_at, limit_ends, since
-    ) values (
-      id, waits_for, queue_no, kind_no, priority, due, 0, 0, attempts, least(limit_at, expires),
-      case when expires <= coalesce(limit_at, 'infinity') then 'cancelled' else 'retired' end, now
-    );
-  end if;
+  perform rowlock.put_job(body, null, id, waits);
 end
 $body$;
 
@@ -226,7 +242,8 @@ as $body$
 $body$;
 
 revoke all on function rowlock.take_key from public;
-revoke all on function rowlock.compensation from public;
+revoke all on function rowlock.encode from public;
+revoke all on function rowlock.put_job from public;
 revoke all on function rowlock.enqueue_v1 from public;
 revoke all on function rowlock.enqueue_many_v1 from public;
 revoke all on function rowlock.wake_v1 from public;

@@ -1,8 +1,30 @@
 -- Groups: whose turn it is, and who enters.
 
+-- Moves jobs from waiting to ready, due no earlier than now. It says which queues got work, one entry per job.
+create or replace function rowlock.end_waits(jobs bigint[], at timestamptz) returns bigint[]
+language plpgsql security invoker
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $body$
+declare
+  queues bigint[];
+begin
+  with gone as (
+    delete from rowlock.waiting w using unnest(jobs) as j (id) where w.id = any (array[j.id])
+    returning
+      w.queue_no, w.kind_no, w.alone, w.priority, greatest(w.due_at, coalesce(at, clock_timestamp())) as due_at, w.id, w.epoch, w.attempt,
+      w.attempts_max
+  ), place as (
+    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+    select queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max from gone
+  )
+  select array_agg(queue_no) into queues from gone;
+  return queues;
+end
+$body$;
+
 -- Passes the turn of groups on: where a group's head is still the one given, the job behind it with the smallest id is moved
 -- to ready and is its head now; without one the group is vacant. In the commit that ends the head, or later from the sweep.
--- Two statements on purpose: the second one's snapshot must be newer than the locks the first one waited for. A function,
+-- A statement of its own for the locks: what is read next must be newer than the locks that it waited for. A function,
 -- so that its plans are made apart from the settings of the user's session. It says which queues got work.
 create or replace function rowlock.pass_turns(groups bigint[], heads bigint[], at timestamptz) returns bigint[]
 language plpgsql security invoker
@@ -10,6 +32,7 @@ set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off se
 as $body$
 declare
   turns bigint[];
+  next bigint[];
   queues bigint[];
 begin
   select array_agg(held.no) into turns
@@ -20,31 +43,50 @@ begin
     order by g.no
     for no key update of g
   ) held;
-  with next as materialized (
-    select g.no, w.id
-    from unnest(turns) as t (no)
-    join rowlock.job_group g on g.no = t.no
-    -- From the group's first on and no further, whatever the statistics say of a group that is large.
-    left join lateral (
-      select x.id, x.group_no from rowlock.waiting x
-      where x.group_no is not null and (x.group_no, x.id) > (g.no, 0)
-      order by x.group_no, x.id limit 1
-    ) w on w.group_no = g.no and not g.paused
-  ), gone as (
-    delete from rowlock.waiting w using next n where w.id = any (array[n.id])
-    returning
-      w.id, w.queue_no, w.kind_no, w.alone, w.priority, greatest(w.due_at, coalesce(at, clock_timestamp())) as due_at,
-      w.epoch, w.attempt, w.attempts_max
-  ), place as (
-    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
-    select queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max from gone
-  ), passed as (
-    update rowlock.job_group g set head = d.id
-    from next n left join gone d on d.id = n.id
-    where g.no = any (array[n.no]) and g.head is distinct from d.id
-  )
-  select array_agg(distinct queue_no) into queues from gone;
+  -- From the group's first on and no further, whatever the statistics say of a group that is large.
+  select array_agg(g.no), array_agg(w.id) into turns, next
+  from unnest(turns) as t (no)
+  join rowlock.job_group g on g.no = t.no
+  left join lateral (
+    select x.id, x.group_no from rowlock.waiting x
+    where x.group_no is not null and (x.group_no, x.id) > (g.no, 0)
+    order by x.group_no, x.id limit 1
+  ) w on w.group_no = g.no and not g.paused;
+  queues := rowlock.end_waits(next, at);
+  -- Somebody else may have taken it away meanwhile: then the group is vacant.
+  update rowlock.job_group g set head = r.id
+  from unnest(turns, next) as n (no, id) left join rowlock.ready r on r.id = n.id
+  where g.no = any (array[n.no]) and g.head is distinct from r.id;
   return queues;
+end
+$body$;
+
+-- Takes the heads of paused groups, or of one group, out of ready, back behind nobody; one that is leased goes on. What somebody
+-- holds falls to the next round.
+create or replace function rowlock.withdraw(most int, turn bigint, at timestamptz) returns void
+language plpgsql security invoker
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $body$
+begin
+  with due as materialized (
+    select g.no, r.id
+    from rowlock.job_group g join rowlock.ready r on r.id = g.head
+    where g.paused and (turn is null or g.no = turn)
+    limit most
+    for no key update of g skip locked
+    for update of r skip locked
+  ), gone as (
+    delete from rowlock.ready r using due d where r.id = any (array[d.id])
+    returning d.no, r.id, r.queue_no, r.kind_no, r.alone, r.priority, r.due_at, r.epoch, r.attempt, r.attempts_max
+  ), behind as (
+    insert into rowlock.waiting (
+      id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
+    )
+    select
+      id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, 'cancelled', coalesce(at, clock_timestamp()), no
+    from gone
+  )
+  update rowlock.job_group g set head = null from gone d where g.no = any (array[d.no]);
 end
 $body$;
 
@@ -87,5 +129,7 @@ begin
 end
 $body$;
 
+revoke all on function rowlock.end_waits from public;
 revoke all on function rowlock.pass_turns from public;
+revoke all on function rowlock.withdraw from public;
 revoke all on function rowlock.enter_group from public;

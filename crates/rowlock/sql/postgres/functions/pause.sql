@@ -24,22 +24,8 @@ begin
   if target like 'group:%' then
     turn := rowlock.number_of(substr(target, 7));
     insert into rowlock.job_group as g (no, paused) values (turn, true) on conflict (no) do update set paused = true;
-    -- Its head goes back behind nobody, unless somebody is claiming it just now: the sweep looks again.
-    with due as materialized (
-      select g.no, r.id from rowlock.job_group g join rowlock.ready r on r.id = g.head where g.no = turn
-      for update of r skip locked
-    ), gone as (
-      delete from rowlock.ready r using due d where r.id = any (array[d.id])
-      returning d.no, r.id, r.queue_no, r.kind_no, r.alone, r.priority, r.due_at, r.epoch, r.attempt, r.attempts_max
-    ), behind as (
-      insert into rowlock.waiting (
-        id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
-      )
-      select
-        id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, 'cancelled', clock_timestamp(), no
-      from gone
-    )
-    update rowlock.job_group g set head = null from gone d where g.no = any (array[d.no]);
+    -- Where somebody is claiming its head just now, the sweep looks again.
+    perform rowlock.withdraw(1, turn, null);
   end if;
   insert into rowlock.audit (actor, verb, id, detail) values (actor, 'pause', 0, target);
   return true;

@@ -1,108 +1,164 @@
--- The end of an attempt for the library: done, with the next link; retired, with the compensation.
+-- The end of an attempt, whoever ends it, and the jobs that follow it.
 
--- Settles an attempt that is done in its handler's own transaction, and enqueues the link that follows, if any. It raises
--- RL001 where the token no longer holds, and RL002 where the transaction is not the one that was marked: whatever stands
--- behind the call in the same string, a commit too, is then not run. A function, so that its plans are made apart from the
--- settings of the user's session: there a small table is read whole, and with it every dead lease.
-create or replace function rowlock.settle_done(
-  token_id bigint, token_epoch bigint, token_worker bigint, marker text, answer text, at timestamptz,
-  next_uid uuid, next_kind text, next_kind_no bigint, next_version int, next_queue text, next_queue_no bigint,
-  next_priority smallint, next_attempts int, next_payload text, next_tags text, next_chain bigint, next_position int,
-  next_due timestamptz, next_delay bigint, next_expires timestamptz, next_compensation text, next_trace text
-) returns void
+-- The ended attempts of a job as its case keeps them: the first and the last fifty. Of those between only the number is kept,
+-- in the first one after the gap: a history without a limit could grow past what one value can hold.
+create or replace function rowlock.history_of(job bigint) returns jsonb
+language sql stable security invoker
+as $body$
+  select coalesce(jsonb_agg(
+    jsonb_build_object(
+      'epoch', e.epoch, 'attempt', e.attempt, 'outcome', e.outcome, 'worker', e.worker,
+      'started_at', e.started_at, 'ended_at', e.ended_at, 'error', e.error
+    ) || case when e.back = 50 and e.ends > 100 then jsonb_build_object('left_out', e.ends - 100) else '{}' end
+    order by e.epoch), '[]')
+  from (
+    select o.*, row_number() over (order by o.epoch) as no, row_number() over (order by o.epoch desc) as back, count(*) over () as ends
+    from rowlock.outcome o where o.id = job
+  ) e
+  where e.no <= 50 or e.back <= 50
+$body$;
+
+-- Ends leases, each only where its token holds: writes the outcome, puts the job back to ready or files it as a case with its
+-- compensation, and passes the turn of its group on. Every end of a lease is made here. It says which tokens held, by their
+-- places in the input from one on, and which queues got work. RL002 where the transaction is not the one that was marked.
+-- A null outcome is done, and a null place finished. A function, so that its plans are made apart from the settings of the
+-- user's session: there a small table is read whole, and with it every dead lease.
+create or replace function rowlock.end_leases(
+  ids bigint[], epochs bigint[], workers bigint[], results text[], turns bigint[], marker text, at timestamptz,
+  outcomes text[] default null, places text[] default null, delays_us bigint[] default null, errors text[] default null,
+  out held bigint[], out woken bigint[]
+)
 language plpgsql security invoker
-set enable_seqscan = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $body$
 declare
-  ended timestamptz := coalesce(at, clock_timestamp());
-  tried int;
-  began timestamptz;
-  next_id bigint;
+  now constant timestamptz := coalesce(at, clock_timestamp());
+  gone rowlock.lease[];
+  retired bigint[];
 begin
   if coalesce(current_setting('rowlock_tx.marker', true), '') <> marker then
-    raise exception 'this transaction is not the one job % was given', token_id using errcode = 'RL002';
+    raise exception 'this transaction is not the one job % was given', ids[1] using errcode = 'RL002';
   end if;
-  delete from rowlock.lease l
-  where l.id = token_id and l.epoch = token_epoch and l.worker = token_worker
-  returning l.attempt, l.claimed_at into tried, began;
-  if not found then
+  with gone as (
+    delete from rowlock.lease l
+    using unnest(ids, epochs, workers, outcomes, errors, results)
+      with ordinality as u (id, epoch, worker, outcome, error, result, ord)
+    -- By the key, row by row, whatever the statistics say: one equality more, and an index read from end to end can be a plan.
+    where l.id = any (array[u.id]) and l.epoch = u.epoch and l.worker = u.worker
+    returning l as lease, l.id, l.epoch, l.worker, l.attempt, l.claimed_at, u.outcome, u.error, u.result, u.ord
+  ), logged as (
+    insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error, result)
+    select id, epoch, worker, attempt, coalesce(outcome, 'done'), claimed_at, now, error, result::json from gone
+  )
+  select array_agg(g.ord), array_agg(g.lease) into held, gone from gone g;
+  if places is not null then
+    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
+    select
+      g.queue_no, g.kind_no, outcomes[g.ord] = 'lost' or (g.alone and outcomes[g.ord] = 'released'), g.priority,
+      now + coalesce(delays_us[g.ord], 0) * interval '1 microsecond', g.id, g.epoch,
+      g.attempt - case when outcomes[g.ord] in ('deferred', 'released') then 1 else 0 end, g.attempts_max
+    from unnest(held, gone) as g (ord, id, epoch, worker, attempt, attempts_max, queue_no, kind_no, alone, priority, claimed_at)
+    where places[g.ord] = 'ready';
+    with filed as (
+      insert into rowlock.case_file (id, epoch, attempt, attempts_max, queue_no, kind_no, priority, reason, retired_at, history)
+      select
+        g.id, g.epoch, g.attempt, g.attempts_max, g.queue_no, g.kind_no, g.priority, coalesce(errors[g.ord], outcomes[g.ord]), now,
+        rowlock.history_of(g.id)
+      from unnest(held, gone) as g (ord, id, epoch, worker, attempt, attempts_max, queue_no, kind_no, alone, priority, claimed_at)
+      where places[g.ord] = 'case'
+      returning id
+    )
+    select array_agg(id) into retired from filed;
+    if retired is not null then
+      woken := rowlock.compensate(retired, at);
+    end if;
+  end if;
+  if turns is not null then
+    woken := woken || (
+      select rowlock.pass_turns(array_agg(turns[h.ord]), array_agg(ids[h.ord]), at)
+      from unnest(held) as h (ord) where turns[h.ord] is not null having count(*) > 0
+    );
+  end if;
+end
+$body$;
+
+-- Settles an attempt that is done in its handler's own transaction, and enqueues the job that follows, if any. RL001 where the
+-- token no longer holds: whatever comes behind the call in the same string, a commit too, is then not run. It says which queues
+-- got work by the turn of its group.
+create or replace function rowlock.settle_done(
+  token_id bigint, token_epoch bigint, token_worker bigint, marker text, result text, turn bigint, next json, at timestamptz
+) returns bigint[]
+language plpgsql security invoker
+as $body$
+declare
+  ended record;
+begin
+  select e.held, e.woken into ended
+  from rowlock.end_leases(
+    array[token_id], array[token_epoch], array[token_worker], array[result], case when turn is not null then array[turn] end,
+    marker, at) e;
+  if ended.held is null then
     raise exception 'the lease of job % is lost', token_id using errcode = 'RL001';
   end if;
-  insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error, result)
-  values (token_id, token_epoch, token_worker, tried, 'done', began, ended, null, answer::json);
-  -- One that was done before and was re-run may have its links.
-  if next_uid is not null
-    and not (token_epoch > 1 and exists (
-      select from rowlock.job j
-      join rowlock.job x on x.chain = coalesce(j.chain, j.id) and x.position = j.position + 1
-      where j.id = token_id and j.was_done and x.uid is distinct from (j.if_retired ->> 'uid')::uuid
-    ))
-  then
-    next_id := nextval('rowlock.job_id');
-    insert into rowlock.job (
-      id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired,
-      trace, created_at
-    ) values (
-      next_id, next_uid, next_kind, next_version, next_queue, next_priority, next_attempts, next_payload::json,
-      next_tags::jsonb, next_chain, next_position, next_expires, next_compensation::json, next_trace, ended
-    );
-    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
-    values (
-      next_queue_no, next_kind_no, false, next_priority,
-      greatest(coalesce(next_due, ended + next_delay * interval '1 microsecond'), ended), next_id, 0, 0, next_attempts
-    );
+  if next is not null and not (token_epoch > 1 and rowlock.has_next(token_id)) then
+    perform rowlock.put_job(next, at);
   end if;
+  return ended.woken;
+end
+$body$;
+
+-- Whether a job was done before it was re-run, and has next jobs since then: they are not made again.
+create or replace function rowlock.has_next(job bigint) returns boolean
+language plpgsql stable security invoker
+set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $body$
+begin
+  return exists (
+    select from rowlock.job j
+    join rowlock.job x on x.chain = coalesce(j.chain, j.id) and x.position = j.position + 1
+    where j.id = job and j.was_done and x.uid is distinct from (j.if_retired ->> 'uid')::uuid
+  );
 end
 $body$;
 
 -- Enqueues the compensations of jobs that were just retired, in the commit that retired them, as the next link of their chain;
--- once per job, and not while a parked effect of it is in doubt.
-create or replace function rowlock.compensate(retired bigint[], at timestamptz) returns table (id bigint, queue text)
+-- once per job, and not while a parked effect of it is in doubt. It says which queues got them.
+create or replace function rowlock.compensate(retired bigint[], at timestamptz) returns bigint[]
 language plpgsql security invoker
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $body$
-#variable_conflict use_column
 begin
-  return query
-  with input as materialized (
-    select
-      nextval('rowlock.job_id') as id, j.if_retired as c, coalesce(j.chain, j.id) as chain, j.position + 1 as position, j.trace,
-      coalesce(compensate.at, clock_timestamp()) as now
-    from rowlock.job j
-    join rowlock.case_file f on f.id = j.id
-    where j.id = any (retired) and j.if_retired is not null
-      -- What it did when it was done still stands.
-      and j.was_done is not true
-      -- A person is still to say what happened, or has said it while the attempt ran, which may not have heard of it: the
-      -- job may go on.
-      and not exists (
-        select from rowlock.effect e
-        where e.id = j.id and e.policy = 'park' and (e.state in ('open', 'uncertain') or (
-          e.resolved_by is not null
-          and e.ended_at >= (select o.started_at from rowlock.outcome o where o.id = f.id and o.epoch = f.epoch)
-        ))
-      )
-      -- Retired before, and reopened.
-      and not exists (
-        select from rowlock.job x
-        where x.chain = coalesce(j.chain, j.id) and x.position = j.position + 1 and x.uid = (j.if_retired ->> 'uid')::uuid
-      )
-  ), body as (
-    insert into rowlock.job (id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, trace, created_at)
-    select
-      id, (c ->> 'uid')::uuid, c ->> 'kind', (c ->> 'version')::int, c ->> 'queue', (c ->> 'priority')::smallint,
-      (c ->> 'attempts_max')::int, c -> 'payload', (c -> 'tags')::jsonb, chain, position, trace, now
-    from input
-  ), place as (
-    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
-    select
-      (c ->> 'queue_no')::bigint, (c ->> 'kind_no')::bigint, false, (c ->> 'priority')::smallint, now, id, 0, 0,
-      (c ->> 'attempts_max')::int
-    from input
-  )
-  select id, c ->> 'queue' from input;
+  return array(
+    select rowlock.put_job(c.if_retired, compensate.at, null, false, c.chain, c.position, c.trace)
+    from (
+      select j.if_retired, coalesce(j.chain, j.id) as chain, j.position + 1 as position, j.trace
+      from rowlock.job j
+      join rowlock.case_file f on f.id = j.id
+      where j.id = any (retired) and j.if_retired is not null
+        -- What it did when it was done still stands.
+        and j.was_done is not true
+        -- A person is still to say what happened, or has said it while the attempt ran, which may not have heard of it: the
+        -- job may go on.
+        and not exists (
+          select from rowlock.effect e
+          where e.id = j.id and e.policy = 'park' and (e.state in ('open', 'uncertain') or (
+            e.resolved_by is not null
+            and e.ended_at >= (select o.started_at from rowlock.outcome o where o.id = f.id and o.epoch = f.epoch)
+          ))
+        )
+        -- Retired before, and reopened.
+        and not exists (
+          select from rowlock.job x
+          where x.chain = coalesce(j.chain, j.id) and x.position = j.position + 1 and x.uid = (j.if_retired ->> 'uid')::uuid
+        )
+      offset 0
+    ) c
+  );
 end
 $body$;
 
+revoke all on function rowlock.history_of from public;
+revoke all on function rowlock.end_leases from public;
 revoke all on function rowlock.settle_done from public;
+revoke all on function rowlock.has_next from public;
 revoke all on function rowlock.compensate from public;

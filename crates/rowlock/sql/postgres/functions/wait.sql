@@ -6,10 +6,8 @@ create or replace function rowlock.complete_v1(name text, answer json default nu
 language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $body$
-#variable_conflict use_column
 declare
   wanted constant text := rowlock.key_option(json_build_object('name', complete_v1.name), 'name');
-  jobs bigint;
 begin
   if wanted is null then
     raise exception 'name: missing; give one' using errcode = 'RL012';
@@ -22,15 +20,7 @@ begin
   if not found then
     return null;
   end if;
-  with moved as (
-    delete from rowlock.waiting w where w.name = wanted
-    returning w.id, w.queue_no, w.kind_no, w.priority, greatest(w.due_at, clock_timestamp()) as due_at, w.epoch, w.attempt, w.attempts_max
-  ), place as (
-    insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
-    select queue_no, kind_no, false, priority, due_at, id, epoch, attempt, attempts_max from moved
-  )
-  select count(*) into jobs from moved;
-  return jobs;
+  return coalesce(cardinality(rowlock.end_waits(array(select w.id from rowlock.waiting w where w.name = wanted), null)), 0);
 end
 $body$;
 

@@ -51,7 +51,6 @@ declare
   lost constant text := 'worker lost: it stopped renewing its lease';
   ended bigint := 0;
   one record;
-  token text;
   turn bigint;
   groups bigint[];
   empty bigint[];
@@ -80,44 +79,17 @@ begin
       perform from rowlock.job_group g where g.no = turn for no key update skip locked;
       continue when not found and exists (select from rowlock.job_group g where g.no = turn);
     end if;
-    token := one.id || '-' || one.epoch || '-' || one.worker;
-    perform rowlock.settle_lease(token, 'lost', case when one.again then 'ready' else 'case' end, interval '0', lost);
-    -- What was lost runs alone next time.
-    update rowlock.ready r set alone = true where r.id = one.id and one.again;
+    perform rowlock.end_lease(one.id, one.epoch, one.worker, 'lost', case when one.again then 'ready' else 'case' end, 0, lost);
     ended := ended + 1;
   end loop;
   -- A name that was completed while somebody began to wait for it.
-  with taken as materialized (
+  perform rowlock.end_waits(array(
     select w.id from rowlock.waiting w join rowlock.completion c on c.name = w.name
     where w.name is not null
     limit recover_v1.most
     for update of w skip locked
-  ), moved as (
-    delete from rowlock.waiting w using taken t where w.id = any (array[t.id])
-    returning w.id, w.queue_no, w.kind_no, w.priority, greatest(w.due_at, clock_timestamp()) as due_at, w.epoch, w.attempt, w.attempts_max
-  )
-  insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
-  select m.queue_no, m.kind_no, false, m.priority, m.due_at, m.id, m.epoch, m.attempt, m.attempts_max from moved m;
-  -- The head of a paused group that came back from an attempt stands behind nobody, as group/withdraw.sql does it.
-  with due as materialized (
-    select g.no, r.id
-    from rowlock.job_group g join rowlock.ready r on r.id = g.head
-    where g.paused
-    limit recover_v1.most
-    for no key update of g skip locked
-    for update of r skip locked
-  ), gone as (
-    delete from rowlock.ready r using due d where r.id = any (array[d.id])
-    returning d.no, r.id, r.queue_no, r.kind_no, r.alone, r.priority, r.due_at, r.epoch, r.attempt, r.attempts_max
-  ), behind as (
-    insert into rowlock.waiting (
-      id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
-    )
-    select
-      id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, 'cancelled', clock_timestamp(), no
-    from gone
-  )
-  update rowlock.job_group g set head = null from gone d where g.no = any (array[d.no]);
+  ), null);
+  perform rowlock.withdraw(recover_v1.most, null, null);
   -- A turn that was passed on while somebody entered the group had nobody to go to.
   select array_agg(v.no) into groups
   from (

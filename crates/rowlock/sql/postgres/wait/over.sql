@@ -1,5 +1,5 @@
 -- Ends waiting jobs whose limit has passed, as it was said at enqueue: retired to a case, or cancelled by their expiry. No attempt was made; the row in the log names no worker.
--- Index: waiting_limit, completion_pkey, outcome_id. Rows that somebody holds, a completion in flight for one, fall to the next round.
+-- Index: waiting_limit, completion_pkey. Rows that somebody holds, a completion in flight for one, fall to the next round. The rest is inside rowlock.end_leases, under leases of nobody.
 with clock as materialized (
   select coalesce($2::timestamptz, clock_timestamp()) as now
 ), taken as materialized (
@@ -11,26 +11,22 @@ with clock as materialized (
   limit $1
   for update of w skip locked
 ), gone as (
-  delete from rowlock.waiting w using taken t, clock c where w.id = t.id
-  returning
-    w.id, w.epoch + 1 as epoch, w.attempt, w.attempts_max, w.queue_no, w.kind_no, w.priority, w.since, c.now,
-    w.limit_ends as outcome, case w.limit_ends when 'retired' then $3::text else $4::text end || w.name as reason
-), filed as (
-  insert into rowlock.case_file (id, epoch, attempt, attempts_max, queue_no, kind_no, priority, reason, retired_at, history)
-  select
-    g.id, g.epoch, g.attempt, g.attempts_max, g.queue_no, g.kind_no, g.priority, g.reason, g.now,
-    coalesce((
-      select jsonb_agg(jsonb_build_object(
-        'epoch', o.epoch, 'attempt', o.attempt, 'outcome', o.outcome, 'worker', o.worker,
-        'started_at', o.started_at, 'ended_at', o.ended_at, 'error', o.error) order by o.epoch)
-      from rowlock.outcome o where o.id = g.id
-    ), '[]') || jsonb_build_object(
-      'epoch', g.epoch, 'attempt', g.attempt, 'outcome', g.outcome, 'worker', 0,
-      'started_at', g.since, 'ended_at', g.now, 'error', g.reason)
-  from gone g where g.outcome = 'retired'
-), logged as (
-  insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
-  select id, epoch, 0, attempt, outcome, since, now, reason from gone
+  delete from rowlock.waiting w using taken t where w.id = t.id
+  returning w.*, case w.limit_ends when 'retired' then $3::text else $4::text end || w.name as reason
+), held as (
+  insert into rowlock.lease (id, epoch, worker, attempt, attempts_max, queue_no, kind_no, alone, priority, claimed_at)
+  select id, epoch + 1, 0, attempt, attempts_max, queue_no, kind_no, false, priority, since from gone
+  returning id, epoch
+), ended as materialized (
+  select e.woken
+  from (
+    select
+      array_agg(h.id) as ids, array_agg(h.epoch) as epochs, array_agg(0::bigint) as workers, array_agg(g.limit_ends) as outcomes,
+      array_agg(case g.limit_ends when 'retired' then 'case' else 'finished' end) as places, array_agg(g.reason) as errors
+    from held h join gone g on g.id = h.id having count(*) > 0
+  ) l
+  cross join lateral rowlock.end_leases(
+    l.ids, l.epochs, l.workers, null, null, null, (select now from clock), l.outcomes, l.places, null, l.errors) e
 )
-select g.id, g.outcome, g.reason, coalesce(j.queue, '') as queue, coalesce(j.kind, '') as kind
-from gone g left join rowlock.job j on j.id = g.id
+select g.id, g.limit_ends as outcome, g.reason, coalesce(j.queue, '') as queue, coalesce(j.kind, '') as kind, e.woken
+from gone g cross join ended e left join rowlock.job j on j.id = g.id

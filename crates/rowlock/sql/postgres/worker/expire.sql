@@ -1,37 +1,27 @@
 -- Ends the leases of dead workers: the attempt stays counted, the job goes back to ready, to be claimed alone, or to a case when exhausted.
--- Index: none on lease by worker (the table is small); rows a settle or claim holds are skipped and fall to the next round.
+-- Index: none on lease by worker (the table is small); rows a settle or claim holds are skipped and fall to the next round. The rest is inside rowlock.end_leases.
 with taken as materialized (
-  select l.id, w.beat
+  select l.id, l.epoch, l.worker, l.attempt, l.attempt >= l.attempts_max as retired, w.beat
   from rowlock.lease l join rowlock.worker w on w.id = l.worker
   where w.dead
   limit $1
   for update of l skip locked
-), gone as (
-  delete from rowlock.lease l using taken t where l.id = any (array[t.id])
-  returning
-    l.id, l.epoch, l.worker, l.attempt, l.attempts_max, l.queue_no, l.kind_no, l.priority, l.claimed_at,
-    t.beat, coalesce($2::timestamptz, clock_timestamp()) as now
-), back as (
-  insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
-  select queue_no, kind_no, true, priority, now, id, epoch, attempt, attempts_max
-  from gone where attempt < attempts_max
-), filed as (
-  insert into rowlock.case_file (id, epoch, attempt, attempts_max, queue_no, kind_no, priority, reason, retired_at, history)
+), lost as materialized (
   select
-    g.id, g.epoch, g.attempt, g.attempts_max, g.queue_no, g.kind_no, g.priority, $3::text, g.now,
-    coalesce((
-      select jsonb_agg(jsonb_build_object(
-        'epoch', o.epoch, 'attempt', o.attempt, 'outcome', o.outcome, 'worker', o.worker,
-        'started_at', o.started_at, 'ended_at', o.ended_at, 'error', o.error) order by o.epoch)
-      from rowlock.outcome o where o.id = g.id
-    ), '[]') || jsonb_build_object(
-      'epoch', g.epoch, 'attempt', g.attempt, 'outcome', 'lost', 'worker', g.worker,
-      'started_at', g.claimed_at, 'ended_at', g.now, 'error', $3::text)
-  from gone g where g.attempt >= g.attempts_max
-), logged as (
-  insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
-  select id, epoch, worker, attempt, 'lost', claimed_at, now, $3::text from gone
+    t.*, j.kind, j.queue, case when t.retired and not coalesce(j.group_stops, false) then j.group_no end as turn
+  from taken t left join rowlock.job j on j.id = t.id
+), ended as materialized (
+  select e.woken
+  from (
+    select
+      array_agg(id) as ids, array_agg(epoch) as epochs, array_agg(worker) as workers, array_agg(turn) as turns,
+      array_agg('lost'::text) as outcomes, array_agg(case when retired then 'case' else 'ready' end) as places, array_agg($3::text) as errors
+    from lost having count(*) > 0
+  ) l
+  cross join lateral rowlock.end_leases(
+    l.ids, l.epochs, l.workers, null, l.turns, null, $2::timestamptz, l.outcomes, l.places, null, l.errors) e
 )
-select g.id, g.epoch, g.worker, g.attempt, g.attempt >= g.attempts_max as retired, j.kind, j.queue, extract(epoch from g.now - g.beat)::float8 as silent_s,
-  case when not j.group_stops then j.group_no end as group_no
-from gone g left join rowlock.job j on j.id = g.id
+select
+  l.id, l.epoch, l.worker, l.attempt, l.retired, l.kind, l.queue, l.turn as group_no, e.woken,
+  extract(epoch from coalesce($2::timestamptz, clock_timestamp()) - l.beat)::float8 as silent_s
+from lost l cross join ended e

@@ -1,5 +1,5 @@
 -- Makes the first of the jobs whose bodies were just inserted the head of each group that is free.
--- Index: rowlock_job_group by no. Runs after enqueue/grouped.sql, so the newest ids are these jobs' own.
+-- Index: rowlock_job_group by no. Runs after enqueue/jobs.sql, so the newest ids are these jobs' own.
 -- no twin: postgresql does this first, in group/take.sql.
 insert into rowlock_job_group (no, head)
 select

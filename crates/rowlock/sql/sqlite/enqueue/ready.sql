@@ -5,5 +5,5 @@ insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch
 select
   (select seq from sqlite_sequence where name = 'rowlock_job') - json_array_length(?1) + 1 + d.key,
   d.value ->> 'queue_no', d.value ->> 'kind_no', 0, d.value ->> 'priority',
-  max(coalesce(d.value ->> 'due_at', ?2 + (d.value ->> 'delay_us')), ?2), 0, 0, d.value ->> 'attempts_max'
+  max(coalesce(d.value ->> 'due_us', ?2 + (d.value ->> 'delay_us')), ?2), 0, 0, d.value ->> 'attempts_max'
 from jsonb_each(?1) d

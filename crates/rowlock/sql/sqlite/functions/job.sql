@@ -146,8 +146,8 @@ begin
   insert into rowlock_job (uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, trace, created_at)
   select
     j.if_retired ->> 'uid', j.if_retired ->> 'kind', j.if_retired ->> 'version', j.if_retired ->> 'queue',
-    j.if_retired ->> 'priority', j.if_retired ->> 'attempts_max', j.if_retired -> 'payload',
-    nullif(j.if_retired -> 'tags', 'null'), coalesce(j.chain, j.id), j.position + 1, j.trace, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)
+    j.if_retired ->> 'priority', j.if_retired ->> 'attempts_max', j.if_retired ->> 'payload',
+    j.if_retired ->> 'tags', coalesce(j.chain, j.id), j.position + 1, j.trace, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)
   from rowlock_job j join rowlock_case_file c on c.id = j.id
   where j.id = new.id and json_valid(j.if_retired) and j.was_done is not 1
     and not exists (

@@ -1,5 +1,6 @@
 -- The compensations of jobs that were just retired, as the next link of their chain, for enqueue/jobs.sql to insert; once per job, and not while a parked effect of it is in doubt.
 -- Index: rowlock_job by id, rowlock_case_file by id, rowlock_effect by id and name, rowlock_outcome_id, rowlock_job_chain.
+-- no twin: postgresql enqueues them inside rowlock.compensate.
 select j.id, j.if_retired, coalesce(j.chain, j.id) as chain, j.position + 1 as position, j.trace
 from json_each(?1) r
 cross join rowlock_job j on j.id = r.value

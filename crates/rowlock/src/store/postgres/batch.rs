@@ -85,15 +85,15 @@ impl Batching for Postgres {
 }
 
 async fn settle_all(store: &PgStore, held: &mut Lent, marker: &str, batch: &[Settlement]) -> Result<SettledShared> {
-    let written = settle::write_outcomes(&store.0, held.pg(), batch, Some(marker)).await?;
-    if !written.marked {
-        return Ok(SettledShared::NotOurs);
+    let settle::Written { applied, mut woken } =
+        match settle::write_ends(&store.0, held.pg(), batch, Some(marker)).await {
+            Ok(written) => written,
+            Err(error) if settle::is_not_ours(&error) => return Ok(SettledShared::NotOurs),
+            Err(error) => return Err(error),
+        };
+    if applied.iter().any(|applied| !applied) {
+        return Ok(SettledShared::Lost(applied));
     }
-    let holds = settle::applied(batch, &written.stand);
-    if holds.iter().any(|holds| !holds) {
-        return Ok(SettledShared::Lost(holds));
-    }
-    Ok(SettledShared::Applied {
-        woken: settle::write_what_follows(&store.0, held.pg(), batch.iter()).await?,
-    })
+    woken.extend(settle::write_next(&store.0, held.pg(), batch.iter()).await?);
+    Ok(SettledShared::Applied { woken })
 }

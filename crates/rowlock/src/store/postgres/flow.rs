@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use jiff_sqlx::ToSqlx;
-use sqlx::{Connection, PgConnection, Postgres, Row, SqlStr, postgres::PgArguments, query::Query};
+use sqlx::{Connection, PgConnection, Postgres, Row, postgres::PgArguments, query::Query};
 use sqlx_core::transaction::TransactionManager;
 
 use super::{Inner, Pm, by_key::ByKey, group, keys, rows};
@@ -95,7 +95,7 @@ pub async fn enqueue_chunks(
     Ok(ids)
 }
 
-/// Whether both wait for something or neither does, and both are in a group or neither is: those take other statements.
+/// Whether both wait for something or neither does, and both are in a group or neither is: groups have to be entered first.
 fn alike(one: &Draft, other: &Draft) -> bool {
     one.wait.is_some() == other.wait.is_some() && one.group.is_some() == other.group.is_some()
 }
@@ -118,21 +118,18 @@ async fn enqueue_chunk(
         false => None,
     };
     let (places, ids);
-    let insert = match (&first.wait, &first.group) {
-        (None, None) => bound(inner, inner.sql.enqueue.clone(), drafts, channel, reserved),
-        (_, Some(_)) => {
-            places = group::enter(inner, pg, drafts, reserved).await?;
-            ids = places.ids.iter().copied().map(Some).collect::<Vec<_>>();
-            bound(inner, inner.sql.enqueue_grouped.clone(), drafts, channel, Some(&ids))
-                .bind(column(drafts, |d| d.group.as_ref().map(|g| g.name.as_str())))
-                .bind(column(drafts, |d| d.group.as_ref().map(|g| g.stops)))
-                .bind(column(drafts, |d| d.group.as_ref().map(Group::no)))
-                .bind(&places.heads)
-        }
-        (Some(_), None) => bound(inner, inner.sql.enqueue_waiting.clone(), drafts, channel, reserved)
-            .bind(column(drafts, |d| d.wait.as_ref().map(|w| w.name.as_str())))
-            .bind(column(drafts, |d| d.wait.as_ref().and_then(Wait::limit_us))),
-    };
+    let (mut reserved, mut heads) = (reserved, None);
+    if first.group.is_some() {
+        places = group::enter(inner, pg, drafts, reserved).await?;
+        ids = places.ids.iter().copied().map(Some).collect::<Vec<_>>();
+        (reserved, heads) = (Some(&ids[..]), Some(&places.heads[..]));
+    }
+    let insert = sqlx::query(inner.sql.enqueue.clone())
+        .persistent(inner.named())
+        .bind(inner.now())
+        .bind(channel)
+        .bind(reserved);
+    let insert = bind_drafts(insert, drafts).bind(heads);
     let rows = insert.fetch_all(&mut *pg).await.doing("enqueue")?;
     if let Some(by_key) = by_key {
         by_key.end(inner, pg, "enqueue").await?;
@@ -144,47 +141,33 @@ pub fn column<'a, D, T>(drafts: &'a [D], f: impl Fn(&'a D) -> T) -> Vec<T> {
     drafts.iter().map(f).collect()
 }
 
-/// The parameters that both enqueue statements begin with.
-fn bound<'q>(
-    inner: &Inner,
-    sql: SqlStr,
-    drafts: &'q [Draft],
-    channel: Option<&'q str>,
-    reserved: Option<&'q [Option<i64>]>,
-) -> Query<'q, Postgres, PgArguments> {
-    let query = sqlx::query(sql)
-        .persistent(inner.named())
-        .bind(inner.now())
-        .bind(channel)
-        .bind(reserved);
-    bind_drafts(query, drafts)
-}
-
-/// The columns of the drafts, in the order in which every statement that inserts them takes them; nulls where there are no
-/// drafts.
-pub fn bind_drafts<'q>(
-    query: Query<'q, Postgres, PgArguments>,
-    drafts: &'q [Draft],
-) -> Query<'q, Postgres, PgArguments> {
-    let some = !drafts.is_empty();
+/// The columns of the drafts, in the order in which `enqueue/jobs.sql` takes them; nulls for what none of them has.
+fn bind_drafts<'q>(query: Query<'q, Postgres, PgArguments>, drafts: &'q [Draft]) -> Query<'q, Postgres, PgArguments> {
+    let waits = drafts.iter().any(|d| d.wait.is_some());
+    let grouped = drafts.iter().any(|d| d.group.is_some());
     query
-        .bind(some.then(|| column(drafts, |d| d.uid)))
-        .bind(some.then(|| column(drafts, |d| d.kind.as_str())))
-        .bind(some.then(|| column(drafts, Draft::kind_no)))
-        .bind(some.then(|| column(drafts, |d| d.version)))
-        .bind(some.then(|| column(drafts, |d| d.queue.as_str())))
-        .bind(some.then(|| column(drafts, Draft::queue_no)))
-        .bind(some.then(|| column(drafts, |d| d.priority)))
-        .bind(some.then(|| column(drafts, |d| d.attempts_max)))
-        .bind(some.then(|| column(drafts, |d| d.payload.as_str())))
-        .bind(some.then(|| column(drafts, |d| d.tags.as_deref())))
-        .bind(some.then(|| column(drafts, |d| d.chain)))
-        .bind(some.then(|| column(drafts, |d| d.position)))
-        .bind(some.then(|| column(drafts, |d| d.due_at().map(ToSqlx::to_sqlx))))
-        .bind(some.then(|| column(drafts, Draft::delay_us)))
-        .bind(some.then(|| column(drafts, |d| d.expires_at.map(ToSqlx::to_sqlx))))
-        .bind(some.then(|| column(drafts, |d| d.if_retired.as_deref())))
-        .bind(some.then(|| column(drafts, |d| d.trace.as_deref())))
+        .bind(column(drafts, |d| d.uid))
+        .bind(column(drafts, |d| d.kind.as_str()))
+        .bind(column(drafts, Draft::kind_no))
+        .bind(column(drafts, |d| d.version))
+        .bind(column(drafts, |d| d.queue.as_str()))
+        .bind(column(drafts, Draft::queue_no))
+        .bind(column(drafts, |d| d.priority))
+        .bind(column(drafts, |d| d.attempts_max))
+        .bind(column(drafts, |d| d.payload.as_str()))
+        .bind(column(drafts, |d| d.tags.as_deref()))
+        .bind(column(drafts, |d| d.chain))
+        .bind(column(drafts, |d| d.position))
+        .bind(column(drafts, |d| d.due_at().map(ToSqlx::to_sqlx)))
+        .bind(column(drafts, Draft::delay_us))
+        .bind(column(drafts, |d| d.expires_at.map(ToSqlx::to_sqlx)))
+        .bind(column(drafts, |d| d.if_retired.as_deref()))
+        .bind(column(drafts, |d| d.trace.as_deref()))
+        .bind(waits.then(|| column(drafts, |d| d.wait.as_ref().map(|w| w.name.as_str()))))
+        .bind(waits.then(|| column(drafts, |d| d.wait.as_ref().and_then(Wait::limit_us))))
+        .bind(grouped.then(|| column(drafts, |d| d.group.as_ref().map(|g| g.name.as_str()))))
+        .bind(grouped.then(|| column(drafts, |d| d.group.as_ref().map(|g| g.stops))))
+        .bind(grouped.then(|| column(drafts, |d| d.group.as_ref().map(Group::no))))
 }
 
 /// The queues of the drafts that made a job.

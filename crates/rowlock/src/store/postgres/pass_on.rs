@@ -5,9 +5,8 @@
 //! stands in it as a literal. Where the token no longer holds, `rowlock.settle_done` raises, and a string ends at its first
 //! error: the commit behind it is never run.
 
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 
-use jiff::Timestamp;
 use sqlx::AssertSqlSafe;
 use sqlx_core::transaction::TransactionManager;
 
@@ -22,30 +21,20 @@ const TEXT_MAX: usize = 32 * 1024;
 
 /// See [`Room::passes_on`](crate::store::Room::passes_on).
 pub fn passes_on(inner: &Inner, held: &Lent, settlement: &Settlement) -> bool {
-    let Some(link) = settle::plain_link(settlement) else {
+    let Some(next) = settle::plain_next(settlement) else {
         return false;
     };
     let texts = [
         settlement.result.as_deref(),
-        link.map(|d| d.payload.as_str()),
-        link.and_then(|d| d.tags.as_deref()),
-        link.and_then(|d| d.if_retired.as_deref()),
-        link.and_then(|d| d.trace.as_deref()),
+        next.map(|d| d.payload.as_str()),
+        next.and_then(|d| d.if_retired.as_deref()),
     ];
     let length: usize = texts.iter().flatten().map(|text| text.len()).sum();
-    // PostgreSQL writes years before the first in a way of its own.
-    let times = link.map(|d| [d.due_at(), d.expires_at]);
-    let early = times
-        .into_iter()
-        .flatten()
-        .flatten()
-        .any(|at| at < Timestamp::UNIX_EPOCH);
     settle::is_done(settlement)
         && settlement.turn.is_none()
         // The next transaction may be on another server.
         && inner.hosts.pooler.is_none()
         && length <= TEXT_MAX
-        && !early
         && inner.now().is_none()
         // A transaction that user code nested and forgot about is still open, for sqlx.
         && Pm::get_transaction_depth(held.pg_ref()) == 1
@@ -60,7 +49,7 @@ pub fn pass_on<'a>(
     settlement: &'a Settlement,
     next: Opening,
 ) -> Option<Fut<'a, SettledIn>> {
-    let link = settle::plain_link(settlement)?;
+    let link = settle::plain_next(settlement)?;
     let mut text = String::with_capacity(1024);
     if held.serializable {
         text.push_str(BY_KEY);
@@ -75,51 +64,25 @@ pub fn pass_on<'a>(
     Some(Box::pin(async move {
         let passed = sqlx::raw_sql(AssertSqlSafe(text)).execute(held.pg()).await;
         held.serializable = next.level == Isolation::Serializable;
-        settle::settled_one(passed.map(drop), link)
+        settle::settled_one(passed.map(|_| Vec::new()), link)
     }))
 }
 
 /// `settle/one.sql` with its parameters written out; `None` where a text has no mark to stand between.
 fn call(sql: &mut String, schema: &str, settlement: &Settlement, link: Option<&Draft>) -> Option<()> {
     let token = settlement.token;
-    sql.push_str("select ");
-    sql.push_str(schema);
-    sql.push_str(".settle_done(");
-    plain(sql, Some(token.id));
-    plain(sql, Some(token.epoch));
-    plain(sql, Some(token.worker.0));
-    plain(sql, Some(token));
+    // Writing to a string does not fail.
+    let _ = write!(
+        sql,
+        "select {schema}.settle_done({}, {}, {}, '{token}', ",
+        token.id, token.epoch, token.worker.0
+    );
     quoted(sql, settlement.result.as_deref())?;
-    sql.push_str("null,");
-    plain(sql, link.map(|d| d.uid));
-    quoted(sql, link.map(|d| d.kind.as_str()))?;
-    plain(sql, link.map(Draft::kind_no));
-    plain(sql, link.map(|d| d.version));
-    quoted(sql, link.map(|d| d.queue.as_str()))?;
-    plain(sql, link.map(Draft::queue_no));
-    plain(sql, link.map(|d| d.priority));
-    plain(sql, link.map(|d| d.attempts_max));
-    quoted(sql, link.map(|d| d.payload.as_str()))?;
-    quoted(sql, link.and_then(|d| d.tags.as_deref()))?;
-    plain(sql, link.and_then(|d| d.chain));
-    plain(sql, link.map(|d| d.position));
-    plain(sql, link.and_then(Draft::due_at));
-    plain(sql, link.map(Draft::delay_us));
-    plain(sql, link.and_then(|d| d.expires_at));
-    quoted(sql, link.and_then(|d| d.if_retired.as_deref()))?;
-    quoted(sql, link.and_then(|d| d.trace.as_deref()))?;
-    sql.pop();
-    sql.push(')');
+    sql.push_str(", null, ");
+    let next = link.map(Draft::to_json).transpose().ok()?;
+    quoted(sql, next.as_deref())?;
+    sql.push_str(", null)");
     Some(())
-}
-
-/// What is written with digits, letters and signs alone, so that quotes are enough.
-fn plain(sql: &mut String, value: Option<impl Display>) {
-    match value {
-        // Writing to a string does not fail.
-        Some(value) => drop(write!(sql, "'{value}',")),
-        None => sql.push_str("null,"),
-    }
 }
 
 /// What encloses a text. One is enough unless somebody means harm.
@@ -128,13 +91,13 @@ const MARKS: [&str; 3] = ["$rl$", "$rl1$", "$rl2$"];
 /// Any text, between two marks that do not occur in it: whatever the session makes of quotes and backslashes.
 fn quoted(sql: &mut String, text: Option<&str>) -> Option<()> {
     let Some(text) = text else {
-        sql.push_str("null,");
+        sql.push_str("null");
         return Some(());
     };
     // A text that ends with all of a mark but its last sign would end with the mark one sign too early.
     let fits = |mark: &&&str| !text.contains(**mark) && !text.ends_with(&mark[..mark.len() - 1]);
     let mark = MARKS.iter().find(fits)?;
-    for part in [mark, text, mark, ","] {
+    for part in [mark, text, mark] {
         sql.push_str(part);
     }
     Some(())
@@ -153,11 +116,11 @@ mod tests {
     #[test]
     fn a_mark_never_occurs_in_what_it_encloses() {
         let is = |text: &str, wanted: &str| assert_eq!(literal(text).as_deref(), Some(wanted));
-        is("it's \\ fine", "$rl$it's \\ fine$rl$,");
-        is("a $rl$ b", "$rl1$a $rl$ b$rl1$,");
-        is("$rl$$rl1$", "$rl2$$rl$$rl1$$rl2$,");
-        is("ends $rl", "$rl1$ends $rl$rl1$,");
-        is("ends $", "$rl$ends $$rl$,");
+        is("it's \\ fine", "$rl$it's \\ fine$rl$");
+        is("a $rl$ b", "$rl1$a $rl$ b$rl1$");
+        is("$rl$$rl1$", "$rl2$$rl$$rl1$$rl2$");
+        is("ends $rl", "$rl1$ends $rl$rl1$");
+        is("ends $", "$rl$ends $$rl$");
         assert_eq!(literal("$rl$ $rl1$ $rl2$"), None);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::{Connection, PgConnection, Row};
 
-use super::{HANDLER_NAME, Inner, conns::backend, flow, group, rows, settle};
+use super::{HANDLER_NAME, Inner, conns::backend, flow, rows};
 use crate::{
     error::{Doing, Result},
     lease::{Token, WorkerId},
@@ -66,29 +66,24 @@ pub async fn mark_dead(inner: &Inner) -> Result<Judged> {
 
 pub async fn expire(inner: &Inner, max: i32) -> Result<(Vec<Expired>, Vec<i64>)> {
     let mut lent = inner.engine.acquire().await.doing("expire")?;
-    let mut tx = lent.pg().begin().await.doing("expire")?;
     let found = sqlx::query(inner.sql.expire.clone())
         .bind(max)
         .bind(inner.now())
         .bind(WORKER_LOST)
-        .fetch_all(&mut *tx)
+        .fetch_all(lent.pg())
         .await
         .doing("expire")?;
+    lent.end("expire").await?;
     let expired: Vec<Expired> = found
         .iter()
         .map(rows::expired)
         .collect::<sqlx::Result<_>>()
         .doing("expire")?;
-    let retired: Vec<i64> = expired.iter().filter(|e| e.retired).map(|e| e.token.id).collect();
     let mut woken: Vec<i64> = expired.iter().map(|e| e.queue_no).collect();
-    if !retired.is_empty() {
-        woken.extend(settle::compensate(inner, &mut tx, &retired).await?);
-        let over = expired.iter().filter(|e| e.retired);
-        let turns: Vec<_> = over.filter_map(|e| Some((e.group_no?, Some(e.token.id)))).collect();
-        woken.extend(group::pass(inner, &mut tx, &turns).await?);
+    if let Some(row) = found.first() {
+        let by_end: Option<Vec<i64>> = row.try_get("woken").doing("expire")?;
+        woken.extend(by_end.unwrap_or_default());
     }
-    tx.commit().await.doing("expire")?;
-    lent.end("expire").await?;
     Ok((expired, woken))
 }
 

@@ -1,21 +1,19 @@
 //! How attempts' ends are written: in engine batches, or as the last statement of a handler's transaction.
 //!
-//! Nearly all attempts end as done with nothing behind them or with plain next links. Those have lean statements of their
-//! own; every other end takes `settle/attempts.sql`, which knows them all.
+//! Every lease ends in `rowlock.end_leases`. A handler's own transaction calls it through `rowlock.settle_done`, which raises
+//! where a token no longer holds, and puts a plain next job with it.
 
 use std::{collections::HashSet, time::Duration};
 
-use jiff_sqlx::ToSqlx;
-use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, postgres::PgRow};
+use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
 use super::{
     Inner,
     flow::{self, column},
-    group,
 };
 use crate::{
     error::{Doing, Error, Result, sqlstate},
-    job::{Draft, queue_no},
+    job::Draft,
     state::{Ended, State},
     store::{
         SettledIn, Settlement, again,
@@ -30,19 +28,10 @@ const KEY_WAIT: Duration = Duration::from_secs(1);
 /// An engine batch: one commit, the lost ones leave the others standing.
 pub async fn settle(inner: &Inner, batch: &[Settlement]) -> Result<(Vec<bool>, Vec<i64>)> {
     let mut lent = inner.engine.acquire().await.doing("settle")?;
-    if batch.iter().all(|s| is_done(s) && s.next.is_empty()) && batch.iter().any(|s| s.turn.is_some()) {
-        let (stand, woken) = write_turns(inner, lent.pg(), batch).await?;
+    if batch.iter().all(|s| s.next.is_empty()) {
+        let Written { applied, woken } = write_ends(inner, lent.pg(), batch, None).await?;
         lent.end("settle").await?;
-        return Ok((applied(batch, &stand), woken));
-    }
-    let follows = |s: &Settlement| !s.next.is_empty() || s.to == State::Case || s.turn.is_some();
-    if !batch.iter().any(follows) {
-        let stand = match batch.iter().all(is_done) {
-            true => write_done(inner, lent.pg(), batch).await?,
-            false => write_outcomes(inner, lent.pg(), batch, None).await?.stand,
-        };
-        lent.end("settle").await?;
-        return Ok((applied(batch, &stand), Vec::new()));
+        return Ok((applied, woken));
     }
     let mut tx = lent.pg().begin().await.doing("settle")?;
     if batch.iter().any(|s| may_wait(&s.next)) {
@@ -53,121 +42,69 @@ pub async fn settle(inner: &Inner, batch: &[Settlement]) -> Result<(Vec<bool>, V
         let brief = sqlx::raw_sql(AssertSqlSafe(brief));
         brief.execute(&mut *tx).await.doing("settle")?;
     }
-    let written = write_outcomes(inner, &mut tx, batch, None).await?;
-    let applied = applied(batch, &written.stand);
-    let stand = batch
-        .iter()
-        .zip(&applied)
-        .filter(|(_, applied)| **applied)
-        .map(|(s, _)| s);
-    let woken = write_what_follows(inner, &mut tx, stand).await?;
+    let Written { applied, mut woken } = write_ends(inner, &mut tx, batch, None).await?;
+    let held = batch.iter().zip(&applied).filter(|(_, applied)| **applied);
+    woken.extend(write_next(inner, &mut tx, held.map(|(s, _)| s)).await?);
     tx.commit().await.doing("settle")?;
     lent.end("settle").await?;
-    Ok((applied, woken))
+    Ok((applied, distinct(woken)))
 }
 
 /// One settlement as the last statements of a handler's transaction.
 pub async fn settle_in(inner: &Inner, pg: &mut PgConnection, settlement: &Settlement) -> Result<SettledIn> {
-    if is_done(settlement) {
-        // Mostly one link or none, which travels with the settlement.
-        let (link, rest) = match plain_link(settlement) {
-            Some(link) => (link, &[][..]),
-            None => (None, &settlement.next[..]),
-        };
-        let settled = write_one(inner, pg, settlement, link).await?;
-        let SettledIn::Applied { mut woken } = settled else {
-            return Ok(settled);
-        };
-        if !rest.is_empty() {
-            woken = write_what_follows(inner, pg, std::iter::once(settlement)).await?;
-        } else if let Some(no) = settlement.turn {
-            woken.extend(group::pass(inner, pg, &[(no, Some(settlement.token.id))]).await?);
+    let (mut woken, rest) = match is_done(settlement) {
+        true => {
+            // Mostly one next job or none, which travels with the settlement.
+            let next = plain_next(settlement);
+            match write_one(inner, pg, settlement, next.flatten()).await? {
+                SettledIn::Applied { woken } => (woken, next.is_none()),
+                other => return Ok(other),
+            }
         }
-        return Ok(SettledIn::Applied { woken });
+        false => {
+            let marker = settlement.token.to_string();
+            match write_ends(inner, pg, std::slice::from_ref(settlement), Some(&marker)).await {
+                Ok(written) if written.applied == [true] => (written.woken, !settlement.next.is_empty()),
+                Ok(_) => return Ok(SettledIn::LeaseLost),
+                Err(error) if is_not_ours(&error) => return Ok(SettledIn::NotOurs),
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    if rest {
+        woken.extend(write_next(inner, pg, std::iter::once(settlement)).await?);
     }
-    let marker = settlement.token.to_string();
-    let written = write_outcomes(inner, pg, std::slice::from_ref(settlement), Some(&marker)).await?;
-    match (written.marked, written.stand.is_empty()) {
-        (false, _) => Ok(SettledIn::NotOurs),
-        (true, true) => Ok(SettledIn::LeaseLost),
-        (true, false) => Ok(SettledIn::Applied {
-            woken: write_what_follows(inner, pg, std::iter::once(settlement)).await?,
-        }),
-    }
+    Ok(SettledIn::Applied { woken: distinct(woken) })
 }
 
-/// The link that `rowlock.settle_done` can write beside the outcome, or that there is none; `None` when there are more,
+/// The next job that `rowlock.settle_done` can put beside the outcome, or that there is none; `None` when there are more,
 /// or one with a key, a wait or a group.
-#[allow(clippy::option_option, reason = "no link, and no such link, are two things")]
-pub fn plain_link(settlement: &Settlement) -> Option<Option<&Draft>> {
+#[allow(clippy::option_option, reason = "no next job, and no such next job, are two things")]
+pub fn plain_next(settlement: &Settlement) -> Option<Option<&Draft>> {
     match settlement.next.as_slice() {
         [] => Some(None),
-        [link] if !any_keyed(&settlement.next) && link.wait.is_none() && link.group.is_none() => Some(Some(link)),
+        [next] if !any_keyed(&settlement.next) && next.wait.is_none() && next.group.is_none() => Some(Some(next)),
         _ => None,
     }
 }
 
-/// Whether it says no more than that the attempt is done, but for a result and next links.
+/// Whether it says no more than that the attempt is done, but for a result and next jobs.
 pub fn is_done(settlement: &Settlement) -> bool {
     settlement.ended == Ended::Done && settlement.to == State::Finished && settlement.error.is_none()
 }
 
-/// Ids and epochs of the settlements whose tokens held.
-pub type Stand = HashSet<(i64, i64)>;
-
-pub fn applied(batch: &[Settlement], stand: &Stand) -> Vec<bool> {
-    let held = |s: &Settlement| stand.contains(&(s.token.id, s.token.epoch));
-    batch.iter().map(held).collect()
+/// Whether the transaction is not the one that the marker was set in.
+pub fn is_not_ours(error: &Error) -> bool {
+    matches!(error, Error::Database { source, .. } if sqlstate(source).as_deref() == Some(NOT_OURS))
 }
 
-fn stand(rows: &[PgRow]) -> Result<Stand> {
-    let mut stand = Stand::with_capacity(rows.len());
-    for row in rows {
-        let id: Option<i64> = row.try_get(0).doing("settle")?;
-        if let Some(id) = id {
-            stand.insert((id, row.try_get(1).doing("settle")?));
-        }
-    }
-    Ok(stand)
-}
-
-async fn write_done(inner: &Inner, pg: &mut PgConnection, batch: &[Settlement]) -> Result<Stand> {
-    let rows = sqlx::query(inner.sql.settle_done.clone())
-        .bind(column(batch, |s| s.token.id))
-        .bind(column(batch, |s| s.token.epoch))
-        .bind(column(batch, |s| s.token.worker.0))
-        .bind(column(batch, |s| s.result.as_deref()))
-        .bind(inner.now())
-        .fetch_all(pg)
-        .await
-        .doing("settle")?;
-    stand(&rows)
-}
-
-/// As [`write_done`], with the turns of groups; and the queues that got work.
-async fn write_turns(inner: &Inner, pg: &mut PgConnection, batch: &[Settlement]) -> Result<(Stand, Vec<i64>)> {
-    let rows = sqlx::query(inner.sql.settle_turns.clone())
-        .bind(column(batch, |s| s.token.id))
-        .bind(column(batch, |s| s.token.epoch))
-        .bind(column(batch, |s| s.token.worker.0))
-        .bind(column(batch, |s| s.result.as_deref()))
-        .bind(inner.now())
-        .bind(column(batch, |s| s.turn))
-        .fetch_all(pg)
-        .await
-        .doing("settle")?;
-    let woken: Option<Vec<i64>> = match rows.first() {
-        Some(row) => row.try_get(2).doing("settle")?,
-        None => None,
-    };
-    Ok((stand(&rows)?, woken.unwrap_or_default()))
-}
+const NOT_OURS: &str = "RL002";
 
 async fn write_one(
     inner: &Inner,
     pg: &mut PgConnection,
     settlement: &Settlement,
-    link: Option<&Draft>,
+    next: Option<&Draft>,
 ) -> Result<SettledIn> {
     let token = settlement.token;
     let query = sqlx::query(inner.sql.settle_one.clone())
@@ -176,37 +113,26 @@ async fn write_one(
         .bind(token.worker.0)
         .bind(token.to_string())
         .bind(settlement.result.as_deref())
-        .bind(inner.now())
-        .bind(link.map(|d| d.uid))
-        .bind(link.map(|d| d.kind.as_str()))
-        .bind(link.map(Draft::kind_no))
-        .bind(link.map(|d| d.version))
-        .bind(link.map(|d| d.queue.as_str()))
-        .bind(link.map(Draft::queue_no))
-        .bind(link.map(|d| d.priority))
-        .bind(link.map(|d| d.attempts_max))
-        .bind(link.map(|d| d.payload.as_str()))
-        .bind(link.and_then(|d| d.tags.as_deref()))
-        .bind(link.and_then(|d| d.chain))
-        .bind(link.map(|d| d.position))
-        .bind(link.and_then(|d| d.due_at().map(ToSqlx::to_sqlx)))
-        .bind(link.map(Draft::delay_us))
-        .bind(link.and_then(|d| d.expires_at.map(ToSqlx::to_sqlx)))
-        .bind(link.and_then(|d| d.if_retired.as_deref()))
-        .bind(link.and_then(|d| d.trace.as_deref()));
-    settled_one(query.execute(pg).await.map(drop), link)
+        .bind(settlement.turn)
+        .bind(next.map(Draft::to_json).transpose()?)
+        .bind(inner.now());
+    let answer = query.fetch_one(pg).await;
+    let woken = answer.and_then(|row| row.try_get::<Option<Vec<i64>>, _>(0));
+    settled_one(woken.map(Option::unwrap_or_default), next)
 }
 
-/// What `rowlock.settle_done` answered.
-pub fn settled_one(answer: sqlx::Result<()>, link: Option<&Draft>) -> Result<SettledIn> {
-    let Err(error) = answer else {
-        return Ok(SettledIn::Applied {
-            woken: link.map(Draft::queue_no).into_iter().collect(),
-        });
+/// What `rowlock.settle_done` answered: the queues that got work by the turn of its group.
+pub fn settled_one(answer: sqlx::Result<Vec<i64>>, next: Option<&Draft>) -> Result<SettledIn> {
+    let error = match answer {
+        Ok(mut woken) => {
+            woken.extend(next.map(Draft::queue_no));
+            return Ok(SettledIn::Applied { woken });
+        }
+        Err(error) => error,
     };
     match sqlstate(&error).as_deref() {
         Some("RL001") => Ok(SettledIn::LeaseLost),
-        Some("RL002") => Ok(SettledIn::NotOurs),
+        Some(NOT_OURS) => Ok(SettledIn::NotOurs),
         _ => Err(error).doing("settle"),
     }
 }
@@ -218,65 +144,60 @@ fn distinct(mut queues: Vec<i64>) -> Vec<i64> {
 }
 
 pub struct Written {
-    pub stand: Stand,
-    /// Whether the transaction is still the one that the marker was set in.
-    pub marked: bool,
+    /// Whose tokens held.
+    pub applied: Vec<bool>,
+    /// The queues that got work by compensations and by turns of groups.
+    pub woken: Vec<i64>,
 }
 
-pub async fn write_outcomes(
+/// Ends the leases, with whatever comes of it but next jobs.
+pub async fn write_ends(
     inner: &Inner,
     pg: &mut PgConnection,
     batch: &[Settlement],
     marker: Option<&str>,
 ) -> Result<Written> {
-    let rows = sqlx::query(inner.sql.settle.clone())
+    // Nearly all attempts end as done.
+    let other = !batch.iter().all(is_done);
+    let turns = batch.iter().any(|s| s.turn.is_some());
+    let delay_us = |s: &Settlement| i64::try_from(s.delay.as_micros()).unwrap_or(i64::MAX);
+    let row = sqlx::query(inner.sql.settle.clone())
         .bind(column(batch, |s| s.token.id))
         .bind(column(batch, |s| s.token.epoch))
         .bind(column(batch, |s| s.token.worker.0))
-        .bind(column(batch, |s| s.ended.as_str()))
-        .bind(column(batch, |s| s.to.as_str()))
-        .bind(column(batch, |s| {
-            i64::try_from(s.delay.as_micros()).unwrap_or(i64::MAX)
-        }))
-        .bind(column(batch, |s| s.error.as_deref()))
         .bind(column(batch, |s| s.result.as_deref()))
-        .bind(inner.now())
+        .bind(turns.then(|| column(batch, |s| s.turn)))
         .bind(marker)
-        .fetch_all(pg)
+        .bind(inner.now())
+        .bind(other.then(|| column(batch, |s| s.ended.as_str())))
+        .bind(other.then(|| column(batch, |s| s.to.as_str())))
+        .bind(other.then(|| column(batch, delay_us)))
+        .bind(other.then(|| column(batch, |s| s.error.as_deref())))
+        .fetch_one(pg)
         .await
         .doing("settle")?;
-    // One row at least: it says whether the marker is there when no token is.
-    let marked = rows.first().map_or(Ok(false), |row| row.try_get(2)).doing("settle")?;
-    let stand = stand(&rows)?;
-    Ok(Written { stand, marked })
+    let held: Option<Vec<i64>> = row.try_get(0).doing("settle")?;
+    let woken: Option<Vec<i64>> = row.try_get(1).doing("settle")?;
+    let held: HashSet<i64> = held.unwrap_or_default().into_iter().collect();
+    let applied = (1..).zip(batch).map(|(place, _)| held.contains(&place)).collect();
+    Ok(Written {
+        applied,
+        woken: distinct(woken.unwrap_or_default()),
+    })
 }
 
-/// Next links, compensations and the turns of groups; returns the queues that got work.
-pub async fn write_what_follows(
+/// Enqueues the next jobs of settlements that were applied; returns the queues that got work.
+pub async fn write_next(
     inner: &Inner,
     pg: &mut PgConnection,
     settlements: impl Iterator<Item = &Settlement>,
 ) -> Result<Vec<i64>> {
     let settlements: Vec<&Settlement> = settlements.collect();
     let linked = linked(inner, pg, &settlements).await?;
-    let mut next = Vec::new();
-    let (mut retired, mut turns) = (Vec::new(), Vec::new());
-    for settlement in settlements {
-        turns.extend(settlement.turn.map(|no| (no, Some(settlement.token.id))));
-        if !linked.contains(&settlement.token.id) {
-            next.extend(settlement.next.iter().cloned());
-        }
-        if settlement.to == State::Case {
-            retired.push(settlement.token.id);
-        }
-    }
+    let new = settlements.iter().filter(|s| !linked.contains(&s.token.id));
+    let next: Vec<Draft> = new.flat_map(|s| s.next.iter().cloned()).collect();
     let put = flow::enqueue(inner, pg, &next, false).await.map_err(Error::answered)?;
-    let mut woken = flow::new_queues(&next, &put);
-    if !retired.is_empty() {
-        woken.extend(compensate(inner, pg, &retired).await?);
-    }
-    woken.extend(group::pass(inner, pg, &turns).await?);
-    Ok(distinct(woken))
+    Ok(flow::new_queues(&next, &put))
 }
 
 /// The jobs among these that were done before, and so have their next links already.
@@ -291,18 +212,4 @@ async fn linked(inner: &Inner, pg: &mut PgConnection, settlements: &[&Settlement
         .await
         .doing("settle")?;
     Ok(done.into_iter().collect())
-}
-
-pub async fn compensate(inner: &Inner, pg: &mut PgConnection, retired: &[i64]) -> Result<Vec<i64>> {
-    let rows = sqlx::query(inner.sql.compensate.clone())
-        .bind(retired)
-        .bind(inner.now())
-        .fetch_all(pg)
-        .await
-        .doing("compensate")?;
-    let queue = |row: &sqlx::postgres::PgRow| row.try_get::<String, _>("queue").map(|q| queue_no(&q));
-    rows.iter()
-        .map(queue)
-        .collect::<sqlx::Result<Vec<i64>>>()
-        .doing("compensate")
 }

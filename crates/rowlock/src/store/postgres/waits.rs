@@ -2,10 +2,10 @@
 
 use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
 
-use super::{Inner, PgStore, by_key::ByKey, pooler::Whole, rows, settle};
+use super::{Inner, PgStore, by_key::ByKey, pooler::Whole, rows};
 use crate::{
     error::{Doing, Error, Result},
-    state::{State, after_wait},
+    state::State,
     store::{
         Fut, Store,
         waits::{Completing, EXPIRED_WAITING, NOT_COMPLETED, Stand, Swept, WaitOver, Waits},
@@ -137,10 +137,9 @@ async fn sweep(inner: &Inner, max: i32, names: bool) -> Result<(Swept, Vec<i64>)
         .await
         .doing(DOING)?;
     let over: Vec<WaitOver> = found.iter().map(wait_over).collect::<sqlx::Result<_>>().doing(DOING)?;
-    let retired = over.iter().filter(|o| after_wait(Some(o.ended)) == State::Case);
-    let retired: Vec<i64> = retired.map(|o| o.id).collect();
-    if !retired.is_empty() {
-        woken.extend(settle::compensate(inner, &mut tx, &retired).await?);
+    if let Some(row) = found.first() {
+        let by_end: Option<Vec<i64>> = row.try_get("woken").doing(DOING)?;
+        woken.extend(by_end.unwrap_or_default());
     }
     tx.commit().await.doing(DOING)?;
     lent.end(DOING).await?;

@@ -10,14 +10,13 @@ use std::{
 };
 
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
 use sqlx::{Connection, Row, SqliteConnection};
 use uuid::Uuid;
 
 use super::{
     breaker, group,
     keys::{self, Put},
-    rows::{self, DraftRow, StretchRow, Taken},
+    rows::{self, StretchRow, Taken},
     sql, waits,
 };
 use crate::{
@@ -50,7 +49,7 @@ pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> s
             ids.extend(group::enqueue(db, now, chunk).await?);
             continue;
         }
-        let array = rows::array(&chunk.iter().map(DraftRow::from).collect::<Vec<_>>())?;
+        let array = rows::drafts(chunk)?;
         let mut new: Vec<i64> = sqlx::query_scalar(sql::ENQUEUE)
             .bind(array)
             .bind(now)
@@ -321,7 +320,7 @@ async fn linked(db: &mut SqliteConnection, batch: &[&Settlement]) -> sqlx::Resul
     Ok(done.into_iter().collect())
 }
 
-/// What `Draft::as_compensation` stored.
+/// What `Draft::to_json` stored.
 #[derive(Deserialize)]
 struct Compensation {
     uid: Uuid,
@@ -330,8 +329,8 @@ struct Compensation {
     queue: String,
     priority: i16,
     attempts_max: i32,
-    payload: Box<RawValue>,
-    tags: Option<Box<RawValue>>,
+    payload: String,
+    tags: Option<String>,
 }
 
 /// The compensations of jobs just retired, as the next links of their chains.
@@ -355,8 +354,8 @@ pub async fn compensations(db: &mut SqliteConnection, retired: &[i64]) -> sqlx::
                 queue: stored.queue,
                 priority: stored.priority,
                 attempts_max: stored.attempts_max,
-                payload: stored.payload.get().to_owned(),
-                tags: stored.tags.map(|t| t.get().to_owned()),
+                payload: stored.payload,
+                tags: stored.tags,
                 due: Due::In(Duration::ZERO),
                 expires_at: None,
                 chain: row.try_get("chain")?,

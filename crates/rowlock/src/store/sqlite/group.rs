@@ -4,11 +4,7 @@
 use serde::Serialize;
 use sqlx::SqliteConnection;
 
-use super::{
-    SqliteStore,
-    rows::{self, GroupedRow},
-    sql,
-};
+use super::{SqliteStore, rows, sql};
 use crate::{
     job::Draft,
     store::{Fut, group::Groups},
@@ -26,7 +22,7 @@ impl Groups for SqliteStore {
 /// Bodies, then whose turn it is, then places. Ids in input order.
 pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> sqlx::Result<Vec<i64>> {
     let mut ids: Vec<i64> = sqlx::query_scalar(sql::ENQUEUE_GROUPED)
-        .bind(rows::array(&drafts.iter().map(GroupedRow::from).collect::<Vec<_>>())?)
+        .bind(rows::drafts(drafts)?)
         .bind(now)
         .fetch_all(db)
         .await?;

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use crate::{
     case::CaseView,
-    group::{Group, Member},
-    job::{Draft, Wait},
+    group::Member,
+    job::Draft,
     lease::{Body, Claimed, Token, WorkerId},
     observe::{AttemptView, JobView, LaneStatus, WorkerStatus},
     state::{Ended, State},
@@ -22,91 +22,9 @@ pub fn array<T: Serialize>(items: &[T]) -> sqlx::Result<String> {
     serde_json::to_string(items).map_err(|e| sqlx::Error::Encode(e.into()))
 }
 
-/// One element of what `enqueue/jobs.sql` and `enqueue/ready.sql` read.
-#[derive(Serialize)]
-pub struct DraftRow<'a> {
-    uid: Uuid,
-    kind: &'a str,
-    kind_no: i64,
-    version: i32,
-    queue: &'a str,
-    queue_no: i64,
-    priority: i16,
-    attempts_max: i32,
-    payload: &'a str,
-    tags: Option<&'a str>,
-    chain: Option<i64>,
-    position: i32,
-    due_at: Option<i64>,
-    delay_us: i64,
-    expires_at: Option<i64>,
-    if_retired: Option<&'a str>,
-    trace: Option<&'a str>,
-}
-
-/// One element of what `enqueue/waiting.sql` and the statements behind it read.
-#[derive(Serialize)]
-pub struct WaitingRow<'a> {
-    #[serde(flatten)]
-    draft: DraftRow<'a>,
-    waits_for: Option<&'a str>,
-    limit_us: Option<i64>,
-}
-
-/// One element of what `enqueue/grouped.sql` and the statements behind it read.
-#[derive(Serialize)]
-pub struct GroupedRow<'a> {
-    #[serde(flatten)]
-    draft: DraftRow<'a>,
-    in_group: Option<&'a str>,
-    group_no: Option<i64>,
-    group_stops: i64,
-}
-
-impl<'a> From<&'a Draft> for GroupedRow<'a> {
-    fn from(draft: &'a Draft) -> GroupedRow<'a> {
-        let group = draft.group.as_ref();
-        GroupedRow {
-            draft: DraftRow::from(draft),
-            in_group: group.map(|g| g.name.as_str()),
-            group_no: group.map(Group::no),
-            group_stops: group.is_some_and(|g| g.stops).into(),
-        }
-    }
-}
-
-impl<'a> From<&'a Draft> for WaitingRow<'a> {
-    fn from(draft: &'a Draft) -> WaitingRow<'a> {
-        WaitingRow {
-            draft: DraftRow::from(draft),
-            waits_for: draft.wait.as_ref().map(|w| w.name.as_str()),
-            limit_us: draft.wait.as_ref().and_then(Wait::limit_us),
-        }
-    }
-}
-
-impl<'a> From<&'a Draft> for DraftRow<'a> {
-    fn from(draft: &'a Draft) -> DraftRow<'a> {
-        DraftRow {
-            uid: draft.uid,
-            kind: &draft.kind,
-            kind_no: draft.kind_no(),
-            version: draft.version,
-            queue: &draft.queue,
-            queue_no: draft.queue_no(),
-            priority: draft.priority,
-            attempts_max: draft.attempts_max,
-            payload: &draft.payload,
-            tags: draft.tags.as_deref(),
-            chain: draft.chain,
-            position: draft.position,
-            due_at: draft.due_at().map(Timestamp::as_microsecond),
-            delay_us: draft.delay_us(),
-            expires_at: draft.expires_at.map(Timestamp::as_microsecond),
-            if_retired: draft.if_retired.as_deref(),
-            trace: draft.trace.as_deref(),
-        }
-    }
+/// The array that the statements under `enqueue` read.
+pub fn drafts(drafts: &[Draft]) -> sqlx::Result<String> {
+    array(&drafts.iter().map(Draft::encoded).collect::<Vec<_>>())
 }
 
 /// One element of what `claim/take.sql` and `claim/alone_due.sql` read.

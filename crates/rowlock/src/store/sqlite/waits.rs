@@ -6,11 +6,7 @@
 use serde::Serialize;
 use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteRow};
 
-use super::{
-    SqliteStore, flow, now_us, refused,
-    rows::{self, WaitingRow},
-    sql,
-};
+use super::{SqliteStore, flow, now_us, refused, rows, sql};
 use crate::{
     error::{Doing, Error},
     job::Draft,
@@ -112,7 +108,7 @@ struct Name<'a> {
 
 /// Bodies, then waits, then those back out of it whose name is completed already.
 pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> sqlx::Result<Vec<i64>> {
-    let array = rows::array(&drafts.iter().map(WaitingRow::from).collect::<Vec<_>>())?;
+    let array = rows::drafts(drafts)?;
     let mut ids: Vec<i64> = sqlx::query_scalar(sql::ENQUEUE_WAITING)
         .bind(&array)
         .bind(now)

@@ -4,7 +4,8 @@ use crate::{id::JobId, observe::JobFilter};
 pub fn compensation(kind: &str, tags: &[&str]) -> String {
     serde_json::json!({
         "uid": Uuid::now_v7(), "kind": kind, "kind_no": kind_no(kind, 1), "version": 1, "queue": "orders",
-        "queue_no": queue_no("orders"), "priority": 2, "attempts_max": 5, "payload": {"order": 7}, "tags": tags,
+        "queue_no": queue_no("orders"), "priority": 2, "attempts_max": 5, "payload": r#"{"order":7}"#,
+        "tags": serde_json::json!(tags).to_string(),
     })
     .to_string()
 }
