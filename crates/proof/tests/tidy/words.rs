@@ -29,11 +29,10 @@ const AVOID: [(&str, &str); 19] = [
 const COLUMNS_MAX: usize = 120;
 
 /// Only smaller: a page leaves the list once it is rewritten, and no page joins it.
-const STILL_TO_DO_COUNT: usize = 17;
+const STILL_TO_DO_COUNT: usize = 16;
 
 /// Pages that still break a rule of this file.
 const STILL_TO_DO: [&str; STILL_TO_DO_COUNT] = [
-    "docs/effects.md",
     "docs/errors.md",
     "docs/grants.md",
     "docs/groups.md",
