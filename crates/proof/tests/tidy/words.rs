@@ -29,7 +29,7 @@ const AVOID: [(&str, &str); 19] = [
 const COLUMNS_MAX: usize = 120;
 
 /// Only smaller: a page leaves the list once it is rewritten, and no page joins it.
-const STILL_TO_DO_COUNT: usize = 8;
+const STILL_TO_DO_COUNT: usize = 7;
 
 /// Pages that still break a rule of this file.
 const STILL_TO_DO: [&str; STILL_TO_DO_COUNT] = [
@@ -37,7 +37,6 @@ const STILL_TO_DO: [&str; STILL_TO_DO_COUNT] = [
     "docs/proof.md",
     "docs/sql.md",
     "docs/sqs.md",
-    "docs/telemetry.md",
     "docs/upgrading.md",
     "docs/verify.md",
     "docs/waiting.md",
