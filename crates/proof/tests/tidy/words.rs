@@ -29,12 +29,11 @@ const AVOID: [(&str, &str); 19] = [
 const COLUMNS_MAX: usize = 120;
 
 /// Only smaller: a page leaves the list once it is rewritten, and no page joins it.
-const STILL_TO_DO_COUNT: usize = 2;
+const STILL_TO_DO_COUNT: usize = 1;
 
 /// Pages that still break a rule of this file.
 const STILL_TO_DO: [&str; STILL_TO_DO_COUNT] = [
     "docs/errors.md",
-    "docs/waiting.md",
 ];
 
 /// What kind of line it is to this check.
