@@ -29,11 +29,10 @@ const AVOID: [(&str, &str); 19] = [
 const COLUMNS_MAX: usize = 120;
 
 /// Only smaller: a page leaves the list once it is rewritten, and no page joins it.
-const STILL_TO_DO_COUNT: usize = 1;
+const STILL_TO_DO_COUNT: usize = 0;
 
 /// Pages that still break a rule of this file.
 const STILL_TO_DO: [&str; STILL_TO_DO_COUNT] = [
-    "docs/errors.md",
 ];
 
 /// What kind of line it is to this check.
