@@ -65,7 +65,7 @@ async fn main() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A request over a plain socket, told in one line.
+/// Sends a request over a plain socket and sums the response up in one line.
 async fn request(address: SocketAddr, key: &str, body: &str) -> anyhow::Result<String> {
     let mut socket = TcpStream::connect(address).await?;
     let mut head = "POST /orders HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-user: ann\r\n".to_owned();

@@ -1,9 +1,9 @@
 //! An axum layer that honours the `Idempotency-Key` header: one committed effect per key, the stored response for every
 //! repeat.
 //!
-//! The request runs in a transaction of your own pool, on a task of its own, so that a client who goes away cuts
-//! nothing half-way. The key is taken with [`Rowlock::once`] before the handler runs; the handler writes through
-//! [`IdempotentTx`]; its response is stored in the same commit. A repeat gets that response with the header
+//! The request runs in a transaction of your pool, on a separate task, so a client that goes away does not stop it
+//! half-way. The layer takes the key with [`Rowlock::once`] before the handler runs. The handler writes through
+//! [`IdempotentTx`], and its response is stored in the same commit. A repeat gets that response with the header
 //! `idempotency-replayed: true`.
 //!
 //! ```
@@ -30,9 +30,9 @@
 //! | 408, 425, 429, 5xx; a panic | is rolled back | is not stored: a repeat runs again |
 //!
 //! Requests that change nothing (`GET`, `HEAD`, `OPTIONS`, `TRACE`) pass untouched. What else the client may get: 400
-//! for a missing or malformed key and for a body that broke off, 409 with `retry-after` while a twin is under way for
-//! longer than the wait, 413 for a body over the limit, 422 for another request under the same key, 503 with
-//! `retry-after` when the database could not decide now.
+//! for a missing or malformed key and for a body that broke off, 409 with `retry-after` while a concurrent request with
+//! the same key runs for longer than the wait, 413 for a body over the limit, 422 for another request under the same
+//! key, 503 with `retry-after` when the database could not decide now.
 
 mod request;
 mod response;
@@ -125,20 +125,20 @@ impl<DB: Backend> Idempotency<DB> {
         self
     }
 
-    /// How long a response is kept for repeats; as long as the workers keep keys, unless told otherwise.
+    /// How long a response is kept for repeats. By default as long as the workers keep keys.
     pub fn hold(mut self, hold: Hold) -> Self {
         self.hold = hold;
         self
     }
 
-    /// How long a twin waits for the first before it is answered with 409; 5 s unless told otherwise. On SQLite the
-    /// pool's busy time-out says so instead.
+    /// How long a concurrent request waits for the first one before it gets 409; 5 s unless set. On SQLite the pool's
+    /// busy time-out decides instead.
     pub fn wait(mut self, limit: Duration) -> Self {
         self.wait = limit;
         self
     }
 
-    /// The longest body of a request; 1 MiB unless told otherwise. Responses are bounded by the handle's limits.
+    /// The longest body of a request; 1 MiB unless set. The handle's limits bound the responses.
     pub fn body_limit(mut self, bytes: usize) -> Self {
         self.body_bytes_max = bytes;
         self
@@ -287,7 +287,7 @@ async fn rolled_back<DB: Backend>(mut tx: Transaction<'static, DB>) {
 
 /// The middleware itself; see the [crate](self).
 ///
-/// Cancel safety: dropped, the request goes on to its commit on a task of its own, and a repeat gets its response.
+/// Cancel safety: if it is dropped, the request runs to its commit on a separate task, and a repeat gets its response.
 pub async fn idempotent<DB: Backend>(State(layer): State<Idempotency<DB>>, request: Request, next: Next) -> Response {
     if request.method().is_safe() {
         return next.run(request).await;

@@ -17,11 +17,11 @@ struct PutRow {
 }
 
 impl Enqueue {
-    /// Enqueues on a connection, in the transaction that is open on it; without one, in a commit of its own.
+    /// Enqueues on a connection, in the transaction that is open on it; without one, in a separate commit.
     ///
     /// # Errors
-    /// [`Error::KeyConflict`] and [`Error::Invalid`] where the database refuses it, [`Error::Driver`] otherwise. Diesel does not tell
-    /// a refusal's code: it is known by its text. Cancel safety: as any query dropped half-way; roll back.
+    /// [`Error::KeyConflict`] and [`Error::Invalid`] where the database refuses it, [`Error::Driver`] otherwise. Diesel
+    /// does not report a refusal's code: the text shows it. Cancel safety: as any query dropped half-way; roll back.
     pub async fn on_diesel<C>(&self, conn: &mut C) -> Result<Put, Error<diesel::result::Error>>
     where
         C: AsyncConnection<Backend = diesel::pg::Pg>,

@@ -1,9 +1,9 @@
 //! Enqueue [Rowlock](rowlock) jobs from code that holds its transaction with another driver than sqlx: tokio-postgres,
 //! diesel-async or SeaORM, each behind a feature of its name. The job exists if and only if that transaction commits.
 //!
-//! It goes through `rowlock.enqueue_v1`, the function for every language, so the library's workers run it like any other. Only
-//! enqueueing is here; handlers are written for [`rowlock`]'s workers. An idle worker finds the job with its next poll; where that
-//! is too late, run `select rowlock.wake_v1('billing')` with the name of the queue after the commit.
+//! It calls `rowlock.enqueue_v1`, the function for every language, so the library's workers run the job like any other.
+//! This crate only enqueues; handlers are written for [`rowlock`]'s workers. An idle worker finds the job with its next
+//! poll. If that is too late, run `select rowlock.wake_v1('billing')` with the name of the queue after the commit.
 //!
 //! ```no_run
 //! # #[cfg(feature = "tokio-postgres")]

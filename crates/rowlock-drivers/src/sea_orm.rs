@@ -5,12 +5,12 @@ use sea_orm::{ConnectionTrait, DbBackend, DbErr, RuntimeErr, Statement};
 use crate::{Enqueue, Error, Put};
 
 impl Enqueue {
-    /// Enqueues on a [`DatabaseTransaction`](sea_orm::DatabaseTransaction), or in a commit of its own on a
+    /// Enqueues on a [`DatabaseTransaction`](sea_orm::DatabaseTransaction), or in a separate commit on a
     /// [`DatabaseConnection`](sea_orm::DatabaseConnection).
     ///
     /// # Errors
-    /// [`Error::KeyConflict`] and [`Error::Invalid`] where the database refuses it, [`Error::Driver`] otherwise. Cancel safety: as any
-    /// query dropped half-way; roll back.
+    /// [`Error::KeyConflict`] and [`Error::Invalid`] where the database refuses it, [`Error::Driver`] otherwise. Cancel
+    /// safety: as any query dropped half-way; roll back.
     pub async fn on_sea_orm<C: ConnectionTrait>(&self, conn: &C) -> Result<Put, Error<DbErr>> {
         let call = self.call()?;
         let values = [call.kind.into(), call.payload.into(), call.options.into()];

@@ -5,12 +5,12 @@ use tokio_postgres::GenericClient;
 use crate::{Enqueue, Error, Put};
 
 impl Enqueue {
-    /// Enqueues on a [`Transaction`](tokio_postgres::Transaction), or in a commit of its own on a
+    /// Enqueues on a [`Transaction`](tokio_postgres::Transaction), or in a separate commit on a
     /// [`Client`](tokio_postgres::Client).
     ///
     /// # Errors
-    /// [`Error::KeyConflict`] and [`Error::Invalid`] where the database refuses it, [`Error::Driver`] otherwise. Cancel safety: as any
-    /// query dropped half-way; roll back.
+    /// [`Error::KeyConflict`] and [`Error::Invalid`] where the database refuses it, [`Error::Driver`] otherwise. Cancel
+    /// safety: as any query dropped half-way; roll back.
     pub async fn on_tokio_postgres<C: GenericClient>(&self, client: &C) -> Result<Put, Error<tokio_postgres::Error>> {
         let call = self.call()?;
         let row = client

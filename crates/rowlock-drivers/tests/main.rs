@@ -1,5 +1,5 @@
-//! The same scene with each driver: an order and its job in one transaction, rolled back and committed; a repeat; a conflict; bad
-//! input. A worker of the library runs what was enqueued.
+//! The same scene with each driver: an order and its job in one transaction, rolled back and committed; a repeat; a
+//! conflict; bad input. A worker of the library runs what was enqueued.
 
 use std::time::Duration;
 

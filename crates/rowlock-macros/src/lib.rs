@@ -39,7 +39,7 @@ use syn::{DeriveInput, Error, parse_macro_input};
 /// # Errors
 /// It does not compile, with the place marked, if an option is unknown, given twice or out of range; if `#[job]` is
 /// on a field or a variant; if the type is a union; or if it is generic or borrows. Values are literals. For a
-/// computed value, a generic type, or a `decode` of your own, write the `impl` by hand.
+/// computed value, a generic type, or your own `decode`, write the `impl` by hand.
 #[proc_macro_derive(Job, attributes(job))]
 pub fn derive_job(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

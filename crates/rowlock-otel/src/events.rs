@@ -39,13 +39,13 @@ pub(crate) struct Instruments {
     recovery_ms: Histogram<f64>,
 }
 
-/// Those that have a twin.
+/// Our metrics that have a counterpart in the conventions.
 struct Seed {
     claimed: Counter<u64>,
     duration_ms: Histogram<f64>,
 }
 
-/// The twins: version 1.42 of the conventions, which still calls them experimental.
+/// The counterparts: version 1.42 of the conventions, which still calls them experimental.
 struct Semconv {
     consumed: Counter<u64>,
     duration_s: Histogram<f64>,

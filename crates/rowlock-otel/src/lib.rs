@@ -13,9 +13,9 @@
 //! # Ok(()) }
 //! ```
 //!
-//! An event is told after its commit, so that nothing is counted which did not happen: a worker that is killed may take
-//! what it has not exported with it, and never leaves more behind than the database holds. This crate speaks to the API
-//! alone; which SDK exports where is the program's own choice, made before the worker is built.
+//! An event is reported after its commit, so nothing is counted that did not happen. A worker that is killed may lose
+//! what it has not exported, and never exports more than the database holds. This crate uses only the API of
+//! OpenTelemetry. Your program chooses the SDK and the exporter, before it builds the worker.
 //!
 //! Attempts are shown by the span `queue.process` of `tracing`. A layer of `tracing-opentelemetry` makes spans of
 //! OpenTelemetry of them, and after [`install`] each links to the span in which its job was enqueued.

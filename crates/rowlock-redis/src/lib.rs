@@ -1,11 +1,10 @@
 //! A Redis pre-filter: who came first, asked of a memory that may forget.
 //!
-//! `SET key NX EX` answers in one round trip and without a transaction. It is a fast first look and no proof: between
-//! the look and the work nothing ties the two together, and Redis may lose what it was told. So there are two windows,
-//! whatever the settings:
+//! `SET key NX EX` answers in one round trip and without a transaction. It is a fast first look and no proof: nothing
+//! ties the look to the work, and Redis may lose what it stored. So there are two windows, whatever the settings:
 //!
 //! - **A job can be lost.** A process that dies between a first look and the end of its work leaves the key behind.
-//!   Until its time is over, every repeat is told that somebody was here.
+//!   Until its time is over, every repeat gets [`Look::Repeat`].
 //! - **A double can get through.** A key that Redis forgot (restart, failover, flush, eviction, its time over while the
 //!   work still ran) makes a second first. So does [`Look::Unknown`] when the caller goes on without an answer.
 //!
@@ -63,7 +62,7 @@ use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, Value, aio::Multiple
 use rowlock::{Error, Result};
 use uuid::Uuid;
 
-/// How long a look may take unless told otherwise.
+/// How long a look may take unless set.
 const LIMIT: Duration = Duration::from_millis(100);
 
 /// How long Redis is left alone after it did not answer: while it is away, looks cost next to nothing.
@@ -152,13 +151,13 @@ impl Filter {
         Ok(filter)
     }
 
-    /// What every key begins with in Redis; `rowlock:` unless told otherwise.
+    /// What every key begins with in Redis; `rowlock:` unless set.
     pub fn prefix(mut self, prefix: impl Into<String>) -> Filter {
         self.prefix = prefix.into();
         self
     }
 
-    /// The longest a look may take; 100 ms unless told otherwise.
+    /// The longest a look may take; 100 ms unless set.
     pub fn limit(mut self, limit: Duration) -> Filter {
         self.limit = limit;
         self
