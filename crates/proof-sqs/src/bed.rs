@@ -30,7 +30,7 @@ pub fn client(url: &str) -> Client {
     Client::from_conf(config.build())
 }
 
-/// What became of everything: each job's text with where it stands and how its attempts ended, and the ledger.
+/// What became of everything: each job's text with its place and the ends of its attempts, and the ledger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// By payload, with how many jobs have it.
@@ -47,7 +47,7 @@ pub struct Bed {
     pub admin: Admin,
     /// The same, for workers.
     pub handle: Handle,
-    /// What stands between the bridge and the queue.
+    /// What is between the bridge and the queue.
     pub proxy: Crooked,
     /// Past the proxy.
     pub direct: Client,
@@ -227,7 +227,7 @@ impl Bed {
         Ok(notes)
     }
 
-    /// Where a job stands.
+    /// The place of a job.
     ///
     /// # Errors
     /// The database could not be read, or there is no such job.
@@ -295,7 +295,7 @@ impl Bridging {
         Ok(self.counts.read())
     }
 
-    /// As a process dies: at once, with everything in hand.
+    /// As a process dies: immediately, with everything it holds.
     pub async fn kill(self) {
         self.task.abort();
         let _ = self.task.await;
@@ -317,7 +317,7 @@ async fn make_queue(client: &Client, fifo: bool, attributes: &[(QueueAttributeNa
     made.queue_url.context("a queue without an address")
 }
 
-/// The driver makes no file unless told to.
+/// The driver makes no file unless asked to.
 fn create(database: &Database) -> String {
     match database.is_sqlite() {
         true => format!("{}?mode=rwc", database.url),

@@ -33,12 +33,12 @@ pub enum Act {
 /// What a handler does before its transaction: by the job's text and the attempt's number.
 pub type Behaviour = Arc<dyn Fn(String, i32) -> Pin<Box<dyn Future<Output = Act> + Send>> + Send + Sync>;
 
-/// Always done, at once.
+/// Always done, immediately.
 pub fn at_once() -> Behaviour {
     Arc::new(|_, _| Box::pin(async { Act::Done }))
 }
 
-/// Ends as the function says, at once.
+/// Ends as the function says, immediately.
 pub fn by(act: impl Fn(&str, i32) -> Act + Send + Sync + 'static) -> Behaviour {
     Arc::new(move |text, attempt| {
         let act = act(&text, attempt);

@@ -1,7 +1,7 @@
 //! SQS as the tests have it: two emulators, and a crooked proxy in front of them that does what the real one may do.
 //!
-//! The proxy speaks the JSON protocol of SQS. It knows the calls by their name and changes what is in them: messages come
-//! twice, shuffled and late, deletes fail, sends vanish, calls are throttled or not answered at all.
+//! The proxy speaks the JSON protocol of SQS. It knows the calls by their name and changes what is in them: messages
+//! come twice, shuffled and late, deletes fail, sends vanish, calls are throttled or not answered at all.
 
 pub mod bed;
 pub mod crew;
@@ -154,7 +154,7 @@ struct Inner {
 }
 
 impl Crooked {
-    /// Starts one that does everything right, until told otherwise.
+    /// Starts one that does everything right, until it is changed.
     ///
     /// # Errors
     /// The emulator's address cannot be read, or there is no port.

@@ -1,7 +1,7 @@
 //! Ten thousand jobs that SQS triggers at its worst, and the same without SQS: what is left must be equal.
 //!
-//! Every pointer arrives in three copies, shuffled; every tenth send is lost, every fifth delete fails, and messages come
-//! again while their handler runs, because their visibility is shorter than it and is not extended.
+//! Every pointer arrives in three copies, shuffled; every tenth send is lost, every fifth delete fails, and messages
+//! come again while their handler runs, because their visibility is shorter than it and is not extended.
 
 use std::{
     collections::BTreeMap,
@@ -55,8 +55,8 @@ fn behaviour() -> Behaviour {
     })
 }
 
-/// So many jobs are open at most. An emulator looks through every message for each call, and moto takes the longer for each
-/// message the more there are: with a thousand it answers twice a second.
+/// So many jobs are open at most. An emulator looks through every message for each call, and moto takes the longer for
+/// each message the more there are: with a thousand it answers twice a second.
 fn open_max(emulator: &Emulator) -> i64 {
     match emulator.label {
         "moto" => 40,
@@ -250,8 +250,8 @@ fn compare(summary: &Summary, expected: &Summary, size: Size, all_over: bool) ->
     ]
 }
 
-/// A send that was lost comes again after the grace, or twice that when it was lost twice, as soon as the sweep comes by: it
-/// looks at one page a pass, a second for each thousand jobs on a slow machine.
+/// A send that was lost comes again after the grace, or twice that when it was lost twice, as soon as the sweep comes
+/// by: it looks at one page a pass, a second for each thousand jobs on a slow machine.
 fn found(proxy: &Crooked, grace: Duration, sweep: Duration, size: Size) -> Check {
     let walk = (sweep + Duration::from_secs(1)) * u32::try_from(size.jobs / 1000 + 3).unwrap_or(u32::MAX);
     let found = proxy.faults.found();

@@ -53,8 +53,8 @@ pub(crate) enum Body {
     Malformed(String),
 }
 
-/// A body with the two members `job` and `uid` and no other is a pointer, unless the message names a kind; anything else
-/// that is JSON is a foreign message.
+/// A body with the two members `job` and `uid` and no other is a pointer, unless the message names a kind; anything
+/// else that is JSON is a foreign message.
 pub(crate) fn read(message: &Incoming, config: &Config) -> Body {
     let kind = message.attributes.get(&config.kind_attribute);
     if kind.is_none()
@@ -114,7 +114,8 @@ fn pointer(body: &str) -> Option<Result<Pointer, String>> {
     })
 }
 
-/// A message group as a group of jobs. A name that no group can have is put as its hash: another name, but one for each.
+/// A message group as a group of jobs. A name that no group can have is put as its hash: another name, but one for
+/// each.
 fn group(name: &str) -> Group {
     match is_name(name) {
         true => Group::new(name),

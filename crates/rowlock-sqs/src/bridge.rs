@@ -78,20 +78,21 @@ impl Bridge {
         self.counts.clone()
     }
 
-    /// For producers in this process: which jobs to send a pointer to at once. Used where its role is to produce.
+    /// For producers in this process: names jobs that get a pointer immediately. Used if the bridge's role is to
+    /// produce.
     pub fn relay(&self) -> Relay {
         self.relay.clone()
     }
 
-    /// Runs until `stop` resolves. Messages whose work is under way then are handed back to SQS, so that another bridge sees
-    /// them at once; their jobs go on. Outages of SQS and of the database are waited out.
+    /// Runs until `stop` resolves. Messages whose work is running then are handed back to SQS, so that another bridge
+    /// sees them immediately; their jobs go on. The bridge waits out outages of SQS and of the database.
     ///
     /// # Errors
-    /// Before it runs only: [`Error::NoQueue`](crate::Error::NoQueue), or [`Error::Rowlock`](crate::Error::Rowlock) when the
-    /// database cannot be reached or its schema does not fit.
+    /// Before it runs only: [`Error::NoQueue`](crate::Error::NoQueue), or [`Error::Rowlock`](crate::Error::Rowlock)
+    /// when the database cannot be reached or its schema does not fit.
     ///
-    /// Cancel safety: dropped, it is as if the process had died: messages in hand come again when their visibility is over,
-    /// and nothing is lost.
+    /// Cancel safety: dropping it is like the death of the process. Messages that it holds come again when their
+    /// visibility is over, and nothing is lost.
     pub async fn run_until(self, stop: impl Future<Output = ()> + Send) -> Result<()> {
         self.admin.check_schema().await?;
         let outside = Outside::new(self.client.clone(), &self.config.queue_url);

@@ -45,28 +45,29 @@ pub struct Config {
     pub key_attribute: String,
     /// How many attempts a foreign message's job gets.
     pub attempts_max: i32,
-    /// How long a message is hidden from others; extended at a third of it while the work runs. Whole seconds, 1 to 600.
+    /// How long a message is hidden from others; extended at a third of it while the work runs. Whole seconds, 1 to
+    /// 600.
     pub visibility: Duration,
     /// How long a poll waits for a message. Whole seconds, at most 20.
     pub wait: Duration,
-    /// How many polls at once, 1 to 32.
+    /// How many polls run at the same time, 1 to 32.
     pub receivers: usize,
-    /// How many messages are held at once, 10 to 10,000.
+    /// How many messages are held at the same time, 10 to 10,000.
     pub held_max: usize,
-    /// How long a message is held at most while its job is not taken or runs; then it is deleted, and the row goes on alone.
-    /// At most eleven hours, because SQS ends a message's invisibility after twelve.
+    /// How long a message is held at most while its job is not taken or runs; then it is deleted, and the row goes on
+    /// alone. At most eleven hours, because SQS ends a message's invisibility after twelve.
     pub hold_max: Duration,
     /// How often the rows of held messages are looked at.
     pub look: Duration,
     /// How often the sweep runs.
     pub sweep: Duration,
-    /// A job that nobody has triggered gets its first pointer from the sweep when it is this old: soon where the sweep is
-    /// the only one who sends, as `grace` where a [`Relay`](crate::Relay) does.
+    /// An untriggered job gets its first pointer from the sweep when it is this old. Choose a short time if only the
+    /// sweep sends, and the same as `grace` if a [`Relay`](crate::Relay) sends too.
     pub first_after: Duration,
-    /// A job that is due and not taken, or untriggered although a pointer was sent, gets another pointer after this long;
-    /// then after twice that, and so on up to 64 times.
+    /// A job that is due and not taken, or untriggered although a pointer was sent, gets another pointer after this
+    /// long; then after twice that, and so on up to 64 times.
     pub grace: Duration,
-    /// How many jobs a sweep reads at once, 1 to 1,000.
+    /// How many jobs a sweep reads in one statement, 1 to 1,000.
     pub sweep_max: u32,
     /// How many sends the sweep remembers, so that a deep backlog is not sent over and over. At least 1,000.
     pub sent_max: usize,

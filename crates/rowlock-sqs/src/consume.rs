@@ -1,7 +1,8 @@
 //! Long poll, and what each message means: a job that is triggered, a job that is enqueued, a case that is kept.
 //!
-//! A batch is in hand, and extended, until the database has said what each message means, however long that takes: an outage
-//! of the database must not carry messages to the dead-letter queue. A message that it refuses for good is one for that queue.
+//! A batch is held, and its visibility extended, until the database has said what each message means, however long that
+//! takes: an outage of the database must not move messages to the dead-letter queue. A message that the database
+//! refuses for good belongs in that queue.
 
 use std::{
     sync::Arc,
@@ -38,7 +39,7 @@ pub(crate) struct Consumer {
 
 /// What a message led to.
 enum Meaning {
-    /// A job, which stands here.
+    /// A job, with its place.
     Job(Standing),
     /// Nothing that is to be waited for.
     Over,
@@ -47,7 +48,7 @@ enum Meaning {
 }
 
 impl Consumer {
-    /// Receives until told to stop. What is in hand then is handed back by the hold.
+    /// Receives until `stop`. The hold hands back the messages that are held then.
     pub(crate) async fn run_until(self, stop: CancellationToken) {
         let mut pause = Pause::up_to(PAUSE_MAX);
         while let Some(room) = stop.run_until_cancelled(self.room()).await {
@@ -66,7 +67,7 @@ impl Consumer {
             };
             pause.reset();
             if received.is_empty() && asked.elapsed() < self.config.look {
-                // A poll that does not wait is not asked for again at once.
+                // After a poll that does not wait, pause before the next one.
                 stop.run_until_cancelled(tokio::time::sleep(self.config.look)).await;
                 continue;
             }
@@ -82,7 +83,7 @@ impl Consumer {
         }
     }
 
-    /// Room for a batch, when what was received before can be deleted.
+    /// Waits until a batch fits, and earlier messages can be deleted.
     async fn room(&self) -> OwnedSemaphorePermit {
         self.hold.calm().await;
         self.hold.room().await

@@ -55,7 +55,8 @@ counts!(
     delete_failures,
     /// Messages that are left to come again: their delete failed too often, or the database refuses what is in them.
     left,
-    /// Messages that were deleted while their job was not taken yet, to make room or because they were held for long.
+    /// Messages that were deleted while their job was not taken yet: to receive others, or because they were held for
+    /// long.
     let_go,
     /// How often the visibility of a message was extended.
     extended,

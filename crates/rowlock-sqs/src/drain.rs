@@ -28,7 +28,7 @@ pub(crate) struct Drain {
 }
 
 impl Drain {
-    /// Drains until told to stop.
+    /// Drains until `stop`.
     pub(crate) async fn run_until(self, stop: CancellationToken) {
         let mut pause = Pause::up_to(PAUSE_MAX);
         loop {
@@ -37,7 +37,7 @@ impl Drain {
             let drained = match stop.run_until_cancelled(poll).await {
                 None => return,
                 Some(Ok(received)) if received.is_empty() && asked.elapsed() < self.config.look => {
-                    // A poll that does not wait is not asked for again at once.
+                    // After a poll that does not wait, pause before the next one.
                     stop.run_until_cancelled(tokio::time::sleep(self.config.look)).await;
                     Ok(())
                 }
@@ -57,8 +57,8 @@ impl Drain {
         }
     }
 
-    /// Keeps each whose job is not here, then deletes those that were kept, and tells of the last that was not. What is cut
-    /// off in between comes again, and makes no second case.
+    /// Keeps each whose job is not here, then deletes those that were kept, and reports the last that was not. What is
+    /// cut off in between comes again, and makes no second case.
     async fn keep(&self, received: Vec<Incoming>) -> Result<()> {
         let (mut receipts, mut known, mut refused) = (Vec::new(), 0, None);
         for message in &received {
@@ -96,8 +96,8 @@ impl Drain {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Whether it has done what it can: the job that it points to was triggered, or it became a job. Several clean restarts in
-    /// a row, or deletes that fail, carry such a message here too.
+    /// Whether it has done what it can: the job that it points to was triggered, or it became a job. Several clean
+    /// restarts in a row, or deletes that fail, carry such a message here too.
     async fn is_known(&self, message: &Incoming) -> rowlock::Result<bool> {
         let observe = self.admin.observe();
         match body::read(message, &self.config) {

@@ -1,7 +1,7 @@
 //! Messages in hand: hidden from others while their work runs, deleted when the row says that it is over.
 //!
-//! Two loops share what is held. One extends the visibility of everything at a third of the timeout; it does nothing else,
-//! so that a slow database or a failing delete cannot make it late. The other looks at the rows and deletes.
+//! Two loops share what is held. One extends the visibility of everything at a third of the timeout; it does nothing
+//! else, so that a slow database or a failing delete cannot make it late. The other looks at the rows and deletes.
 
 use std::{
     collections::HashMap,
@@ -25,7 +25,7 @@ use crate::{
 
 /// How many rows are looked at in one read.
 const LOOK_MAX: usize = 1000;
-/// How many calls of SQS run at once.
+/// How many calls of SQS run at the same time.
 const CALLS_MAX: usize = 8;
 /// How often a delete is tried before the message is left to come again.
 const DELETES_MAX: u32 = 4;
@@ -71,8 +71,8 @@ pub(crate) struct Hold {
     look: Duration,
 }
 
-/// Which attempt to wait for, by where the job stands; `None` when there is nothing to wait for: it is over, is scheduled
-/// for later, or waits for its turn. Its row has what it needs, and the message has nothing to add.
+/// Which attempt to wait for, by the place of the job; `None` when there is nothing to wait for: it is over, is
+/// scheduled for later, or waits for its turn. Its row has what it needs, and the message has nothing to add.
 fn awaited(state: State, epoch: i64, due: bool) -> Option<i64> {
     match state {
         State::Leased => Some(epoch),
@@ -81,7 +81,7 @@ fn awaited(state: State, epoch: i64, due: bool) -> Option<i64> {
     }
 }
 
-/// Whether the awaited attempt is over, by where its job stands and its epoch; a job that is not there is over.
+/// Whether the awaited attempt is over, by the place of its job and its epoch; a job that is not there is over.
 fn over(awaited: i64, found: Option<(State, i64)>) -> bool {
     match found {
         Some((State::Ready | State::Waiting, epoch)) => epoch >= awaited,
@@ -108,7 +108,7 @@ impl Hold {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Room for a batch.
+    /// Whether a batch fits.
     pub(crate) async fn room(&self) -> OwnedSemaphorePermit {
         match self.room.clone().acquire_many_owned(BATCH as u32).await {
             Ok(permits) => permits,
@@ -178,10 +178,10 @@ impl Hold {
         }
     }
 
-    /// Extends until told to stop.
+    /// Extends until `stop`.
     pub(crate) async fn extend_until(self: Arc<Self>, stop: CancellationToken) {
         let third = self.visibility / 3;
-        // Rounds of their own: a call that hangs keeps nobody else from being extended.
+        // Separate rounds: a call that hangs does not keep other messages from being extended.
         let mut rounds = JoinSet::new();
         while stop.run_until_cancelled(tokio::time::sleep(third / 4)).await.is_some() {
             while rounds.try_join_next().is_some() {}
@@ -220,8 +220,9 @@ impl Hold {
         }
     }
 
-    /// Looks and deletes until told to stop. Then what has become a job is deleted too: its row has all it needs, and one that
-    /// came again with every restart would end in the dead-letter queue. What nobody has read yet is handed back at once.
+    /// Looks and deletes until `stop`. Then messages that have become a job are deleted too: the row has all it needs,
+    /// and a message that came again with every restart would end in the dead-letter queue. Messages that were not read
+    /// yet are handed back immediately.
     pub(crate) async fn look_until(self: Arc<Self>, admin: Admin, stop: CancellationToken) {
         while stop.run_until_cancelled(tokio::time::sleep(self.look)).await.is_some() {
             self.look(&admin).await;
@@ -278,8 +279,8 @@ impl Hold {
         self.make_room();
     }
 
-    /// Lets go of what was held for too long, and, where nothing more can be received, of the oldest whose job nobody has
-    /// taken yet. Their rows are due: they are done without a message, and the sweep sends another if they are not.
+    /// Lets go of what was held for too long, and, where nothing more can be received, of the oldest whose job nobody
+    /// has taken yet. Their rows are due: they are done without a message, and the sweep sends another if they are not.
     fn make_room(&self) {
         let wanted = BATCH.saturating_sub(self.room.available_permits());
         let mut held = self.held();
@@ -354,7 +355,7 @@ impl Hold {
     }
 }
 
-/// Calls SQS with the receipts of each ten, a few calls at once; the ids of each ten with what it was told.
+/// Calls SQS with the receipts of each ten, a few calls at the same time. Returns the ids of each ten with the answer.
 async fn in_batches<T, F>(
     messages: &[(String, String)],
     call: impl Fn(Vec<String>) -> F,

@@ -1,8 +1,8 @@
 //! Messages that become cases: what cannot be read, and pointers to no job of this database.
 //!
-//! A case is a job that was retired by hand, so it is enqueued first, under a key made of the message's id, and retired at
-//! once. It stands untriggered in a queue of its own meanwhile, so that nobody can take it. Whoever dies between the two is
-//! followed by somebody who does the same again; the message is deleted only after both.
+//! A case is a job that was retired by hand. So the bridge enqueues the job first, under a key made of the message's
+//! id, and then retires it. In between the job is untriggered in a separate queue, so that no worker can take it. If a
+//! bridge dies between the two, another one does the same again. The message is deleted only after both.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ pub(crate) async fn keep(admin: &Admin, queue_url: &str, message: &Incoming, rea
         },
         Err(error) => return Err(error),
     };
-    // One that somebody has reopened since is theirs: only what stands as it was enqueued is not a case yet.
+    // Leave a job that an operator has reopened. Only a job that is still as it was enqueued is not a case yet.
     let found = admin.observe().standing(&[id]).await?;
     if found.first().is_some_and(|job| job.untriggered()) {
         retire(admin, id, reason).await?;
@@ -108,8 +108,8 @@ pub(crate) async fn mend(admin: &Admin, older_than: std::time::Duration) -> Resu
     Ok(found.len())
 }
 
-/// With as much of the body and the attributes as fits, the longest of them cut first. PostgreSQL stores no NUL, and SQS itself
-/// takes none.
+/// With as much of the body and the attributes as fits, the longest of them cut first. PostgreSQL stores no NUL, and
+/// SQS itself takes none.
 fn payload(queue_url: &str, message: &Incoming) -> Result<String> {
     let storable = |text: &str| text.replace('\0', "\u{fffd}");
     let body = storable(&message.body);

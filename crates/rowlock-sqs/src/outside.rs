@@ -21,8 +21,9 @@ pub(crate) const BATCH: usize = 10;
 const CALL_MAX: Duration = Duration::from_secs(30);
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// A client from the standard AWS environment (`AWS_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_PROFILE`, a container's or machine's
-/// role, …), at another address if one is given. It makes no call yet, except to find the credentials' region.
+/// A client from the standard AWS environment (`AWS_REGION`, `AWS_ACCESS_KEY_ID`, `AWS_PROFILE`, a container's or
+/// machine's role, …), at another address if one is given. It makes no call yet, except to find the credentials'
+/// region.
 ///
 /// Cancel-safe.
 pub async fn connect(endpoint_url: Option<&str>) -> Client {

@@ -21,9 +21,9 @@ use crate::{
 
 /// How many hints wait for the relay before more are dropped.
 pub(crate) const HINTS_MAX: usize = 10_000;
-/// How many jobs are looked up at once.
+/// How many jobs are looked up in one statement.
 const LOOK_MAX: usize = 1000;
-/// How many calls of SQS run at once.
+/// How many calls of SQS run at the same time.
 const CALLS_MAX: usize = 8;
 /// How often a send is tried before it is left to the sweep.
 const SENDS_MAX: u32 = 4;
@@ -36,8 +36,9 @@ pub struct Relay {
 }
 
 impl Relay {
-    /// Sends a pointer to this job soon; call it after the commit that enqueued the job, because one that is not committed
-    /// yet is not found. Never waits: `false` when too many are waiting, or the bridge has stopped. Then the sweep finds it.
+    /// Sends a pointer to this job soon; call it after the commit that enqueued the job, because one that is not
+    /// committed yet is not found. Never waits: `false` when too many are waiting, or the bridge has stopped. Then the
+    /// sweep finds it.
     pub fn hint(&self, job: i64) -> bool {
         self.hints.try_send(job).is_ok()
     }
@@ -53,7 +54,7 @@ pub(crate) struct Courier {
 }
 
 impl Courier {
-    /// Sends what it is told of, until told to stop.
+    /// Sends a pointer to each hinted job, until `stop`.
     pub(crate) async fn relay_until(self, mut hints: Receiver<i64>, stop: CancellationToken) {
         let mut ids = Vec::new();
         loop {

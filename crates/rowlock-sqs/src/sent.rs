@@ -1,4 +1,5 @@
-//! What was sent and when: a deep backlog is not sent over and over, and a job that waits gets its pointers further apart.
+//! What was sent and when: a deep backlog is not sent over and over, and a job that waits gets its pointers further
+//! apart.
 
 use std::{
     collections::HashMap,
@@ -23,8 +24,8 @@ struct Last {
     times: u32,
 }
 
-/// The sends that one process remembers. Another process, or this one started anew, knows nothing of them: the row is the
-/// truth, and a pointer too many changes nothing.
+/// The sends that one process remembers. Another process, or this one started anew, knows nothing of them: the row is
+/// the truth, and a pointer too many changes nothing.
 #[derive(Debug)]
 pub(crate) struct Sent {
     last: Mutex<HashMap<i64, Last>>,
@@ -47,7 +48,7 @@ impl Sent {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How often sends were forgotten for want of room.
+    /// How often sends were forgotten because the limit was reached.
     pub(crate) fn forgotten(&self) -> u64 {
         self.forgotten.load(Ordering::Relaxed)
     }
@@ -83,8 +84,8 @@ impl Sent {
     }
 }
 
-/// The message that points to this job. The first of each epoch carries the same name in a FIFO queue, so that a send whose
-/// reply was lost is swallowed there; every later one has a name of its own, or it would be swallowed too.
+/// The message that points to this job. The first of each epoch carries the same name in a FIFO queue, so that a send
+/// whose reply was lost is dropped there. Every later one has a new name, or it would be dropped too.
 pub(crate) fn pointer(standing: &Standing, times: u32) -> Outgoing {
     let pointer = Pointer {
         job: standing.id,
@@ -104,7 +105,7 @@ pub(crate) fn pointer(standing: &Standing, times: u32) -> Outgoing {
     }
 }
 
-/// A job without a group is a message group of its own: nothing waits for it.
+/// A job without a group is a separate message group: nothing waits for it.
 fn group_of(uid: &str) -> String {
     let hash = Sha256::digest(uid.as_bytes());
     hash.iter().take(16).map(|byte| format!("{byte:02x}")).collect()

@@ -1,8 +1,8 @@
 //! Finds jobs that no pointer has reached: sends that were lost, and rows that are due and that nobody takes.
 //!
-//! Every pass looks at what is new, and at one page of all that waits; where the page ends, the next pass goes on. So a pass
-//! is bounded however deep the backlog is. A backlog of more jobs than there are sends remembered would be sent anew with each
-//! walk; then the walks come further and further apart, as pointers to one job do.
+//! Every pass looks at what is new, and at one page of all that waits; where the page ends, the next pass goes on. So a
+//! pass is bounded however deep the backlog is. A backlog of more jobs than there are sends remembered would be sent
+//! anew with each walk; then the walks come further and further apart, as pointers to one job do.
 
 use std::time::{Duration, Instant};
 
@@ -99,12 +99,13 @@ impl Sweep {
         }
     }
 
-    /// Sweeps until told to stop.
+    /// Sweeps until `stop`.
     pub(crate) async fn run_until(mut self, stop: CancellationToken) {
         let mut pause = Pause::up_to(PAUSE_MAX);
         let mut wait = Duration::ZERO;
         while stop.run_until_cancelled(tokio::time::sleep(wait)).await.is_some() {
-            // A silent SQS must not hold up a stop: the passes of others, or the next start, send what this one did not.
+            // A silent SQS must not hold up a stop: the passes of others, or the next start, send what this one did
+            // not.
             let Some(passed) = stop.run_until_cancelled(self.pass()).await else {
                 return;
             };

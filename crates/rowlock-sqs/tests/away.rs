@@ -19,7 +19,7 @@ use rowlock::{Admin, State};
 use rowlock_sqs::Role;
 use tokio::net::{TcpListener, TcpStream};
 
-/// A way to a server that can be cut and mended.
+/// A way to a server that can be cut and restored.
 struct Way {
     port: u16,
     cut: Arc<AtomicBool>,

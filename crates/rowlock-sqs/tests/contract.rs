@@ -1,7 +1,7 @@
 //! The contract: whatever SQS does, what is left in the end is what a run without SQS leaves.
 //!
-//! Every case runs its jobs twice: in a database of their own without any queue outside, and through the bridge with SQS at
-//! its worst. Where the jobs stand, how each attempt of each ended, and the ledger must be equal.
+//! Every case runs its jobs twice: in a separate database without any external queue, and through the bridge with SQS
+//! at its worst. The places of the jobs, the end of each attempt, and the ledger must be equal.
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 

@@ -1,5 +1,5 @@
-//! The SQS workload, as `cargo xtask proof --workload sqs` starts it. It wants the emulators and, for PostgreSQL, a server in
-//! the environment, as the tests have them.
+//! The SQS workload, as `cargo xtask proof --workload sqs` starts it. It wants the emulators and, for PostgreSQL, a
+//! server in the environment, as the tests have them.
 
 use std::process::ExitCode;
 
