@@ -26,7 +26,7 @@ pub(crate) struct Crew {
     url: String,
     schema: String,
     folder: PathBuf,
-    /// What each is told to be, and with what.
+    /// The role of each process, and its arguments.
     role: Vec<String>,
     workers: Vec<Child>,
     pub(crate) kills: usize,

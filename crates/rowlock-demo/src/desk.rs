@@ -1,14 +1,14 @@
-//! The world outside the database, as a process of its own: a payment and mail provider that knows nothing of jobs.
+//! The external system, as a separate process: a payment and mail provider that knows nothing of jobs.
 //!
 //! It keeps two accounts. The keyed one honours idempotency keys, as good providers do: the first call with a key acts,
 //! every later one gets the same answer. The other ignores them, as many do: every call acts.
 //!
-//! It is a bad day for it: some answers are slow, some are lost after the deed, some calls are cut off before it, and
-//! some are turned away in so many words. And when the demo has taken aim, it keeps the answer back until the caller
-//! is dead, the moment at which other queues charge twice. Its log is a file of its own, on the disk before any answer
-//! leaves, and the final count is made from that.
+//! The provider is unreliable: some answers are slow, some are lost after the action, some calls are cut off before it,
+//! and some are refused with a reason. When the demo aims at a caller, the provider keeps the answer back until the
+//! caller is dead, the moment at which other queues charge twice. Its log is a separate file, on the disk before any
+//! answer leaves. The final count is made from that log.
 //!
-//! It is told `aim` and `rest` on its stdin, and `dead` or `spared` once it has said `strike PID` on its stdout.
+//! It reads `aim` and `rest` from its stdin, and `dead` or `spared` after it has written `strike PID` to its stdout.
 
 use std::{
     collections::HashMap,
@@ -34,7 +34,7 @@ use tokio::{
 /// How long a caller waits for an answer.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the provider process is told. Moods in percent of the calls.
+/// The settings of the provider process. Moods in percent of the calls.
 #[derive(clap::Args)]
 pub struct Args {
     #[arg(long)]
@@ -80,11 +80,11 @@ pub(crate) struct Request {
 pub(crate) enum Failure {
     /// The provider said that it did not act.
     Refused,
-    /// Nobody knows whether it did.
+    /// It is unknown whether the call had its effect.
     Unknown(std::io::Error),
 }
 
-/// The caller's side: asks for a deed; answers with its receipt.
+/// The caller's side: asks for an action, and returns its receipt.
 pub(crate) async fn ask(
     provider: SocketAddr,
     what: &str,
@@ -241,7 +241,7 @@ impl Desk {
         (thinking, mood)
     }
 
-    /// The deed, unless its account honours keys and has seen this one: then only the answer of the first time.
+    /// Acts, unless the account honours keys and has seen this one. Then it only returns the answer of the first time.
     fn act(&self, request: &Request) -> Result<(i64, bool)> {
         let mut books = self.books();
         if request.account == Account::Keyed
@@ -261,7 +261,7 @@ impl Desk {
         write(&mut self.books().log, request, what)
     }
 
-    /// Has the caller killed, now that the deed is done; whether it was.
+    /// Has the caller killed after the action. Returns whether it was killed.
     async fn strike(&self, pid: u32) -> Result<bool> {
         // Taken first: what is heard next is about this caller.
         let mut verdicts = self.verdicts.lock().await;

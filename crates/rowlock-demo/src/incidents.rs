@@ -45,7 +45,7 @@ pub(crate) struct Args {
     careless: bool,
 }
 
-/// What a worker process of this scene is told.
+/// The settings of a worker process of this scene.
 #[derive(clap::Args)]
 pub(crate) struct Role {
     #[arg(long)]

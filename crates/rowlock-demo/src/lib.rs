@@ -60,7 +60,7 @@ enum Scene {
     Orders(orders::Args),
     /// Charge orders at a provider that loses replies, with and without idempotency keys
     Charges(charges::Args),
-    /// Evaluate the same entities many times at once: an entity never has two open incidents
+    /// Evaluate the same entities many times at the same time: an entity never has two open incidents
     Incidents(incidents::Args),
     /// Send reminders from an existing application table while workers are killed (PostgreSQL)
     Snoozes(snoozes::Args),
@@ -79,8 +79,7 @@ fn after_help(fields: &str) -> String {
 /// Plays a scene until it is over or `stop` resolves, prints what happened, and answers with the exit code: 0 if every
 /// promise was kept, 1 if one was broken, 124 if the time was over first, 130 if it was stopped.
 ///
-/// Without a URL of PostgreSQL it runs on a SQLite file of its own. It removes what it made, unless the options keep
-/// it.
+/// Without a URL of PostgreSQL it runs on a new SQLite file. It removes what it made, unless the options keep it.
 ///
 /// # Errors
 /// [`Advice`] before anything is done; anything else that keeps the scene from being played.
@@ -105,7 +104,7 @@ pub async fn run(database: Option<&str>, args: Args, stop: impl Future<Output = 
     }
 }
 
-/// What a worker process is told.
+/// The settings of a worker process.
 #[derive(clap::Args)]
 pub struct WorkerArgs {
     #[arg(long)]

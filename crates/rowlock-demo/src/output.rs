@@ -1,4 +1,4 @@
-//! What people see of a run, and what they are told when it cannot begin. Colours appear on a terminal only.
+//! What people see of a run, and the text that they get when it cannot begin. Colours appear on a terminal only.
 
 use std::{
     fmt,

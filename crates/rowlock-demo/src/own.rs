@@ -138,7 +138,7 @@ pub(crate) const INTERRUPTED: u8 = 130;
 /// The exit code for a demo that did not finish in its time: the one that `timeout` uses.
 pub(crate) const TIMED_OUT: u8 = 124;
 
-/// The application that is played has connections of its own, and the driver knows one host per URL.
+/// The application of the scene has its own connections, and the driver knows one host per URL.
 fn one_host(url: &str, what: &str) -> anyhow::Result<()> {
     match PgConnectOptions::from_str(url) {
         Ok(options) if !options.get_host().contains(',') => Ok(()),

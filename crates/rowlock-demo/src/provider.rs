@@ -77,7 +77,7 @@ impl Provider {
         })
     }
 
-    /// The next caller whose deed is done dies before it hears of it.
+    /// The next caller whose action is done dies before it gets the answer.
     pub(crate) async fn aim(&mut self, on: bool) -> Result<()> {
         self.tell(if on { "aim" } else { "rest" }).await
     }
@@ -110,14 +110,14 @@ fn errors(folder: &Path) -> String {
     std::fs::read_to_string(folder.join("provider-errors.log")).unwrap_or_default()
 }
 
-/// Deeds per order, and calls that went another way.
+/// Actions per order, and calls that ended in another way.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub(crate) charges: HashMap<i64, i64>,
     pub(crate) mails: HashMap<i64, i64>,
     /// Calls that found their key known.
     pub(crate) repeats: i64,
-    /// Answers lost after the deed.
+    /// Answers lost after the action.
     pub(crate) dropped: i64,
 }
 

@@ -101,7 +101,7 @@ impl Args {
 pub(crate) struct Found {
     rows: i64,
     poison: i64,
-    /// Rows of which the provider has mails.
+    /// Rows for which the provider has mails.
     sent: i64,
     /// Rows that have neither a mail nor a reason for it.
     lost: Vec<i64>,

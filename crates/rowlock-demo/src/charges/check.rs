@@ -72,7 +72,7 @@ impl Findings {
         }
     }
 
-    /// One order: how often it was charged and noted, and where its job stands.
+    /// One order: how often it was charged and noted, and where its job is.
     fn add(&mut self, order: i64, charges: i64, payments: i64, standing: Standing) {
         self.done += i64::from(matches!(standing, Standing::Done));
         let books = self.books(order);
@@ -95,7 +95,7 @@ impl Findings {
     }
 }
 
-/// Where an order's job stands.
+/// Where an order's job is.
 #[derive(Clone, Copy)]
 enum Standing {
     Done,

@@ -19,7 +19,7 @@ pub(crate) struct Findings {
     pub(crate) done: i64,
     /// Incidents opened or closed.
     pub(crate) acted: i64,
-    /// Told by the guard that another was first.
+    /// The guard found that another was first.
     pub(crate) changed: i64,
     /// Of those, how many would not have noticed by comparing what is open.
     pub(crate) unseen: i64,
@@ -48,7 +48,7 @@ pub(crate) struct Summary {
 }
 
 impl Findings {
-    /// Evaluations that neither acted nor were told why not.
+    /// Evaluations that neither acted nor have a recorded reason.
     pub(crate) fn lost(&self) -> i64 {
         (self.jobs - self.acted - self.changed).abs()
     }

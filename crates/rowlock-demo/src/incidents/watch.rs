@@ -100,7 +100,7 @@ impl Watch {
     }
 }
 
-/// A worker process of the scene, until it is told to end.
+/// Runs a worker process of the scene until it gets the signal to stop.
 pub(crate) async fn work<DB: Tables>(
     rowlock: &Rowlock<DB>,
     prefix: String,

@@ -17,7 +17,7 @@ pub(crate) struct Findings {
     pub(crate) paid: i64,
     pub(crate) stock_at_start: i64,
     pub(crate) stock_left: i64,
-    /// Deeds at the provider.
+    /// Actions at the provider.
     pub(crate) charges: i64,
     pub(crate) orders_charged: usize,
     pub(crate) mails: i64,
