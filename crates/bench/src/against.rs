@@ -1,8 +1,8 @@
 //! `cargo xtask bench --against COMMIT`: does a commit cost more processor time per job than an older one?
 //!
-//! Three programs run in turn: ours, ours of the older commit, and ours once more. A round gives one pair before ÷ after
-//! and one pair of equal programs, whose distance from 1 is what this machine cannot tell apart. The lanes are those of
-//! the other runs, with the same sizes.
+//! Three programs run in turn: ours, ours of the older commit, and ours once more. A round gives one pair before ÷
+//! after and one pair of equal programs, whose distance from 1 is what this machine cannot tell apart. The benchmarks
+//! are those of the other runs, with the same sizes.
 
 use std::fmt::Write;
 
@@ -15,7 +15,7 @@ use crate::run::Run;
 use crate::sample::{Ended, Sample, Samples};
 use crate::stats::percentile;
 
-/// The lanes whose cases count processor time.
+/// The benchmarks whose cases count processor time.
 pub(crate) const LANES: [&str; 6] = ["S1", "S2", "S3", "S7", "S8", "S12"];
 /// Fewer pairs say too little.
 pub(crate) const PAIRS: usize = 7;

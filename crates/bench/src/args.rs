@@ -8,10 +8,10 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "cargo xtask bench")]
 pub(crate) struct Args {
-    /// Only these lanes, such as `S1,S5,growth`
+    /// Only these benchmarks, such as `S1,S5,growth`
     #[arg(long, value_delimiter = ',', value_parser = lane)]
     pub(crate) lane: Vec<String>,
-    /// Every lane in reduced size
+    /// Every benchmark in reduced size
     #[arg(long)]
     pub(crate) quick: bool,
     /// Only these peers, or `none`

@@ -24,7 +24,7 @@ const SETUP_LIMIT_S: u64 = 60;
 /// A program that stalled this often in one case is not asked again in it.
 const STALLS_MAX: usize = 2;
 
-/// Everything a lane needs.
+/// Everything a benchmark needs.
 #[derive(Debug)]
 pub(crate) struct Bench {
     pub(crate) run: Run,

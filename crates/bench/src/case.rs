@@ -180,7 +180,7 @@ pub(crate) const CASES: &[Case] = &[
     more("grow-payload-65536", "payload 64 KB", "jobs/s", "drain"),
 ];
 
-/// The case of a name; every name used is in the table, which a test proves for the lanes.
+/// The case of a name; every name used is in the table, which a test proves for the benchmarks.
 pub(crate) fn case(name: &str) -> Case {
     let known = CASES.iter().find(|case| case.name == name).copied();
     known.unwrap_or(more("unknown", "unknown", "jobs/s", "drain"))

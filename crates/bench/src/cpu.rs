@@ -1,7 +1,7 @@
 //! Processor time, read from `/proc`: of the programs this one has started and waited for, and of the server.
 //!
-//! A rate says how long the work took on a machine that others use too. The processor time of the work itself is steadier,
-//! so commits are compared by it. The kernel counts in ticks, usually of 10 ms.
+//! A rate says how long the work took on a machine that others use too. The processor time of the work itself is
+//! steadier, so commits are compared by it. The kernel counts in ticks, usually of 10 ms.
 
 use std::fs;
 
@@ -24,8 +24,8 @@ pub(crate) fn of_children() -> Result<f64> {
     Ok(seconds(used.children))
 }
 
-/// Seconds that a process and its children have used, over or not. A child is counted once: by itself until it is waited
-/// for, by its parent afterwards.
+/// Seconds that a process and its children have used, over or not. A child is counted once: by itself until it is
+/// waited for, by its parent afterwards.
 pub(crate) fn of_family(pid: i32) -> Result<f64> {
     let read = |pid: &str| {
         fs::read_to_string(format!("/proc/{pid}/stat"))
@@ -48,7 +48,7 @@ fn seconds(ticks: u64) -> f64 {
     ticks as f64 / clock_ticks_per_second() as f64
 }
 
-/// The name of a process stands in brackets and may have brackets and spaces in it.
+/// The name of a process is in brackets and may have brackets and spaces in it.
 fn parse(stat: &str) -> Option<Used> {
     let (_, rest) = stat.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_whitespace().collect();

@@ -1,7 +1,8 @@
-//! The lanes, group by group: which cases run, in which order, how often.
+//! The benchmarks, group by group: which cases run, in which order, how often.
 //!
-//! A group begins with the figures that matter most, so that a run cut short still has them. Rounds are interleaved: every
-//! program once, then every program again in another order, so that a slow phase of the machine falls on all of them.
+//! A group begins with the figures that matter most, so that a run cut short still has them. Rounds are interleaved:
+//! every program once, then every program again in another order, so that a slow phase of the machine falls on all of
+//! them.
 
 mod growth;
 mod hold;
@@ -19,7 +20,7 @@ use crate::progress::Progress;
 pub(crate) use growth::PROCESSES;
 pub(crate) use look::ASKED;
 
-/// One group of lanes, run together.
+/// One group of benchmarks, run together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Group {
     Drain,
@@ -55,7 +56,7 @@ const GROUPS: [(Group, &str, &[&str]); 14] = [
     (Group::Hold, "S5", &["S5"]),
 ];
 
-/// Runs what was asked for. A lane that cannot run leaves samples that say so.
+/// Runs what was asked for. A benchmark that cannot run leaves samples that say so.
 pub(crate) async fn run(bench: &mut Bench) {
     let wanted: Vec<_> = GROUPS.iter().filter(|(_, _, lanes)| bench.run.wants(lanes)).collect();
     let guesses: Vec<(usize, f64)> = wanted.iter().map(|(group, ..)| plan(bench, *group)).collect();

@@ -1,9 +1,9 @@
-//! The benchmark: our lanes, the ceilings and the peers, interleaved in one run.
+//! The bench: our benchmarks, the ceilings and the peers, interleaved in one run.
 //!
-//! Started by `cargo xtask bench`, which owns the server. Every program measured, ours among them, is a process of its own
-//! that speaks one protocol (`verb.rs`) against a database made fresh for it (`place.rs`). A *case* is one thing run and
-//! measured; a *lane* (S1 to S13) judges one or more cases. Samples are written down as they come, and everything printed
-//! at the end is computed from them.
+//! Started by `cargo xtask bench`, which owns the server. Every program measured, ours among them, is a separate
+//! process that speaks one protocol (`verb.rs`) against a database made fresh for it (`place.rs`). A *case* is one
+//! thing run and measured. A benchmark (S1 to S13; `lane` in the code) judges one or more cases. Samples are written
+//! down as they come, and everything printed at the end is computed from them.
 
 mod against;
 mod args;

@@ -1,4 +1,5 @@
-//! One picture per lane, drawn as SVG by the crate `pictures`: self-contained, and legible at the width of a README.
+//! One picture per benchmark, drawn as SVG by the crate `pictures`: self-contained, and legible at the width of a
+//! README.
 
 mod bars;
 mod lines;
@@ -20,7 +21,7 @@ use crate::verdict::{Measured, Verdict, wal_bytes};
 /// Seconds over which the lines of S5 are smoothed.
 const SMOOTH_S: usize = 5;
 
-/// The lane's picture; `None` when nothing was measured in it.
+/// The benchmark's picture; `None` when nothing was measured in it.
 pub(crate) fn draw(run: &Run, verdict: &Verdict) -> Option<String> {
     let cases = verdict.lane.cases;
     if cases.iter().all(|name| run.samples.programs(name).is_empty()) {

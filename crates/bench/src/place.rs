@@ -1,4 +1,5 @@
-//! Where a program works: a database made fresh for one run, with the business tables, and the check of what it left there.
+//! Where a program works: a database made fresh for one run, with the business tables, and the check of what it left
+//! there.
 
 use std::path::{Path, PathBuf};
 

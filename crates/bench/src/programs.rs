@@ -1,7 +1,7 @@
 //! The programs measured: ours, the ceilings and the peers; how each is built and started.
 //!
-//! Ours and the ceilings lie beside this program. A peer is built from its folder in bench/peers; one that cannot be built
-//! or started is left out by name and reason, and the run goes on.
+//! Ours and the ceilings lie beside this program. A peer is built from its folder in bench/peers; one that cannot be
+//! built or started is left out by name and reason, and the run goes on.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -103,7 +103,7 @@ impl Program {
         command
     }
 
-    /// The same program for a process of its own.
+    /// The same program for a separate process.
     pub(crate) fn again(&self) -> Program {
         Program {
             name: self.name.clone(),
@@ -204,7 +204,8 @@ pub(crate) async fn prepare(wanted: &[String], kinds: &[Kind]) -> Result<Program
     Ok(programs)
 }
 
-/// Ours as it is now, the same once more, and ours of an older commit: the first two show how far equal programs differ.
+/// Ours as it is now, the same once more, and ours of an older commit: the first two show how far equal programs
+/// differ.
 pub(crate) async fn against(older: &Path) -> Result<Programs> {
     let own = std::env::current_exe().context("could not find this program's own file")?;
     let now = own.with_file_name("ours");

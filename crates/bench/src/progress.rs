@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-/// The lanes' share of the time: measured where there is a measurement, guessed where not.
+/// The benchmarks' share of the time: measured where there is a measurement, guessed where not.
 #[derive(Debug)]
 pub(crate) struct Progress {
     started: Instant,
@@ -11,7 +11,7 @@ pub(crate) struct Progress {
     steps: usize,
     step: usize,
     guess_s: f64,
-    /// Guesses for the lanes after this one.
+    /// Guesses for the benchmarks after this one.
     later_s: f64,
 }
 
@@ -29,7 +29,7 @@ impl Progress {
         }
     }
 
-    /// Begins a group of lanes of which `guess_s` was part of the whole.
+    /// Begins a group of benchmarks; `guess_s` was its part of the whole.
     pub(crate) fn begin(&mut self, lane: &str, steps: usize, guess_s: f64) {
         self.lane = lane.to_owned();
         self.lane_started = Instant::now();

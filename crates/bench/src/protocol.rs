@@ -80,7 +80,7 @@ pub struct Args {
     /// Seconds after which the verb is given up
     #[arg(long, default_value_t = 120)]
     pub limit_s: u64,
-    /// Handlers at once, instead of the tuned number
+    /// Concurrent handlers, instead of the tuned number
     #[arg(long)]
     pub concurrency: Option<usize>,
     /// Jobs claimed ahead, instead of the tuned number
@@ -89,7 +89,7 @@ pub struct Args {
     /// Connections, instead of the tuned number
     #[arg(long)]
     pub connections: Option<usize>,
-    /// Producers at once, instead of the tuned number
+    /// Concurrent producers, instead of the tuned number
     #[arg(long)]
     pub producers: Option<usize>,
     /// Jobs per enqueue, instead of the tuned number
@@ -122,7 +122,7 @@ pub fn say(line: &Value) {
     }
 }
 
-/// Says that this program has no such lane.
+/// Says that this program has no such benchmark.
 pub fn unsupported(why: &str) {
     say(&json!({"event": "unsupported", "why": why}));
 }

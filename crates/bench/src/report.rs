@@ -60,7 +60,7 @@ pub(crate) fn save(run: &Run, name: &str, text: &str) -> Result<()> {
     std::fs::write(&path, text).with_context(|| format!("could not write {}", path.display()))
 }
 
-/// One row per lane.
+/// One row per benchmark.
 fn lanes_table(run: &Run, verdicts: &[Verdict]) -> String {
     let mut table = table(&[
         "lane",

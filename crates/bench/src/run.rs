@@ -25,7 +25,7 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    /// Whether one of these lanes was asked for.
+    /// Whether one of these benchmarks was asked for.
     pub(crate) fn wants(&self, lanes: &[&str]) -> bool {
         lanes.iter().any(|lane| self.lanes.iter().any(|wanted| wanted == lane))
     }

@@ -124,7 +124,7 @@ pub(crate) async fn open(url: &str) -> Result<PgConnection> {
     PgConnection::connect(url).await.context("could not reach the database")
 }
 
-/// Runs statements, several at once if given so.
+/// Runs statements, several in one string if given so.
 pub(crate) async fn execute(connection: &mut PgConnection, sql: &str) -> Result<()> {
     connection
         .execute(AssertSqlSafe(sql.to_owned()))

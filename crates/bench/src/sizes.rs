@@ -1,6 +1,6 @@
-//! How much each lane does, in a full run and in a reduced one.
+//! How much each benchmark does, in a full run and in a reduced one.
 //!
-//! Every program of a lane gets the same number of jobs; a slow one is cut by the limit, never spared.
+//! Every program of a benchmark gets the same number of jobs; a slow one is cut by the limit, never spared.
 
 /// Counts are jobs unless their name says otherwise.
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ pub(crate) struct Sizes {
     /// Jobs of 64 KB, which are too large for `growth` of them.
     pub(crate) growth_wide: usize,
     pub(crate) queues: usize,
-    /// Jobs, each in a group of its own.
+    /// Jobs, each in a separate group.
     pub(crate) groups: usize,
     pub(crate) share: usize,
     pub(crate) idle_s: u64,

@@ -1,6 +1,6 @@
 //! Runs a program's verb and reads the JSON lines it prints.
 //!
-//! Each process has a group of its own, which is killed when its time is up, when it is dropped, and when the run is
+//! Each process has its own group, which is killed when its time is up, when it is dropped, and when the run is
 //! interrupted: no program outlives its measurement.
 
 use std::collections::BTreeSet;
@@ -174,7 +174,7 @@ impl Running {
         }
     }
 
-    /// Ends the whole group at once, as a crash would.
+    /// Ends the whole group immediately, as a crash would.
     pub(crate) fn kill(&self) {
         if !self.is_over {
             kill_group(self.group);

@@ -1,4 +1,5 @@
-//! What the samples say about each lane: ours against the best peer and the ceiling, and whether the target is met.
+//! What the samples say about each benchmark: ours against the best peer and the ceiling, and whether the target is
+//! met.
 //!
 //! Pure: samples in, verdicts out. A target with a part that was not measured is neither met nor missed, unless another
 //! part is missed.
@@ -17,7 +18,7 @@ use crate::sample::{Ended, Samples};
 
 pub(crate) use judge::{judge, wal_bytes};
 
-/// A lane and what it aims at.
+/// A benchmark and what it aims at.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lane {
     pub(crate) name: &'static str,
@@ -36,7 +37,7 @@ const fn lane(name: &'static str, title: &'static str, target: &'static str, cas
     }
 }
 
-/// The lanes in order.
+/// The benchmarks in order.
 pub(crate) const LANES: [Lane; 17] = [
     lane(
         "S1",
@@ -147,7 +148,7 @@ pub(crate) const LANES: [Lane; 17] = [
     ),
 ];
 
-/// What came out of one lane.
+/// What came out of one benchmark.
 #[derive(Clone, Debug)]
 pub(crate) struct Verdict {
     pub(crate) lane: Lane,

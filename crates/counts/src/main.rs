@@ -1,8 +1,8 @@
 //! The program whose instructions `cargo xtask counts` counts: the hot path's verbs on batches of a hundred jobs.
 //!
-//! It runs under callgrind, which writes down what happens between [`counted_from`] and [`counted_to`]: every part in its
-//! order, once for every round; all threads together, because on SQLite the writer has one of its own. Nothing is timed, and a
-//! server's work is not in the figures.
+//! It runs under callgrind, which writes down what happens between [`counted_from`] and [`counted_to`]: every part in
+//! its order, once for every round; all threads together, because on SQLite the writer has its own. Nothing is timed,
+//! and a server's work is not in the figures.
 
 use anyhow::{Result, bail, ensure};
 use rowlock::{
@@ -19,11 +19,12 @@ const PARTS_OF_VERBS: &str = "enqueue claim settle";
 
 const JOBS: i32 = 100;
 
-/// Rounds before counting begins, so that statements are prepared, files have their pages and all lazy things have happened.
+/// Rounds before counting begins, so that statements are prepared, files have their pages and all lazy things have
+/// happened.
 const WARM_UP: usize = 3;
 
-/// Rounds that are counted. The least of them is the figure: what varies is how often a reply arrives in pieces and how the
-/// allocator's lists happen to lie, and both only add.
+/// Rounds that are counted. The least of them is the figure: what varies is how often a reply arrives in pieces and how
+/// the allocator's lists happen to lie, and both only add.
 const COUNTED: usize = 7;
 
 /// About 200 bytes of JSON: numbers, text with something to escape, a list.
@@ -108,8 +109,8 @@ fn on_database<DB: Backend>(jobs: &[Ship], url: &str, schema: &str) -> Result<()
     Ok(())
 }
 
-/// callgrind writes down what was counted so far whenever one of the two is called; it knows them by their names. They say
-/// different things, or the compiler would make one function of them.
+/// callgrind writes down what was counted so far whenever one of the two is called; it knows them by their names. They
+/// say different things, or the compiler would make one function of them.
 #[inline(never)]
 fn counted_from() {
     std::hint::black_box("from");

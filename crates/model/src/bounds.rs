@@ -7,12 +7,12 @@ use crate::world::Left;
 pub struct Bounds {
     /// Jobs that producers enqueue.
     pub chains: usize,
-    /// Jobs of a chain. Each is put in by the commit that ends the one before; the last is put in and never claimed, for
-    /// it would be the same story again.
+    /// Jobs of a chain. Each is put in by the commit that ends the one before; the last is put in and never claimed,
+    /// for it would be the same story again.
     pub links: usize,
     /// Worker processes. One that dies is replaced.
     pub processes: usize,
-    /// Attempts that are in somebody's memory, or on the server, at once.
+    /// Attempts that are in a process's memory, or on the server, at the same time.
     pub runs: usize,
     /// Attempts of a job before it becomes a case.
     pub attempts_max: u8,
@@ -38,8 +38,8 @@ impl Bounds {
         }
     }
 
-    /// What every run of the tests searches: a crash as well, and a second lost reply, so that both a claim and a commit
-    /// of the same story can lose theirs.
+    /// What every run of the tests searches: a crash as well, and a second lost reply, so that both a claim and a
+    /// commit of the same story can lose theirs.
     pub fn usual() -> Bounds {
         let left = Left {
             pauses: 1,

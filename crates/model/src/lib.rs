@@ -1,13 +1,13 @@
 //! A model of the claim protocol, searched state by state.
 //!
 //! The suites under `crates/proof` run the real thing and meet the interleavings that happen. Here every interleaving
-//! within bounds is met: claims, handlers' transactions, commits whose reply is lost, beats, recovery, processes that die
-//! or freeze, and an operator, each step between any two steps of the others. [`rule`] says what must hold and judges the
-//! tables alone; [`Bug`] breaks the protocol in one place at a time, and for each of them the search must find the rule
-//! that it breaks. A rule that no mistake can break would be one that is not looked at.
+//! within bounds is met: claims, handlers' transactions, commits whose reply is lost, beats, recovery, processes that
+//! die or freeze, and an operator, each step between any two steps of the others. [`rule`] says what must hold and
+//! judges the tables alone; [`Bug`] breaks the protocol in one place at a time, and for each of them the search must
+//! find the rule that it breaks. A rule that no mistake can break would be one that is not looked at.
 //!
-//! Where an outcome leads is not written down a second time: [`outcome`] is the library's own file. The rest follows the
-//! statements, one step per commit:
+//! Where an outcome leads is not written down a second time: [`outcome`] is the library's own file. The rest follows
+//! the statements, one step per commit:
 //!
 //! | step | in the library |
 //! |---|---|
@@ -27,25 +27,25 @@
 //! acting by having had too long, and a body goes on past its time limit: what holds here rests on tokens and locks,
 //! never on the cut-off that a worker sets itself.
 //!
-//! **Liveness.** Stateright's `eventually` overlooks paths that end in a circle or meet another path. So it is put as two
-//! things that it can tell: no state follows itself (a test walks the whole graph), so that every path comes to rest; and
-//! wherever only faults and the operator could still move something, every job is terminal. Together they say that every
-//! job ends once faults stop, whatever happened before.
+//! **Liveness.** Stateright's `eventually` overlooks paths that end in a circle or meet another path. So liveness is
+//! split into two things that it can check. No state follows itself (a test walks the whole graph), so every path ends.
+//! And wherever only faults and the operator could still move something, every job is terminal. Together they say that
+//! every job ends once faults stop, whatever happened before.
 //!
 //! **Bounds.** [`Bounds::usual`] is what the tests search: one job and the link that follows it, two processes, two
-//! attempts at once and before a case, and one crash, one pause, two lost replies and one reopen at any time.
-//! Body failures, time limits and aborted commits are not bounded but by the attempts. [`Bounds::large`] has two jobs for
-//! three processes, and two of each fault. Processes are alike and worker ids mean nothing, so worlds that differ in
-//! their numbers alone are folded into one; a test searches without that and comes to the same states.
+//! concurrent attempts, two attempts before a case, and one crash, one pause, two lost replies and one reopen at any
+//! time. Body failures, time limits and aborted commits are not bounded but by the attempts. [`Bounds::large`] has two
+//! jobs for three processes, and two of each fault. Processes are alike and worker ids mean nothing, so worlds that
+//! differ in their numbers alone are folded into one; a test searches without that and comes to the same states.
 //!
-//! **To run it**: `cargo run --release -p model`, with `-- --large` for the large bounds (some ten million states each) and
-//! `-- --paths` to see how each mistake comes to light. `cargo test -p model` is part of every run of the tests.
+//! **To run it**: `cargo run --release -p model`, with `-- --large` for the large bounds (some ten million states each)
+//! and `-- --paths` to see how each mistake comes to light. `cargo test -p model` is part of every run of the tests.
 //!
-//! **Not in the model**: keys, groups, waits, effects and staged handlers, guards, several jobs in one commit, jobs that
-//! are deferred or cancelled, and a failover that loses commits. Batches of the engine's own settlements are one step,
-//! since they are sent again until they are answered. It is PostgreSQL's protocol: on SQLite there is one writer, so
-//! that fewer things can happen at once, and a frozen handler holds up the others until it goes on or is ended. States
-//! are told apart by a hash of 64 bits, as stateright does it.
+//! **Not in the model**: keys, groups, waits, effects and staged handlers, guards, several jobs in one commit, jobs
+//! that are deferred or cancelled, and a failover that loses commits. Batches of the engine's own settlements are one
+//! step, since they are sent again until they are answered. It is PostgreSQL's protocol: on SQLite there is one writer,
+//! so that fewer things can happen at the same time, and a frozen handler holds up the others until it goes on or is
+//! ended. States are compared by a hash of 64 bits, as stateright does it.
 
 #![forbid(unsafe_code)]
 

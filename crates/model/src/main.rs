@@ -1,5 +1,5 @@
-//! `cargo run --release -p model -- [--large] [--paths]`: searches the sound model and every broken one, and prints what
-//! it found.
+//! `cargo run --release -p model -- [--large] [--paths]`: searches the sound model and every broken one, and prints
+//! what it found.
 //!
 //! Ends with 1 when a rule of the sound model is broken, when it does not get to what it is about, or when a mistake is
 //! not caught by its rule. `--paths` prints how each mistake comes to light.

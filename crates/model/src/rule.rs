@@ -1,7 +1,7 @@
 //! The rules, as judged from the tables before and after a step. They know nothing of the steps' conditions.
 //!
-//! A step that breaks several rules at once is charged with the first one, in the order below: the token comes first, for
-//! a write that had none had no right to break any of the others. So a counterexample names its cause.
+//! A step that breaks several rules is charged with the first one, in the order below. The token comes first, because a
+//! write without one had no right to break any of the others. So a counterexample names its cause.
 
 use crate::{
     bounds::Bounds,
@@ -123,7 +123,7 @@ fn leased_anew(before: &Job, after: &Job) -> bool {
     new.any(|lease| before.epoch_max.is_some_and(|max| lease.token.epoch <= max))
 }
 
-/// Also when the truth only comes out later: what a process was told stays with the attempt until its transaction is over.
+/// Also when the truth only comes out later: what a process heard stays with the attempt until its transaction is over.
 fn wrongly_resolved(world: &World) -> bool {
     let wrong = |told: bool, tx: Tx| told != (tx == Tx::Committed);
     world

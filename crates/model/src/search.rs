@@ -76,7 +76,7 @@ fn broken(checker: &impl Checker<Protocol>) -> Vec<(Rule, Vec<String>)> {
     Rule::ALL.into_iter().filter_map(found).collect()
 }
 
-/// A path in words; an attempt is told by its job and epoch.
+/// A path in words; an attempt is known by its job and epoch.
 fn told(path: Path<World, Step>) -> Vec<String> {
     let steps = path
         .into_vec()

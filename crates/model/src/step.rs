@@ -1,5 +1,5 @@
-//! The steps, and who may take which when. Each is one transaction, one message or one thing going wrong; between any two
-//! of them everybody else may take theirs.
+//! The steps, and who may take which when. Each is one transaction, one message or one thing going wrong; between any
+//! two of them everybody else may take theirs.
 
 use crate::{
     Protocol,
@@ -54,7 +54,7 @@ pub enum Step {
     Crash(usize),
     /// A process renews its leases, or learns that it was declared dead and registers anew.
     Beat(usize),
-    /// A process hands back a lease of its own that it knows nothing of.
+    /// A process hands back one of its leases that it knows nothing of.
     Sweep {
         /// Who.
         process: usize,

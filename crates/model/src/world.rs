@@ -1,7 +1,7 @@
 //! The nouns: the rows of the tables, the processes, and what each attempt is up to.
 //!
-//! The tables are kept as tables. A job has no status here either: it stands where its rows stand, so that a broken
-//! protocol can put it in two places at once, and the rules see it.
+//! The tables are kept as tables. A job has no status here either: it is where its rows are. So a broken protocol can
+//! put it in two places at the same time, and the rules see it.
 
 use crate::{
     bounds::Bounds,

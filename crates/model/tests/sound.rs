@@ -99,7 +99,7 @@ fn reachable(protocol: Protocol) -> Vec<World> {
     worlds
 }
 
-/// Stands for a world; a world itself is too large to keep as many as there are.
+/// Represents a world; a world itself is too large to keep as many as there are.
 fn mark(world: &World) -> u64 {
     let mut hasher = DefaultHasher::new();
     world.hash(&mut hasher);

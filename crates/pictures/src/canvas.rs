@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, fmt::Write};
 
 use crate::paint::{Paint, Use, sheet};
 
-/// The width of a lane's picture.
+/// The width of a benchmark's picture.
 pub const WIDTH: f64 = 860.0;
 
 /// Which end of a text is at its place.
@@ -91,7 +91,7 @@ impl Canvas {
         }
     }
 
-    /// A lane's picture: starts with the title, and below the title what holds for the whole picture.
+    /// A benchmark's picture: starts with the title, and below the title what holds for the whole picture.
     pub fn titled(title: &str, below: &str) -> Canvas {
         let mut canvas = Canvas::new(WIDTH, title);
         let look = Look::plain(Anchor::Start).size(18.0).bold(true);

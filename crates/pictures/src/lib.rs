@@ -3,9 +3,9 @@
 //! A shape names a [`Paint`], not a colour. The finished file holds a style sheet with both colours of each paint, and
 //! the reader's browser chooses between light and dark.
 //!
-//! `bench` draws its lanes with [`Canvas`]. [`demo`] and [`speed`] draw the two pictures of the README from recorded
-//! runs, and [`map`] the picture of ARCHITECTURE.md; a test of `rowlock-cli` compares the result with the files in
-//! `docs/pictures`.
+//! `bench` draws its benchmarks with [`Canvas`]. [`demo`] and [`speed`] draw the two pictures of the README from
+//! recorded runs, and [`map`] draws the picture of ARCHITECTURE.md. A test of `rowlock-cli` compares the result with the
+//! files in `docs/pictures`.
 
 mod canvas;
 pub mod demo;

@@ -27,7 +27,7 @@ pub enum Paint {
     Alarm,
     /// A promise was kept.
     Good,
-    /// One of several lines, told apart by hue. There are [`Paint::SERIES`] of them; higher numbers start again.
+    /// One of several lines, each with its own hue. There are [`Paint::SERIES`] of them; higher numbers start again.
     Series(u8),
 }
 

@@ -20,11 +20,11 @@ const SMALL: f64 = 18.0;
 pub struct Summary {
     /// The folder of the run.
     pub run: String,
-    /// Rounds of which the median is taken.
+    /// Rounds; the figure is their median.
     pub rounds: u64,
     /// Every system, by its key.
     pub programs: BTreeMap<String, Program>,
-    /// Every lane, by its name.
+    /// Every benchmark, by its name.
     pub lanes: Lanes,
 }
 
@@ -35,7 +35,7 @@ pub struct Program {
     pub name: String,
 }
 
-/// The lanes.
+/// The benchmarks.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Lanes {
     /// No-op jobs.
@@ -43,14 +43,14 @@ pub struct Lanes {
     pub no_op: Lane,
 }
 
-/// One lane.
+/// One benchmark.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Lane {
     /// What was measured in it.
     pub cases: Cases,
 }
 
-/// The two cases of the lane.
+/// The two cases of the benchmark.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Cases {
     /// A full queue is drained.
@@ -84,7 +84,7 @@ impl Summary {
     /// Reads the summary of a run.
     ///
     /// # Errors
-    /// The text is not a summary with both cases of lane S1.
+    /// The text is not a summary with both cases of benchmark S1.
     pub fn read(json: &str) -> serde_json::Result<Summary> {
         serde_json::from_str(json)
     }

@@ -1,7 +1,7 @@
 //! apalis with apalis-postgres.
 //!
-//! At its best: `push_tasks` of 2500 in one transaction, batches of 1000 fetched at once, woken by LISTEN and a 100 ms
-//! poll. apalis gives each queue a worker of its own, so a queue here is a kind. It records results by itself after the
+//! Tuned: `push_tasks` of 2500 in one transaction, 1000 fetched in one batch, woken by LISTEN and a 100 ms poll. apalis
+//! gives each queue a separate worker, so a queue here is a kind. It records results by itself after the
 //! handler returned: a business job commits first and is completed by the next batch of results.
 #![forbid(unsafe_code)]
 

@@ -45,7 +45,7 @@ pub fn dial(name: &str, best: usize) -> usize {
     asked.map_or(best, |value| usize::try_from(value).unwrap_or(best))
 }
 
-/// One JSON object on a line of its own, flushed: the harness reads while we run.
+/// One JSON object on a separate line, flushed: the harness reads while we run.
 pub fn emit(line: Value) {
     let mut out = std::io::stdout().lock();
     // A harness that closed the pipe has no more use for the line.

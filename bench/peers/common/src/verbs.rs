@@ -191,7 +191,7 @@ async fn pickup<P: Peer>(ask: &Ask, url: &str) -> Result<()> {
         return unsupported(why);
     }
     let worker = P::connect(url, tuning).await?;
-    // A client of its own: a producer rarely lives in the worker's process, so the wake-up has to travel.
+    // A separate client: a producer rarely runs in the worker's process, so the notification has to travel.
     let producer = P::connect(url, tuning).await?;
     let payload = payload(ask)?;
     let _running = worker

@@ -1,6 +1,6 @@
 //! graphile_worker, the Rust rewrite of Graphile Worker.
 //!
-//! At its best: a local queue that fetches thousands of jobs at once (without it each job is fetched alone), 128
+//! Tuned: a local queue that fetches thousands of jobs in one batch (without it each job is fetched alone), 128
 //! slots, completions flushed together every 5 ms, bulk insert by `add_jobs`. A completed job is deleted. It cannot
 //! complete a job in the handler's transaction, so a business job commits first and is completed by the batch after.
 #![forbid(unsafe_code)]

@@ -1,8 +1,8 @@
 //! riverqueue, River's own Rust client, on PostgreSQL and on SQLite (`DATABASE_URL=sqlite:<path>`).
 //!
 //! At its best: 1 ms is the smallest fetch cooldown it accepts (default 100 ms; it also bounds how often the
-//! *inserting* client notifies, so both sides get it), 500 slots for no-op jobs, and `job_complete_tx` for business jobs.
-//! Its `insert_many` sends one INSERT per row, hence several producers on PostgreSQL.
+//! *inserting* client notifies, so both sides get it), 500 slots for no-op jobs, and `job_complete_tx` for business
+//! jobs. Its `insert_many` sends one INSERT per row, hence several producers on PostgreSQL.
 #![forbid(unsafe_code)]
 
 use std::ops::Range;
@@ -61,7 +61,7 @@ enum Pool {
 struct River {
     pool: Pool,
     tuning: Tuning,
-    /// Inserts only; the worker is a client of its own.
+    /// Inserts only; the worker is a separate client.
     inserter: Client,
 }
 

@@ -1,8 +1,8 @@
 //! sqlxmq.
 //!
 //! At its best: bulk insert by its SQL function `mq_insert` (its Rust API spawns one job per call), several hundred
-//! jobs polled at once, and a first retry after 60 s instead of 1 s, which spares the keep-alive update of jobs that wait
-//! for a connection. Each job is completed by a statement of its own; business jobs use `complete_with_transaction`.
+//! jobs in one poll, and a first retry after 60 s instead of 1 s, which spares the keep-alive update of jobs that wait
+//! for a connection. Each job is completed by a separate statement; business jobs use `complete_with_transaction`.
 #![forbid(unsafe_code)]
 
 use std::error::Error;

@@ -162,7 +162,7 @@ fn open(url: &str) -> Result<SqliteStorage> {
         .strip_prefix("sqlite:")
         .context("DATABASE_URL is not sqlite:<path>")?;
     let storage = SqliteStorage::with_pool_size(path, CONNECTIONS)?;
-    // All connections at once, so that each is set; they outlive any run.
+    // All connections together, so that each is set; they outlive any run.
     let connections = (0..CONNECTIONS)
         .map(|_| storage.conn())
         .collect::<Result<Vec<_>, _>>()?;
@@ -228,7 +228,7 @@ fn book(storage: &SqliteStorage, job: &Job, next: bool) -> Result<()> {
     })?;
     drop(connection);
     if next {
-        // Its enqueue takes a connection of its own: it cannot join the transaction above.
+        // Its enqueue takes a separate connection: it cannot join the transaction above.
         storage.enqueue(new_job(
             "after",
             &BenchJob {

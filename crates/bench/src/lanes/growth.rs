@@ -1,4 +1,5 @@
-//! S10, C1, G1 and the growth lanes: more processes, more rows that are not due, more queues, more kinds, larger payloads, groups. Ours only.
+//! S10, C1, G1 and the growth benchmarks: more processes, more rows that are not due, more queues, more kinds, larger
+//! payloads, groups. Ours only.
 
 use std::sync::Arc;
 
@@ -105,7 +106,7 @@ fn judge_share(attempt: &Attempt<'_>, ended: &[Said], wall_s: f64) -> Sample {
         .with("least_jobs", least)
 }
 
-/// The growth lanes beside S6 and S10.
+/// The growth benchmarks beside S6 and S10.
 pub(super) async fn run(bench: &mut Bench) {
     let Some(program) = ours(bench) else { return };
     for round in 0..bench.run.sizes.rounds {

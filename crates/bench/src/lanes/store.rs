@@ -1,9 +1,9 @@
 //! S6: the same drain over empty tables, over a large backlog and beside a large history.
 //!
-//! The rows are written by SQL straight into the library's own tables, in its partitions: through the API ten million would
-//! take longer than the whole run. Each state is filled once; the rounds go through the three in turn. How long the server
-//! worked on each claim is read from its log, switched on for these databases: a claim takes hundreds of jobs, so a line
-//! for each costs nothing.
+//! The rows are written by SQL straight into the library's own tables, in its partitions: through the API ten million
+//! would take longer than the whole run. Each state is filled once; the rounds go through the three in turn. How long
+//! the server worked on each claim is read from its log, switched on for these databases: a claim takes hundreds of
+//! jobs, so a line for each costs nothing.
 
 use anyhow::{Context, Result};
 use sqlx::Connection;
@@ -59,7 +59,7 @@ pub(super) async fn run(bench: &mut Bench) {
     bench
         .progress
         .note(&format!("writing {count} rows of backlog and of history"));
-    // Both at once: each is one connection's work.
+    // Both at the same time: each is one connection's work.
     let filled = tokio::join!(
         prepare(bench, &program, &places[0].1, None),
         prepare(bench, &program, &places[1].1, Some(Rows::Backlog)),
@@ -181,7 +181,7 @@ fn entries(log: &str) -> Vec<String> {
     entries
 }
 
-/// Writes rows of the shape that the program itself writes: one job of its own is the pattern, and is taken away.
+/// Writes rows of the shape that the program itself writes: one job that it enqueues is the pattern, and is removed.
 pub(super) async fn fill(program: &Program, url: &str, pattern: &[&str], rows: Rows, count: u64) -> Result<()> {
     let said = verb::run(program, url, pattern, 30).await;
     anyhow::ensure!(
@@ -245,7 +245,7 @@ fn places(rows: Rows, from: u64, to: u64) -> String {
     let (queue_no, due) = match rows {
         Rows::Backlog => ("p.queue_no".to_owned(), "now()"),
         Rows::Future => ("p.queue_no".to_owned(), "now() + interval '1 day'"),
-        // Any number that is not that of a served queue: it stands on both sides of theirs in the index.
+        // Any number that is not that of a served queue: such rows are on both sides of the served ones in the index.
         Rows::Crowd(queues) => (format!("hashtextextended('other' || n % {queues}, 0)"), "now()"),
         Rows::History => {
             return format!(

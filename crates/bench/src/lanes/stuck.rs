@@ -1,6 +1,7 @@
 //! S13: how long a killed worker's job waits for the next worker, defaults on both sides.
 //!
-//! All programs at once, each in its own database: they only wait, and one after the other would take them half an hour.
+//! All programs at the same time, each in its own database: they only wait, and one after the other would take half an
+//! hour.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -4,7 +4,7 @@ use crate::bench::{Attempt, Bench};
 use crate::place::Place;
 use crate::programs::{Kind, Program, Role};
 
-/// S1, S7, S12: bulk enqueue and no-op drain in one database, then both at once in another.
+/// S1, S7, S12: bulk enqueue and no-op drain in one database, then both at the same time in another.
 pub(super) async fn drain(bench: &mut Bench) {
     for round in 0..bench.run.sizes.rounds {
         for program in bench.order(Kind::Postgres, round) {

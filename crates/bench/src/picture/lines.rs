@@ -142,7 +142,7 @@ fn apart(places: &[f64], gap: f64) -> Vec<f64> {
     for at in 1..moved.len() {
         moved[at] = moved[at].max(moved[at - 1] + gap);
     }
-    // What was pushed down comes back up as far as there is room.
+    // What was pushed down comes back up as far as there is space.
     for at in (0..moved.len()).rev() {
         let below = if at + 1 < moved.len() {
             moved[at + 1] - gap

@@ -1,4 +1,4 @@
-//! The tables behind the lanes' figures: every program of every case, with its settings.
+//! The tables behind the benchmarks' figures: every program of every case, with its settings.
 
 use super::{dash, number, table};
 use crate::case::{Better, Case, case};

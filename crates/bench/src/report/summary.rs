@@ -10,7 +10,7 @@ use crate::run::Run;
 use crate::sample::Ended;
 use crate::verdict::Verdict;
 
-/// Every lane by name, with the spread of every program beside its verdict.
+/// Every benchmark by name, with the spread of every program beside its verdict.
 pub(super) fn object(run: &Run, verdicts: &[Verdict]) -> Value {
     let mut lanes = Map::new();
     for verdict in verdicts {

@@ -1,4 +1,4 @@
-//! The judgement of each lane.
+//! The judgement of each benchmark.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::case::{Better, case};
 use crate::lanes::ASKED;
 use crate::sample::Ended;
 
-/// Judges one lane.
+/// Judges one benchmark.
 pub(crate) fn judge(lane: Lane, measured: &Measured<'_>) -> Verdict {
     match lane.name {
         "S1" => s1(lane, measured),
@@ -32,7 +32,7 @@ pub(crate) fn judge(lane: Lane, measured: &Measured<'_>) -> Verdict {
     }
 }
 
-/// The lane's first case: ours, best peer, ceiling; nothing judged yet.
+/// The benchmark's first case: ours, best peer, ceiling; nothing judged yet.
 fn plain(lane: Lane, measured: &Measured<'_>) -> Verdict {
     let first = lane.cases[0];
     Verdict {

@@ -100,7 +100,7 @@ async fn on_postgres(mut pg: PgConnection, numbers: Numbers) -> Result<()> {
     Ok(())
 }
 
-/// All four at once: what one round trip per transaction would give.
+/// All four in one string: what one round trip per transaction would give.
 async fn pipelined(client: tokio_postgres::Client, numbers: Numbers) -> Result<()> {
     let (update, insert) = (client.prepare(UPDATE).await?, client.prepare(INSERT).await?);
     let (begin, commit) = (client.prepare("begin").await?, client.prepare("commit").await?);

@@ -1,5 +1,5 @@
-//! The numbers under which rowlock files a queue and a kind. They are asked of the library: it enqueues one job, which is
-//! read back and removed before anything is measured.
+//! The numbers under which rowlock files a queue and a kind. They are asked of the library: it enqueues one job, which
+//! is read back and removed before anything is measured.
 
 use anyhow::Result;
 use rowlock::{Backend, Job, Rowlock};

@@ -61,7 +61,7 @@ pub(crate) async fn connect(url: &str) -> Result<Client> {
     Ok(client)
 }
 
-/// The numbers of the no-op jobs' lane.
+/// The numbers of the no-op jobs' benchmark.
 pub(crate) async fn lane(url: &str) -> Result<Lane> {
     let id = sample::<sqlx::Postgres>(url).await?;
     let client = connect(url).await?;

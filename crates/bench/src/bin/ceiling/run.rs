@@ -1,4 +1,4 @@
-//! PostgreSQL: the verbs, over several connections at once.
+//! PostgreSQL: the verbs, over several connections at the same time.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! Producers and a worker in one process at once, the backlog bounded.
+//! Producers and a worker at the same time in one process, the backlog bounded.
 
 use std::{
     sync::{

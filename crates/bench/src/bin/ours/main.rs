@@ -1,4 +1,4 @@
-//! Our lanes, through the public API.
+//! Our benchmarks, through the public API.
 
 mod claims;
 mod drain;
