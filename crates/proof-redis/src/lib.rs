@@ -20,7 +20,7 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts one and waits until it answers; `None` when the run was told that there is none.
+    /// Starts one and waits until it answers; `None` when the environment says that there is none.
     ///
     /// # Panics
     /// When it does not start.
@@ -58,7 +58,7 @@ impl RedisServer {
         format!("redis://127.0.0.1:{}/", self.port)
     }
 
-    /// Sends a command on a connection of its own; `None` when it is refused or nobody answers.
+    /// Sends a command on a separate connection; `None` when it is refused or nobody answers.
     pub async fn tell(&self, words: &[&str]) -> Option<redis::Value> {
         let client = Client::open(self.url()).ok()?;
         let mut conn = client.get_multiplexed_async_connection().await.ok()?;

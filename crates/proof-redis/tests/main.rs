@@ -1,5 +1,5 @@
-//! The Redis pre-filter on a real redis-server, also killed, frozen and flushed; what it promises, and the windows that it
-//! does not close.
+//! The Redis pre-filter on a real redis-server, also killed, frozen and flushed; what it promises, and the windows that
+//! it does not close.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 #![allow(clippy::duplicate_mod, reason = "the same tests on two databases")]
@@ -138,7 +138,7 @@ async fn a_killed_redis_is_unknown_and_costs_little_until_it_is_back() {
         (filter.first("other").await != Look::Unknown).then_some(())
     })
     .await;
-    // What it was told before is gone: this is how a double gets through.
+    // What it stored before is gone: this is how a double gets through.
     assert!(is_first(&filter.first("k").await));
 }
 

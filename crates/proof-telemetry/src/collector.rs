@@ -32,7 +32,7 @@ struct Kept(Arc<Mutex<Exported>>);
 
 #[derive(Default)]
 struct Exported {
-    /// The last export of each process, by metric: exports are cumulative, so that the last one stands for all before it.
+    /// The last export of each process, by metric: exports are cumulative, so the last one includes all before it.
     points: HashMap<(String, String), Vec<(Attributes, f64)>>,
     spans: Vec<Span>,
 }

@@ -42,7 +42,7 @@ const TRUTH: [(&str, &str); 5] = [
     ("queue.retired", "select count(*) from rowlock.case_file"),
 ];
 
-/// A thousand jobs of every fate, of which so many are done in the end, next links included.
+/// A thousand jobs with every kind of end; so many are done in the end, next links included.
 async fn thousand(scene: &Scene) -> Result<i64> {
     let moody = |fails, jobs: usize| vec![Moody { fails }; jobs];
     scene.enqueue_all(vec![Plain {}; 700]).await?;
@@ -117,7 +117,7 @@ async fn counters_equal_the_database_after_a_thousand_jobs() -> Result<()> {
                 "{counter}: {sum} exported, {truth} in the database"
             );
         }
-        // The twins, and what only the attributes tell.
+        // The counterparts, and what only the attributes show.
         let attempts = "select count(*) from rowlock.outcome where outcome in ('done', 'retried', 'retired')";
         let attempts = scene.number(attempts).await? as f64;
         for histogram in ["queue.job_duration_ms", "messaging.process.duration"] {
@@ -176,7 +176,8 @@ async fn killed_workers_take_what_they_have_not_exported_with_them_and_no_more()
                 left.0,
                 left.1
             );
-            // Printed is told in the same breath; what was committed a moment before the kill may be in neither.
+            // A job is printed and counted in the same step; what was committed a moment before the kill may be in
+            // neither.
             let (mut unexported, mut printed_in_all) = (0, left.0);
             for victim in &killed {
                 let (printed, exported) = (printed(victim, counter), collector.sum_in(counter, victim.pid()) as u64);
@@ -323,7 +324,7 @@ async fn a_worker_that_asks_for_one_has_a_page_for_prometheus() -> Result<()> {
     let rowlock = sqlite::Rowlock::open(&format!("sqlite:{}", folder.path().join("jobs.db").display()))?;
     rowlock.migrate().await?;
     rowlock.enqueue_all_now(vec![Moody { fails: 1 }; 3]).await?;
-    // The lane stays for as long as it has a job.
+    // The counts of the queue and kind stay for as long as it has a job.
     let later = rowlock.enqueue_now(Moody { fails: 0 }).after(Duration::from_secs(3600));
     ensure!(later.await?.is_new(), "it has no key");
     let page = Prometheus::new()?;

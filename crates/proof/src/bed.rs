@@ -28,7 +28,7 @@ pub struct Server {
     pub pooled: bool,
 }
 
-/// The PostgreSQL servers of this run, from `ROWLOCK_TEST_PG_URLS`. Empty only when the run was told that they may be
+/// The PostgreSQL servers of this run, from `ROWLOCK_TEST_PG_URLS`. Empty only when the run allows them to be
 /// missing.
 ///
 /// # Panics
@@ -60,14 +60,14 @@ pub fn sqlite_server() -> Vec<Server> {
 pub struct Database {
     /// What a driver takes.
     pub url: String,
-    /// What `Rowlock::open` takes: the same, unless a pooler stands between.
+    /// What `Rowlock::open` takes: the same, unless a pooler is between.
     pub queue_url: String,
     label: String,
     // Where a PostgreSQL database was created from; empty for SQLite.
     server_url: String,
     // Keeps the folder of a SQLite file alive.
     _folder: Option<tempfile::TempDir>,
-    /// What stands between.
+    /// The pooler between.
     pub pooler: Option<Pooler>,
 }
 

@@ -1,5 +1,5 @@
-//! What processes that the suites start have in common: where their programs are, that their lines are read, and that they
-//! end with who started them.
+//! What processes that the suites start have in common: where their programs are, that their lines are read, and that
+//! they end with who started them.
 
 use std::{
     io::{BufRead, BufReader, Read},
@@ -17,8 +17,8 @@ use rustix::{
 
 use crate::chaos::log::now_ms;
 
-/// The program that this variable names, or the one of this name in `PATH` or Debian's folders. `None` when there is none,
-/// or when the run was told so by an empty variable.
+/// The program that this variable names, or the one of this name in `PATH` or Debian's folders. `None` when there is
+/// none, or when the variable is empty.
 pub fn program(var: &str, name: &str) -> Option<PathBuf> {
     if let Some(told) = std::env::var_os(var) {
         return Some(PathBuf::from(told)).filter(|path| !path.as_os_str().is_empty());
@@ -43,8 +43,7 @@ pub fn program_or_told(var: &str, name: &str) -> Option<PathBuf> {
     found
 }
 
-/// What the run says by this variable: an address or a folder. `None` when the run was told that there is none, by an empty
-/// variable.
+/// What the run says by this variable: an address or a folder. `None` when there is none: the variable is empty.
 ///
 /// # Panics
 /// When the variable is not set: a suite that silently runs nothing would look green.
@@ -109,7 +108,7 @@ pub struct Lines {
 }
 
 impl Lines {
-    /// Reads to the end on a thread of its own, so that a process never waits for its reader.
+    /// Reads to the end on a separate thread, so that a process never waits for its reader.
     pub fn of(from: impl Read + Send + 'static) -> Lines {
         let lines = Lines::default();
         let kept = lines.clone();
@@ -139,7 +138,7 @@ impl Lines {
 }
 
 /// Ends this process when nobody holds the other end of its stdin any more. Only looks: what is written there is for
-/// the fail point at which it stands.
+/// the fail point at which it waits.
 pub fn end_with_parent() {
     let stdin = std::io::stdin();
     loop {

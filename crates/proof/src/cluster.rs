@@ -97,7 +97,7 @@ impl Cluster {
         }
     }
 
-    /// Stops it at once, with connections open and transactions under way.
+    /// Stops it immediately, with open connections and transactions.
     ///
     /// # Errors
     /// It was not running.
@@ -123,8 +123,8 @@ impl Cluster {
         );
     }
 
-    /// Starts it whatever state it is in, as often as it takes: after a kill, what is left of the old server may be in the
-    /// way for a moment, and after a full disk it may have given up by itself.
+    /// Starts it whatever state it is in, as often as it takes: after a kill, what is left of the old server may be in
+    /// the way for a moment, and after a full disk it may have given up by itself.
     ///
     /// # Errors
     /// It does not start.

@@ -44,8 +44,8 @@ pub fn pooled_servers() -> Vec<Server> {
 }
 
 impl Pooler {
-    /// Starts one before the server of this URL, and waits until it answers. It keeps up to `servers` connections for each
-    /// database; `None` when there is no such program.
+    /// Starts one before the server of this URL, and waits until it answers. It keeps up to `servers` connections for
+    /// each database; `None` when there is no such program.
     ///
     /// # Errors
     /// It does not start.

@@ -1,10 +1,10 @@
 //! A network that fails on purpose: a proxy before one PostgreSQL that knows where a COMMIT is.
 //!
 //! What a worker must survive is not a dead server but an answer that does not come. So the proxy reads PostgreSQL's
-//! frames in both directions, finds every COMMIT in whatever way it travels, and cuts the connection at that very place:
-//! before the server gets it, after that, inside the reply. Beside that there is what any network does: it is slow, holds
-//! everything back in one direction, resets, refuses. Each fault happens when it is asked for, or as a seed draws it, and
-//! each one that happened is in the log, with what the server said of the COMMIT.
+//! frames in both directions, finds every COMMIT in whatever way it travels, and cuts the connection at that very
+//! place: before the server gets it, after that, inside the reply. Beside that there is what any network does: it is
+//! slow, holds everything back in one direction, resets, refuses. Each fault happens when it is asked for, or as a seed
+//! draws it, and each one that happened is in the log, with what the server said of the COMMIT.
 
 mod client;
 mod frames;
@@ -35,10 +35,9 @@ pub use self::{
 };
 use self::{log::Log, net::Net, plan::Desk};
 
-/// A proxy at work on a port of its own. Dropped, every connection through it is cut and every task of it ends.
+/// A proxy on its own port. When it is dropped, every connection through it is cut and every task of it ends.
 ///
-/// What it is told to do it does from then on, to connections that are open and to those that come. Any number of them can
-/// be at work in one process.
+/// An order applies from then on, to open connections and to new ones. Any number of proxies can run in one process.
 pub struct Proxy {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -119,7 +118,8 @@ impl Proxy {
         self.address
     }
 
-    /// The next `n` COMMITs meet this: those of connections with this application name, or of all. Several calls queue up.
+    /// The next `n` COMMITs meet this: those of connections with this application name, or of all. Several calls queue
+    /// up.
     pub fn cut_commits(&self, of: Option<&str>, cut: CommitCut, n: usize) {
         self.shared.desk().arm(of, cut, n);
     }
@@ -130,7 +130,8 @@ impl Proxy {
         self.shared.desk().draw(of, rates);
     }
 
-    /// A trouble begins, beside those that there are, and in place of one of its kind. It lasts until the network is calm.
+    /// A trouble begins, beside those that there are, and in place of one of its kind. It lasts until the network is
+    /// calm.
     pub fn begin(&self, trouble: Trouble) {
         self.shared.net.send_modify(|net| net.begin(trouble, None));
     }
@@ -145,7 +146,7 @@ impl Proxy {
         self.shared.net.send_modify(|net| net.resets += 1);
     }
 
-    /// Everything is well again: no rates, no cut to come, no trouble, and whatever was kept back arrives at once.
+    /// Everything is well again: no rates, no cut to come, no trouble, and whatever was kept back arrives immediately.
     pub fn calm(&self) {
         self.shared.desk().clear();
         self.shared.net.send_modify(Net::calm);
@@ -166,7 +167,8 @@ impl Proxy {
         self.shared.log.counts()
     }
 
-    /// The COMMITs whose client was cut off, of connections with this application name or of all, by what became of them.
+    /// The COMMITs whose client was cut off, of connections with this application name or of all, by what became of
+    /// them.
     pub fn commit_cuts(&self, of: Option<&str>) -> CommitCuts {
         self.shared.log.commit_cuts(of)
     }
@@ -225,7 +227,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, stop: CancellationTo
     }
 }
 
-/// A URL as what stands before the server's address, the address, and what follows.
+/// A URL in three parts: the text before the server's address, the address, and the rest.
 fn parts(url: &str) -> Result<(&str, &str, &str)> {
     let from = url.find("://").context("a url has a scheme")? + 3;
     let to = url[from..].find(['/', '?']).map_or(url.len(), |at| from + at);

@@ -122,8 +122,8 @@ impl Scene {
         }
     }
 
-    /// Orders for a victim that stops at a point and is killed there. A machine that is busy with other things must not end
-    /// its lease before; whoever takes over waits for that end, so that it is no longer than that needs.
+    /// Orders for a victim that stops at a point and is killed there. A machine that is busy with other things must not
+    /// end its lease before; whoever takes over waits for that end, so that it is no longer than that needs.
     pub fn doomed(&self) -> Orders {
         Orders {
             lease_ms: 6_000,
@@ -131,8 +131,8 @@ impl Scene {
         }
     }
 
-    /// Orders for a victim that takes over: whatever the machine does, nobody declares it dead meanwhile. How soon it finds
-    /// the dead does not hang on its own lease.
+    /// Orders for a victim that takes over: whatever the machine does, nobody declares it dead meanwhile. How soon it
+    /// finds the dead does not hang on its own lease.
     pub fn heirs(&self) -> Orders {
         Orders {
             lease_ms: 20_000,
@@ -217,7 +217,7 @@ impl Scene {
         self.folder.path()
     }
 
-    /// Runs a statement on a connection of its own. Tables of the library are written as on PostgreSQL.
+    /// Runs a statement on a separate connection. Tables of the library are written as on PostgreSQL.
     ///
     /// # Errors
     /// The database's.

@@ -1,7 +1,7 @@
 //! Databases with the schema in place, copied instead of migrated anew for each case: a copy costs a third.
 //!
-//! A template is made once for each test program as it was last built, by whichever test comes first; the others wait for
-//! it. What a migration does is the business of the cases that migrate a bare database.
+//! A template is made once for each test program as it was last built, by whichever test comes first; the others wait
+//! for it. What a migration does is the business of the cases that migrate a bare database.
 
 use std::{
     fs::File,

@@ -1,4 +1,4 @@
-//! A payment provider as a process of its own, which loses calls and replies, and whose log is the only judge.
+//! A payment provider as a separate process. It loses calls and replies, and its log is the only evidence.
 //!
 //! A line is on its disk before any answer leaves. Nothing that a worker says about itself is believed by the suites:
 //! what was charged is what is in this log.

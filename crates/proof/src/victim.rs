@@ -1,7 +1,8 @@
 //! Victims: real worker processes that the suites kill, freeze and set going again.
 //!
-//! A victim is the `victim` binary of this crate, or another program around [`process`], told what to do by one [`Orders`] argument. It stops at a named point
-//! when asked to, prints what happens to it on stdout, and ends when its stdin closes, so that none outlives its test.
+//! A victim is the `victim` binary of this crate, or another program around [`process`]. Its only argument is its
+//! [`Orders`]. It stops at a named point when asked to, prints what happens to it on stdout, and ends when its stdin
+//! closes, so that none outlives its test.
 
 mod jobs;
 pub mod process;
@@ -51,11 +52,11 @@ pub struct Orders {
     pub starts: Option<PathBuf>,
     /// The lease.
     pub lease_ms: u64,
-    /// Workers in this one process, each with a handle and connections of its own.
+    /// Workers in this one process, each with its own handle and connections.
     pub workers: usize,
     /// The queue that all of them serve.
     pub queue: String,
-    /// Handlers at once, per worker.
+    /// Concurrent handlers, per worker.
     pub concurrency: usize,
     /// Jobs claimed ahead, per worker.
     pub prefetch: Option<usize>,
@@ -134,7 +135,7 @@ impl Victim {
         self.child.id()
     }
 
-    /// Waits until it stands at this point.
+    /// Waits until it has stopped at this point.
     ///
     /// # Errors
     /// It ended before.
@@ -188,7 +189,7 @@ impl Victim {
         Ok(())
     }
 
-    /// SIGSTOP, and waits until every thread of it stands still.
+    /// SIGSTOP, and waits until every thread of it has stopped.
     ///
     /// # Errors
     /// It has ended.
@@ -234,7 +235,7 @@ impl Victim {
         Ok(())
     }
 
-    /// Lets it go on from the point where it stands.
+    /// Lets it go on from the point where it waits.
     ///
     /// # Errors
     /// It has ended.

@@ -1,5 +1,5 @@
-//! Tables of the user's own, on real PostgreSQL: what is found of them, the protocol on their rows step by step, workers on
-//! them, and what is left when those are killed.
+//! Adopted tables on real PostgreSQL: the check of their columns, the protocol on their rows step by step, workers on
+//! them, and the state after a kill of those workers.
 
 /// Makes a test of each case, run on every PostgreSQL of the run.
 macro_rules! on_postgresql {

@@ -1,5 +1,5 @@
-//! Two thousand charges at a payment provider that is a process of its own, while workers are killed with SIGKILL at
-//! random *and* replies are lost. What was charged is what the provider's log says; nobody else is asked.
+//! Two thousand charges at a payment provider in a separate process, while workers are killed with SIGKILL at random
+//! *and* replies are lost. The provider's log says what was charged; nothing else is asked.
 
 use std::{
     collections::{HashMap, HashSet},
@@ -46,7 +46,7 @@ fn victims(scene: &Scene, till: &Till) -> Orders {
     }
 }
 
-/// Works through everything with three workers, of which a random one is killed again and again and replaced at once.
+/// Works through everything with three workers. A random one is killed again and again, and replaced immediately.
 async fn charge_all(scene: &Scene, till: &Till, park: bool, seed: u64) -> Result<()> {
     let jobs = (1..=CHARGES).map(|order| Charge { order, park });
     scene.enqueue_all(jobs.collect()).await?;

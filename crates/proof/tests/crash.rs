@@ -44,7 +44,7 @@ impl Shape {
         matches!(self, Shape::Staged | Shape::Batched | Shape::Parked)
     }
 
-    /// Rows of its own in the ledger.
+    /// The job's rows in the ledger.
     fn ledger(self) -> i64 {
         if self == Shape::Batched { 0 } else { 1 }
     }
@@ -401,7 +401,7 @@ async fn jobs_in_batches_happen_once_while_workers_are_killed_at_random() -> Res
     .await
 }
 
-/// Kills a random one of three workers again and again, wherever it happens to be, and replaces it at once.
+/// Kills a random one of three workers again and again, wherever it happens to be, and replaces it immediately.
 async fn kill_at_random(scene: &Scene, kills: usize, batch: Option<usize>, seed: u64) -> Result<Vec<Victim>> {
     let mut random = fastrand::Rng::with_seed(seed);
     let orders = Orders {

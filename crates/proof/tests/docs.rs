@@ -25,7 +25,7 @@ fn files(folder: &Path, ending: &str, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// What stands between backticks.
+/// The text between backticks.
 fn quoted(text: &str) -> Vec<&str> {
     text.split('`').skip(1).step_by(2).collect()
 }
@@ -53,7 +53,7 @@ fn every_test_named_in_the_guarantees_exists() {
     let page = read("docs/guarantees.md");
     let named: Vec<&str> = quoted(&page).into_iter().filter(|word| is_claim(word)).collect();
     assert!(named.len() >= 40, "only {} tests are named", named.len());
-    // A test stands there by itself, or as a line of a macro that makes one of each line.
+    // A test is a function, or a line of a macro that makes a test of each line.
     let exists = |name: &str| sources.contains(&format!("fn {name}(")) || sources.contains(&format!("\n    {name}: "));
     let missing: Vec<_> = named.iter().filter(|name| !exists(name)).collect();
     assert!(missing.is_empty(), "no such tests: {missing:#?}");
@@ -110,7 +110,7 @@ fn every_path_named_in_the_architecture_exists() {
     assert!(missing.is_empty(), "{missing:#?}");
 }
 
-/// The parts of a message that are the same every time: what stands between its placeholders (`N`, `FILE`, `…`).
+/// The parts of a message that are the same every time: the text between its placeholders (`N`, `FILE`, `…`).
 fn fixed_parts(message: &str) -> Vec<String> {
     let varies = |word: &str| {
         let bare = word.trim_matches(|c: char| !c.is_alphanumeric());

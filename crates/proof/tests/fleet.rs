@@ -1,4 +1,4 @@
-//! Many workers at once, and jobs that kill them: nobody gets what another has, nobody's death costs more than its
+//! Many concurrent workers, and jobs that kill them: nobody gets what another has, nobody's death costs more than its
 //! lease, and one bad job does not take its neighbours down with it.
 
 use std::time::{Duration, Instant};
@@ -20,8 +20,8 @@ const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
 const DONE: &str = "select count(*) from rowlock.outcome where outcome = 'done'";
 const LOST: &str = "select count(*) from rowlock.outcome where outcome = 'lost'";
 
-/// Orders for draining: a long lease, because what is shown must hold without a drainer being declared dead, or handing back
-/// what waited for a slot for a third of it, on a slow machine.
+/// Orders for draining: a long lease, because what is shown must hold without a drainer being declared dead, or handing
+/// back what waited for a slot for a third of it, on a slow machine.
 fn drainer(scene: &Scene) -> Orders {
     Orders {
         workers: 4,
@@ -194,8 +194,8 @@ fn holder(scene: &Scene) -> Orders {
 async fn a_dead_workers_jobs_are_claimable_within_its_lease_and_a_second_while_others_drain() -> Result<()> {
     let case = "fleet::a_dead_workers_jobs_are_claimable_within_its_lease_and_a_second_while_others_drain";
     on_each(all_servers(), VICTIM, case, |scene| async move {
-        // Before anybody holds a lease: on SQLite one large commit keeps every beat waiting. In parts, because no commit may
-        // keep the others from their turn for as long as a lease.
+        // Before anybody holds a lease: on SQLite one large commit keeps every beat waiting. In parts, because no
+        // commit may keep the others from their turn for as long as a lease.
         for _ in 0..40 {
             scene.enqueue_all(vec![Quick {}; 10_000]).await?;
         }
@@ -292,7 +292,7 @@ async fn workers_of_one_name_do_not_disturb_each_other() -> Result<()> {
         let workers = scene.number("select count(distinct worker) from rowlock.lease").await?;
         ensure!((names, workers) == (1, 2), "{names} names, {workers} workers");
 
-        // Restarted under the same name at once: its lease ends all the same, and the other's does not.
+        // Restarted immediately under the same name: its lease ends all the same, and the other's does not.
         first.kill()?;
         let mut third = scene.victim(&orders, None)?;
         scene.until_finished(dies).await;

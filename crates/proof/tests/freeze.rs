@@ -1,5 +1,5 @@
 //! A worker process is frozen with SIGSTOP past its lease and set going again with SIGCONT. Meanwhile another has taken
-//! the job over; the frozen one is told that its lease is lost, and nothing it did counts.
+//! the job over; the frozen one finds that its lease is lost, and nothing it did counts.
 //!
 //! On SQLite only staged handlers may be frozen: one frozen inside an atomic handler holds the file's only write lock,
 //! and everybody waits for it.

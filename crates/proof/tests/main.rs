@@ -1,6 +1,7 @@
 //! Every suite of this crate, in one program: linking is paid once.
 //!
-//! `cargo xtask test` runs the quick ones, `cargo xtask test --long` the others; its table of suites says which is which.
+//! `cargo xtask test` runs the quick ones, `cargo xtask test --long` the others; its table of suites says which is
+//! which.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on should stop there")]
 #![allow(

@@ -27,7 +27,7 @@ fn quiet(scene: &Scene) -> Orders {
     }
 }
 
-/// Enqueues without end, whatever happens, until told to stop; the ids that the database has acknowledged.
+/// Enqueues without end, whatever happens, until it is stopped; the ids that the database has acknowledged.
 async fn produce(scene: &Scene, stop: &CancellationToken) -> Vec<i64> {
     let mut acknowledged = Vec::new();
     while !stop.is_cancelled() {
@@ -150,7 +150,7 @@ async fn a_worker_that_starts_before_its_server_waits_for_it() -> Result<()> {
     let ids = scene.enqueue_all(vec![Plain {}; 5]).await?;
     cluster.crash()?;
     let mut victim = scene.victim(&scene.orders(), None)?;
-    // For longer than PgBouncer refuses everybody after a login that failed, unless told otherwise.
+    // For longer than PgBouncer, by default, refuses everybody after a failed login.
     until("a worker to have asked in vain for 15 s", PATIENCE, || {
         let asked = victim.logged("failed at startup, retrying");
         std::future::ready((asked >= 22 || victim.has_ended()).then_some(()))

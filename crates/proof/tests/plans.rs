@@ -21,7 +21,7 @@ const LANES: i64 = 5;
 /// Jobs that each claim asks for.
 const PLACES: i64 = 50;
 
-/// Adds jobs to every lane: so many due, and as many more that are scheduled for tomorrow.
+/// Adds jobs to every range: so many due, and as many more that are scheduled for tomorrow.
 async fn backlog(pg: &mut PgConnection, due_per_lane: i64) {
     let fill = format!(
         "with new as (
@@ -41,7 +41,7 @@ async fn backlog(pg: &mut PgConnection, due_per_lane: i64) {
     sqlx::raw_sql(AssertSqlSafe(fill)).execute(pg).await.unwrap();
 }
 
-/// The arguments of a claim of every lane from this cursor.
+/// The arguments of a claim of every range from this cursor.
 fn claim_args(from: &str) -> String {
     let each = |value: &dyn Fn(i64) -> String| (0..LANES).map(value).collect::<Vec<_>>().join(",");
     format!(
@@ -290,7 +290,7 @@ async fn a_sweep_of_waits_costs_next_to_nothing_while_nobody_waits() {
 async fn the_journals_statements_cost_the_same_however_long_it_is() {
     on_each_server("the_journals_statements_cost_the_same_however_long_it_is", async |mut bed| {
         backlog(&mut bed.eye, 2_000).await;
-        // One effect for each job, of which every thousandth is in doubt and the first is in flight.
+        // One effect for each job: every thousandth is in doubt, and the first is in flight.
         let fill = "insert into rowlock.lease
               select id, 1, 1, 1, 3, queue_no, kind_no, alone, priority, clock_timestamp() from rowlock.ready where id = 7;
             insert into rowlock.effect (id, name, key, state, policy, tries, epoch, worker, begun_at, deadline_at)
@@ -339,8 +339,8 @@ async fn a_compensation_is_looked_up_however_many_jobs_there_are() {
               select id, 2, 1, 3, 1, 1, 2, 'why', clock_timestamp(), '[]' from rowlock.job;
             analyze"#;
         script(&mut bed.eye, fill).await.unwrap();
-        // A function's plan is not shown, but what it reads is: any table from end to end is more. The first one counts the
-        // reading of the catalogue too.
+        // A function's plan is not shown, but what it reads is: any table from end to end is more. The first one counts
+        // the reading of the catalogue too.
         explain(&mut bed.eye, sql!("settle/compensate"), "'{7}', null", true).await;
         let plan = explain(&mut bed.eye, sql!("settle/compensate"), "'{8}', null", true).await;
         assert!(plan.buffers() < 150, "{} buffers: {}", plan.buffers(), plan.shown());

@@ -1,4 +1,5 @@
-//! The conformance cases on every PostgreSQL that the run was given; through a PgBouncer before each where the run says so.
+//! The conformance cases on every PostgreSQL that the run was given; through a PgBouncer before each where the run says
+//! so.
 
 /// What the cases call the database under test.
 pub(crate) mod db {

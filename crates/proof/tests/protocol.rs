@@ -1,5 +1,5 @@
-//! The functions that any language calls make the same transitions as the library: each scene is played twice, on a fresh
-//! database each, and what every table holds afterwards is compared.
+//! The functions that any language calls make the same transitions as the library: each scene is played twice, on a
+//! fresh database each, and what every table holds afterwards is compared.
 
 mod claiming;
 mod ending;

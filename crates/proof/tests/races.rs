@@ -1,5 +1,6 @@
-//! Every race that the protocol names, forced: two or three sessions on a real PostgreSQL, the product's own statements,
-//! and a test that decides who goes next. That a step waits is read from the server, never guessed from the time.
+//! Every race that the protocol names, forced: two or three sessions on a real PostgreSQL, the product's own
+//! statements, and a test that decides who goes next. That a step waits is read from the server, never guessed from the
+//! time.
 
 /// Makes a test of each race, run on every PostgreSQL of the run.
 macro_rules! races {

@@ -220,7 +220,8 @@ async fn migrating_again_is_a_no_op() {
     }
 }
 
-/// The catalog after migrating a schema of this name, by the library or by the text it prints, and the note of what ran.
+/// The catalog after migrating a schema of this name, by the library or by the text it prints, and the note of what
+/// ran.
 async fn migrated(server: &Server, schema: &str, by_hand: bool) -> (BTreeSet<String>, String) {
     let case = "every_way_to_migrate_gives_the_same_catalog";
     on_fresh(server, case, async |url, pg| {

@@ -119,7 +119,8 @@ impl UserCrate {
             .args(arguments)
             .current_dir(self.folder.path())
             .env("CARGO_TARGET_DIR", target);
-        // These describe the crate of this test. A build script that watches them would run again, here and in the next build.
+        // These describe the crate of this test. A build script that watches them would run again, here and in the next
+        // build.
         for (name, _) in std::env::vars_os() {
             let text = name.to_string_lossy();
             if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {

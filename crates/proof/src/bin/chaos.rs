@@ -54,7 +54,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Whatever was asked for. Told to stop, it takes its servers, processes and file systems along.
+/// Whatever was asked for. On a signal to stop, it removes its servers, processes and file systems.
 async fn until_told(options: &Options) -> Result<bool> {
     let mut asked = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     let work = async {
@@ -204,8 +204,8 @@ fn tell(plan: &Plan, caught: &Caught) -> Result<()> {
     )?)
 }
 
-/// Puts in one bug after the other; every one must be noticed, and nothing where there is none. The smoke has two bugs and
-/// leaves the run without any to `--smoke` alone.
+/// Puts in one bug after the other; every one must be noticed, and nothing where there is none. The smoke has two bugs
+/// and leaves the run without any to `--smoke` alone.
 async fn mutants(options: &Options) -> Result<bool> {
     let folder = std::path::absolute(&options.out)?.join(format!("mutants-{}", options.seed));
     let fresh = |no: usize| -> Result<Plan> {

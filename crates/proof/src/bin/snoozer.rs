@@ -1,5 +1,5 @@
-//! A worker on an adopted table, to be killed: each row is a line in `sent`, which has no key, so that a row that counts
-//! twice shows. `snoozer URL TABLE`; says `ready` when it works, and ends with its stdin.
+//! A worker on an adopted table, to be killed: each row is a line in `sent`, which has no key, so that a row that
+//! counts twice shows. `snoozer URL TABLE`; says `ready` when it works, and ends with its stdin.
 
 #![allow(clippy::unwrap_used, reason = "a victim that cannot go on should stop there")]
 

@@ -31,7 +31,7 @@ pub enum Harm {
     Stale,
     /// A job went a way that there is not.
     Illegal,
-    /// A worker was told something else than what happened.
+    /// A worker was informed of something else than what happened.
     Wrong,
     /// It took too long, or did not come to rest.
     Late,

@@ -1,5 +1,5 @@
-//! The injector: three lanes at once, each with a seed of its own, each dealing its faults from a shuffled deck, so that
-//! every kind comes in every run.
+//! The injector: several series of faults at the same time, each with its own seed. Each deals its faults from a
+//! shuffled deck, so that every kind comes in every run.
 
 pub mod file;
 pub mod line;

@@ -30,7 +30,7 @@ const UP_LIMIT: Duration = Duration::from_secs(20);
 /// How a seat's process is started.
 #[derive(Clone, Debug)]
 pub struct Seat {
-    /// What its process is told; the log's path is filled in.
+    /// The orders of its process; the log's path is filled in.
     pub orders: RowerOrders,
     /// Its clock is wrong by so many hours.
     pub skew: Option<i64>,
@@ -80,7 +80,7 @@ pub struct Rower {
     skew: i64,
     pooled: bool,
     limited: bool,
-    /// Somebody ended it, or told it to end.
+    /// Somebody ended it, or sent it the signal to end.
     ended_by_us: bool,
     /// Its end was looked into.
     noted: bool,
@@ -188,7 +188,7 @@ impl Fleet {
         Ok(self.rowers.len() - 1)
     }
 
-    /// A living worker that nobody has told to end, drawn by lot.
+    /// A living worker that got no signal to end, drawn by lot.
     pub fn any_worker(&mut self, random: &mut fastrand::Rng) -> Option<usize> {
         self.draw(random, |seat| matches!(seat.orders.role, Role::Work { .. }))
     }
@@ -390,7 +390,7 @@ impl Rower {
         self.signal(Signal::CONT)
     }
 
-    /// Lets it go on from the point where it stands.
+    /// Lets it go on from the point where it waits.
     ///
     /// # Errors
     /// It has ended.
@@ -458,7 +458,7 @@ pub fn faketime() -> Option<PathBuf> {
     places.find(|path| path.exists())
 }
 
-/// A flag that lanes look at between two faults.
+/// A flag that each series checks between two faults.
 #[derive(Clone, Default)]
 pub struct Halt(Arc<AtomicBool>);
 

@@ -51,7 +51,7 @@ pub enum Site {
     Sqlite,
 }
 
-/// What the lanes share.
+/// What the series of faults share.
 pub struct Ground {
     /// The database.
     pub site: Site,

@@ -49,7 +49,7 @@ pub struct History {
     pub lease_ms: i64,
 }
 
-/// Where a job stands.
+/// The place of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// In `ready`.
@@ -79,7 +79,7 @@ pub struct JobRow {
     pub attempts_max: i32,
     /// The first link of its chain.
     pub chain: Option<i64>,
-    /// Where it stands.
+    /// Its place.
     pub place: Place,
     /// The transaction that enqueued it.
     pub xid: i64,
@@ -166,9 +166,9 @@ pub struct RowerLog {
     pub frozen: Vec<(i64, i64)>,
     /// When each of its handlers started and ended: the job, its epoch, from, to.
     pub runs: Vec<Run>,
-    /// Attempts it was told are done: job and epoch.
+    /// Attempts that it heard are done: job and epoch.
     pub done: Vec<(i64, i64)>,
-    /// Attempts it was told have lost their lease.
+    /// Attempts that it heard have lost their lease.
     pub lost: Vec<(i64, i64)>,
     /// Commits whose fate was looked up for it, with the answer.
     pub resolved: Vec<(i64, i64, bool)>,
@@ -228,7 +228,7 @@ pub struct Faults {
     pub cut_committed: usize,
     /// Commits that were cut off, and had not happened.
     pub cut_not_committed: usize,
-    /// Commits that were cut off, nobody knows with which end.
+    /// Commits that were cut off, with an unknown end.
     pub cut_unknown: usize,
     /// From a stop signal to the process's end, where nothing else disturbed it.
     pub hand_backs_ms: Vec<i64>,

@@ -25,7 +25,7 @@ pub const LINKS: usize = 8;
 /// What a [`Dial`] depends on.
 pub const LINE: &str = "line";
 
-/// How many may try it at once after an outage.
+/// How many may probe it at the same time after an outage.
 pub const LINE_PROBES: usize = 2;
 
 /// How many groups of [`Posting`]s there are, for all producers.
@@ -94,7 +94,7 @@ pub struct Guarded {
     pub ms: u64,
 }
 
-/// Atomic: enqueued by several producers at once under one key.
+/// Atomic: enqueued by several concurrent producers under one key.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(kind = "keyed", attempts = 100)]
 pub struct Keyed {

@@ -82,7 +82,7 @@ pub enum Line {
     Keyed {
         /// What the producers share.
         slot: i64,
-        /// The job that the key stands for.
+        /// The job that holds the key.
         id: i64,
     },
     /// Anything else worth a count.

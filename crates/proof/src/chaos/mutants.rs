@@ -41,7 +41,7 @@ pub struct Mutant {
     slow: bool,
     /// Whether jobs that end their process are among the others.
     poison: bool,
-    /// The checks of which one must notice.
+    /// The checks; one of them must notice.
     noticed_by: &'static [&'static str],
 }
 
@@ -364,17 +364,18 @@ pub const MUTANTS: [Mutant; 21] = [
     },
 ];
 
-/// One bug in the library and one in a statement, each noticed within seconds: enough to show that the checks still see.
+/// One bug in the library and one in a statement, each noticed within seconds: enough to show that the checks still
+/// see.
 pub const SMOKE: [&str; 2] = ["attempt in the effect key", "an unknown kind is thrown away"];
 
 /// Bugs in what there is not yet.
 pub const NOT_YET_BUILT: [&str; 1] = ["a stale leader fires a schedule twice (oban#1488)"];
 
-/// What every process is told of a bug, and what is done to the database first.
+/// The orders of every process for a bug, and what is done to the database first.
 type PutIn = (Vec<(String, String)>, Option<String>);
 
 impl Mutant {
-    /// What every process is told of it.
+    /// The orders of every process for this bug.
     ///
     /// # Errors
     /// A statement does not read as it did when the bug was written down.

@@ -1,4 +1,4 @@
-//! What a rower is told: its only argument, as JSON.
+//! The orders of a rower: its only argument, as JSON.
 
 use std::{net::SocketAddr, path::PathBuf};
 
@@ -79,7 +79,7 @@ pub enum Role {
         lease_ms: u64,
         /// How long it may take to stop.
         grace_ms: u64,
-        /// Handlers at once.
+        /// Concurrent handlers.
         concurrency: usize,
         /// Connections for handlers.
         connections: usize,
@@ -96,7 +96,7 @@ pub enum Role {
     Migrate,
     /// Enqueues orders.
     Produce {
-        /// Its number: orders are told apart by it.
+        /// Its number: each order has another.
         no: i64,
         /// Orders per second.
         rate: u32,
@@ -111,7 +111,7 @@ pub enum Role {
     },
 }
 
-/// All that a rower is told.
+/// All orders of a rower.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RowerOrders {
     /// The database.

@@ -154,7 +154,7 @@ async fn older_binary(plan: &Plan, ground: &Ground) -> Result<bool> {
     Ok(before == after && newest == 9999)
 }
 
-/// What is not over yet; a kind that nobody knows stays for ever.
+/// What is not over yet; a job of an unknown kind stays for ever.
 async fn left(url: &str) -> Result<String> {
     let mut base = Base::connect(url).await?;
     let mut left = Vec::new();

@@ -63,7 +63,7 @@ pub struct Plan {
     pub slow: bool,
     /// Orders per second and producer.
     pub rate: u32,
-    /// Between two faults of a lane, on average.
+    /// Between two faults of a series, on average.
     pub gap: Duration,
     /// The share of commits that meet each kind of cut.
     pub cuts: f64,
@@ -71,7 +71,7 @@ pub struct Plan {
     pub env: Vec<(String, String)>,
     /// Run on the database before anybody works on it.
     pub spoil: Option<String>,
-    /// Which lanes there are.
+    /// Which series of faults there are.
     pub lanes: Lanes,
     /// How long the system may take to come to rest once it is left alone.
     pub patience: Duration,
@@ -83,7 +83,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Counted for each worker that did something that way.
 const THROUGH_A_POOLER: &str = "worker behind a pooler";
 
-/// Which lanes of faults a run has.
+/// Which series of faults a run has.
 #[derive(Clone, Copy, Debug)]
 pub struct Lanes {
     /// Processes.
@@ -207,7 +207,7 @@ fn till(plan: &Plan, honours_keys: bool) -> Result<Till> {
     Till::start(&program.to_string_lossy(), &rules)
 }
 
-/// What the lanes deal one by one, and count at once.
+/// What the series of faults deal one by one, and count together.
 fn dealt(plan: &Plan) -> Vec<&'static str> {
     let mut kinds = Vec::new();
     if plan.lanes.process {
@@ -318,7 +318,8 @@ fn seats(plan: &Plan, bare: &Bare, tills: &[Till; 2]) -> Result<Vec<Seat>> {
     Ok(seats)
 }
 
-/// The lanes run side by side until the time is over and every kind has come; somebody minds the processes meanwhile.
+/// The series of faults run side by side until the time is over and every kind has come. The processes are watched
+/// meanwhile.
 async fn disturb(plan: &Plan, ground: &Ground) -> Result<()> {
     let postgres = plan.database == Kind::Postgres;
     let lanes = plan.lanes;
@@ -344,7 +345,7 @@ async fn disturb(plan: &Plan, ground: &Ground) -> Result<()> {
     };
     let freezes = async {
         if lanes.process {
-            // On one file everybody waits for who stands still.
+            // On one file every process waits for a frozen one.
             let gap = plan.gap.mul_f64(if postgres { 1.0 } else { 4.0 });
             let one = process::freezes(ground, seed(4), gap, longest);
             let another = async {

@@ -43,7 +43,7 @@ impl Volume {
         &self.mount
     }
 
-    /// Leaves no room on it.
+    /// Leaves no free space on it.
     ///
     /// # Errors
     /// The ballast cannot be laid.
@@ -62,7 +62,7 @@ impl Volume {
         Ok(())
     }
 
-    /// Gives the room back.
+    /// Gives the space back.
     ///
     /// # Errors
     /// The ballast cannot be thrown out.

@@ -1,4 +1,4 @@
-//! Two servers of the test's own: a primary, and a standby that follows it over the wire until told otherwise.
+//! Two servers for one test: a primary, and a standby that follows it over the wire until the test cuts it off.
 //!
 //! Both are made from one `initdb`, so no more than the server itself is needed. What an operator does in a failover is
 //! done here step by step: cut the standby off, fence the primary, promote.
@@ -85,8 +85,8 @@ impl Pair {
     }
 
     /// Fences the primary, which stays up: nobody gets in any more, and whoever is in is sent away, except for backends
-    /// that are stopped as a process. A commit that waits for the standby ends as well: it stands here, and nobody is
-    /// told.
+    /// that are stopped as a process. A commit that waits for the standby ends as well: it is kept here, and its
+    /// client gets no answer.
     ///
     /// # Errors
     /// The primary's.

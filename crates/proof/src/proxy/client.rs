@@ -13,7 +13,7 @@ const NAME_MAX: usize = 63;
 /// How a COMMIT travels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
-    /// A text of its own.
+    /// A separate text.
     Alone,
     /// A text with other statements.
     Among,
@@ -63,7 +63,7 @@ impl Client {
                 0 => self.fields += 1,
                 _ if self.fields == text_at => self.text.feed(*byte),
                 _ => match self.names.get_mut(self.fields) {
-                    // One more for a name that is closed, before which stands of what it is the name.
+                    // One more for a name that is closed: before it is the type of the named thing.
                     Some(name) if name.len() < NAME_MAX + usize::from(piece.tag == b'C') => name.push(*byte),
                     Some(_) => {}
                     // Parameters follow, which nobody here reads.

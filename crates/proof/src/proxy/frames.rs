@@ -1,7 +1,7 @@
 //! Splits a stream into PostgreSQL's frames: a letter, a length that counts itself, a body.
 //!
-//! A frame that fits the buffer is given out whole, so that whoever looks for one can act before any byte of it is passed
-//! on. A longer one is given out in pieces as they come: no more than one buffer is ever held.
+//! A frame that fits the buffer is given out whole, so that whoever looks for one can act before any byte of it is
+//! passed on. A longer one is given out in pieces as they come: no more than one buffer is ever held.
 
 use std::{io, ops::Range, time::Instant};
 
@@ -104,8 +104,8 @@ impl Frames {
         Ok(Some((range, first)))
     }
 
-    /// The letter of the frame that the next piece is of, and how much of that is not given out yet; none if more has to be
-    /// read first.
+    /// The letter of the frame that the next piece is of, and how much of that is not given out yet; none if more has
+    /// to be read first.
     fn peek(&self) -> io::Result<Option<(u8, u64)>> {
         let held = &self.buffer[self.from..self.to];
         if self.left > 0 {

@@ -1,8 +1,8 @@
 //! One connection through the proxy: both directions, and what is done to them.
 //!
-//! Cut off from its client, the server's side is kept until the server has answered a COMMIT that it got: it knows nothing
-//! of the cut, and the log learns what became of the COMMIT. A client that goes away by itself is told to the server behind
-//! everything that it had sent.
+//! Cut off from its client, the server's side is kept until the server has answered a COMMIT that it got: it knows
+//! nothing of the cut, and the log learns what became of the COMMIT. When a client goes away by itself, the server
+//! learns it after everything that the client had sent.
 
 use std::{
     future::pending,
@@ -221,8 +221,8 @@ impl Link {
 
     async fn down(&self, frames: &mut Frames, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> End {
         let mut path = Path::new(self, Way::Down);
-        // A client that cannot be written to is gone. The server learns that from the other direction, and is heard out:
-        // what became of a COMMIT is wanted all the same.
+        // A client that cannot be written to is gone. The server learns that from the other direction, and is heard
+        // out: what became of a COMMIT is wanted all the same.
         let mut gone = false;
         while let Ok(Some(piece)) = frames.next(&mut from).await {
             path.travel(piece.read_at).await;

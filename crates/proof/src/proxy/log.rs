@@ -82,12 +82,12 @@ pub struct Commit {
     pub carrier: Carrier,
     /// Whether it was sent to the server.
     pub sent: bool,
-    /// What became of it, by the server's own word, or because it was never sent and never will be. None while that is not
-    /// known; it stays so if the server's word was not heard.
+    /// What became of it, by the server's own word, or because it was never sent and never will be. None while that is
+    /// not known; it stays so if the server's word was not heard.
     pub committed: Option<bool>,
 }
 
-/// One fault that happened to one connection. What lasts is told once per connection and direction.
+/// One fault that happened to one connection. A lasting fault is logged once per connection and direction.
 #[derive(Clone, Debug)]
 pub struct Event {
     /// When, by this machine's clock.

@@ -39,8 +39,8 @@ pub enum Trouble {
         /// At most so much more.
         jitter: Duration,
     },
-    /// Nothing gets through in this direction, not even an end, and every connection stays open. When it is over, what was
-    /// sent meanwhile arrives: a network that comes back repeats what it owes.
+    /// Nothing gets through in this direction, not even an end, and every connection stays open. When it is over, what
+    /// was sent meanwhile arrives: a network that comes back repeats what it owes.
     Blackhole(Way),
     /// Every byte is written by itself.
     OneByte,
@@ -114,7 +114,7 @@ pub struct Path<'a> {
     rng: Rng,
     /// What goes on in one write with what follows.
     out: Vec<u8>,
-    /// Which troubles have been told of.
+    /// Which troubles have been logged.
     told: HashMap<Kind, u64>,
 }
 
@@ -199,7 +199,7 @@ impl<'a> Path<'a> {
         }
     }
 
-    /// Passes a piece on, together with what follows at once.
+    /// Passes a piece on, together with what follows immediately.
     ///
     /// # Errors
     /// The receiver's.

@@ -1,7 +1,7 @@
 //! What happens to each COMMIT: as it was asked for, or as the seed draws it.
 //!
-//! A seed decides the order of the draws. Which connection meets which of them is the scheduler's doing; the log says what
-//! happened in the end.
+//! A seed decides the order of the draws. Which connection meets which of them is the scheduler's doing; the log says
+//! what happened in the end.
 
 use std::{collections::VecDeque, time::Duration};
 
@@ -12,7 +12,7 @@ use fastrand::Rng;
 pub enum CommitCut {
     /// Cuts client and server before the COMMIT is sent on. It never commits.
     BeforeSent,
-    /// Sends it on and cuts the client at once. The server knows nothing of that, and commits while the client asks.
+    /// Sends it on and cuts the client immediately. The server does not know, and commits while the client asks.
     AfterSent,
     /// Sends it on and cuts the client when the server has answered. Nothing of the reply is delivered.
     Unanswered,

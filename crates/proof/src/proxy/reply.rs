@@ -1,8 +1,8 @@
 //! What the server answers, as far as a COMMIT goes: which frames are the reply to it, and what they say became of it.
 //!
 //! Replies come in the order of the questions and end with ReadyForQuery, so the reply to a COMMIT is the one behind as
-//! many of those as were still to come when it was sent. Inside it each statement has one answer, in order, until one is an
-//! error.
+//! many of those as were still to come when it was sent. Inside it each statement has one answer, in order, until one
+//! is an error.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! How a connection begins: the frames without a letter.
 //!
 //! A wish for encryption is declined, because nobody could see a COMMIT in it. A cancel request goes straight on to the
-//! server: it has a connection of its own, which ends with it.
+//! server: it has a separate connection, which ends with it.
 
 use std::{io, net::SocketAddr};
 

@@ -1,7 +1,8 @@
 //! Finds the statement that commits in a text of several, byte by byte, so that no text has to be held.
 //!
-//! What stands in quotes, between dollar marks or in a comment is no statement. Strings are read as
-//! `standard_conforming_strings` has them, which is the default. A commit inside a procedure or a `do` block is not seen.
+//! Text in quotes, between dollar marks or in a comment is not a statement. Strings are read as
+//! `standard_conforming_strings` has them, which is the default. A commit inside a procedure or a `do` block is not
+//! seen.
 
 /// No key word that matters is as long.
 const WORD_MAX: usize = 12;
@@ -47,7 +48,8 @@ enum State {
     },
     /// Behind a backslash.
     Escaped,
-    /// Behind the end of a string with escapes, which goes on where the quote is doubled or another line begins with one.
+    /// Behind the end of a string with escapes, which goes on where the quote is doubled or another line begins with
+    /// one.
     Ended {
         spaces: bool,
         newline: bool,

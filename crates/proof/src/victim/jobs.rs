@@ -47,7 +47,7 @@ pub struct Charge {
     pub park: bool,
 }
 
-/// Staged: calls the provider and parks when nobody knows whether the call happened, writes the ledger, goes on with
+/// Staged: calls the provider and parks when it is unknown whether the call happened, writes the ledger, goes on with
 /// [`Follow`].
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(kind = "parked", attempts = 25)]
@@ -94,7 +94,7 @@ pub struct Hold {}
 #[job(kind = "hooked", attempts = 25)]
 pub struct Hooked {}
 
-/// Atomic: writes its number to the ledger, so that it is told from another job under the same id.
+/// Atomic: writes its number to the ledger, which shows whether another job has the same id.
 #[derive(Clone, Debug, Serialize, Deserialize, Job)]
 #[job(kind = "numbered", attempts = 25)]
 pub struct Numbered {

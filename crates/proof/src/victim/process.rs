@@ -103,8 +103,8 @@ pub fn log_level(orders: &Orders) -> Targets {
     Targets::new().with_target("rowlock", level)
 }
 
-/// Runs the workers until SIGTERM, or until nobody holds this process's stdin. Points block the thread they are hit on, so
-/// that the runtime needs several.
+/// Runs the workers until SIGTERM, or until nobody holds this process's stdin. Points block the thread they are hit on,
+/// so that the runtime needs several.
 ///
 /// # Errors
 /// A worker's.
@@ -112,7 +112,7 @@ pub async fn run(orders: &Orders, dress: Dress) -> Result<()> {
     std::thread::spawn(crate::child::end_with_parent);
     let stop = CancellationToken::new();
     let mut asked = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    // From here on it can be told to stop.
+    // From here on it can be stopped.
     println!("{}", json!({"event": "up"}));
     let told = stop.clone();
     tokio::spawn(async move {

@@ -206,7 +206,7 @@ pub(crate) async fn age(pg: &mut PgConnection, seconds: i64) {
     script(pg, &age).await.unwrap();
 }
 
-/// How a row stands.
+/// The state of a row.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Stand {
     pub(crate) inactive: bool,

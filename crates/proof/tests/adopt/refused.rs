@@ -1,4 +1,5 @@
-//! Rows that a constraint or a trigger of the user's refuses to have changed: told, left out, and nobody else is stopped.
+//! Rows that a user's constraint or trigger refuses to change: they are reported and left out, and no other row is
+//! stopped.
 
 use std::time::Duration;
 
@@ -46,7 +47,7 @@ async fn a_row_that_may_not_be_claimed_does_not_stop_the_others(mut bed: Bed) {
         let row = stand(&mut bed.eye, id).await;
         assert_eq!((row.inactive, row.claimed, row.attempts), (false, false, 0), "row {id}");
     }
-    // Mended, they are worked off by whoever has not heard of it.
+    // Once fixed, they are handled by a worker that has not seen the refusal.
     script(
         &mut bed.eye,
         "drop trigger plain on email_snoozes; drop trigger late on email_snoozes",

@@ -36,7 +36,7 @@ struct Till {
     down: Arc<AtomicBool>,
     /// How often somebody called.
     calls: Arc<AtomicUsize>,
-    /// How many call at once, and how many did at most.
+    /// How many calls run at the same time now, and at most.
     calling: Arc<AtomicUsize>,
     most: Arc<AtomicUsize>,
 }
@@ -81,7 +81,7 @@ fn worker(bed: &Bed, till: &Till, breaker: Breaker) -> Worker {
         .handle(atomic(other))
 }
 
-/// As it stands, once a worker has said that there is one.
+/// Its current state, once a worker has reported the breaker.
 async fn the_till(bed: &Bed) -> BreakerView {
     let observe = bed.rowlock.observe();
     until("a worker to have started", async || {

@@ -1,4 +1,5 @@
-//! Migrate: many at once are safe, what is missing is applied once and in order, and a schema that does not fit is one sentence.
+//! Migrate: many concurrent callers are safe, what is missing is applied once and in order, and a schema that does not
+//! fit is refused with one sentence.
 
 use std::{
     io::Write,

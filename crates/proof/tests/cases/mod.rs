@@ -67,7 +67,7 @@ impl Bed {
 
     /// A connection of the user's own.
     pub(crate) async fn conn(&self) -> Conn {
-        // The driver makes no file unless told to; a bare bed has none yet.
+        // The driver makes no file unless asked to; a bare bed has none yet.
         let create = if self.database.is_sqlite() { "?mode=rwc" } else { "" };
         Conn::connect(&format!("{}{create}", self.database.url)).await.unwrap()
     }
@@ -275,8 +275,8 @@ pub(crate) const AT_ONCE: Backoff = Backoff::new()
     .base(Duration::from_millis(1))
     .max(Duration::from_millis(2));
 
-/// Makes a test of each case, run on every server of the run; `bare` cases get a database without any table. For a module
-/// `tests` whose grandparent has the macro, `db` and [`Bed`].
+/// Makes a test of each case, run on every server of the run; `bare` cases get a database without any table. For a
+/// module `tests` whose grandparent has the macro, `db` and [`Bed`].
 macro_rules! cases {
     (bare: $($name:ident),* $(,)?) => { $(super::super::cases!(@one bare $name);)* };
     ($($name:ident),* $(,)?) => { $(super::super::cases!(@one new $name);)* };

@@ -138,8 +138,8 @@ async fn a_guard_holds_the_write_lock_from_its_look_to_the_commit(bed: &Bed) {
     open(&mut theirs, 1).await.unwrap();
 }
 
-/// Beside an open transaction with the same key: while it is open there is nothing to say but "try again", and what
-/// stands after it is what a repeat is told.
+/// Beside an open transaction with the same key: while it is open the answer is "try again". After it, a repeat gets
+/// what it left.
 async fn a_key_in_an_open_transaction_asks_others_to_try_again_until_it_ends(bed: &Bed) {
     let (mut first, mut second) = (bed.conn().await, bed.conn().await);
     // So that nobody waits: how long is the caller's to say.

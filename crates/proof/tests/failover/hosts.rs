@@ -19,7 +19,8 @@ use sqlx::{Connection, PgConnection};
 
 use super::world::{World, host, list, meanwhile, rows, under_way};
 
-/// An address where nobody answers as long as the listener is there, for it takes no connection; and nobody listens then.
+/// An address where nobody answers as long as the listener is there, for it takes no connection; and nobody listens
+/// then.
 fn silent() -> Result<(TcpListener, String)> {
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let address = listener.local_addr()?.to_string();

@@ -91,7 +91,7 @@ async fn lease(scene: &Scene, id: i64) -> (i64, i64) {
     until("a lease", PATIENCE, async || rows(scene, &sql).await.ok()?.pop()).await
 }
 
-/// Three workers, each on a queue of its own; the standby knows of all of them. The first two are to stop before they
+/// Three workers, each on its own queue; the standby knows of all of them. The first two are to stop before they
 /// write how their first job ended.
 async fn three_workers(world: &World) -> Result<[Victim; 3]> {
     let start = |queue: &str, point| {

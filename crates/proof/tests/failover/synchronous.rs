@@ -15,7 +15,8 @@ use super::world::{World, meanwhile, rows, under_way};
 /// Attempts that were done, by their tokens.
 const ENDS: &str = "select id, epoch, worker from rowlock.outcome where outcome = 'done'";
 
-/// Commits that wait for the standby at the end of a handler's transaction. A few may have got there before it was cut off.
+/// Commits that wait for the standby at the end of a handler's transaction. A few may have got there before it was cut
+/// off.
 const HANGING: &str = "select count(*) from pg_stat_activity \
                        where wait_event = 'SyncRep' and application_name = 'rowlock handler'";
 

@@ -125,7 +125,7 @@ impl World {
     }
 }
 
-/// A URL with these hosts instead of its own.
+/// The URL with these hosts instead.
 pub(crate) fn list(url: &str, hosts: &[&str]) -> String {
     url.replace(host(url), &hosts.join(","))
 }
@@ -168,7 +168,7 @@ pub(crate) async fn effects(scene: &Scene) -> Result<BTreeSet<i64>> {
     Ok(rows::<(i64,)>(scene, sql).await?.into_iter().map(|(no,)| no).collect())
 }
 
-/// Enqueues without end through one handle, whatever happens, until told to stop; the numbers of the jobs that the
+/// Enqueues without end through one handle, whatever happens, until it is stopped; the numbers of the jobs that the
 /// database has acknowledged, in the order in which it did.
 pub(crate) async fn produce(url: &str, stop: &CancellationToken) -> Result<Vec<i64>> {
     let rowlock = Rowlock::open(url)?;

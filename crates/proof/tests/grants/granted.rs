@@ -106,7 +106,7 @@ pub(crate) async fn as_role(root: &mut PgConnection, role: &str, text: &str, run
 
 async fn explain(pg: &mut PgConnection, text: &str) -> Result<(), sqlx::Error> {
     script(pg, "set local plan_cache_mode = force_generic_plan").await?;
-    // A prepared statement outlives its transaction, so each has a name of its own.
+    // A prepared statement outlives its transaction, so each has another name.
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let part = format!("part_{}", NEXT.fetch_add(1, Ordering::Relaxed));
     script(pg, &format!("prepare {part} as {text}")).await?;

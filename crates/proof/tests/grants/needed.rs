@@ -8,7 +8,8 @@ use crate::{
     steps::{catalog::script, enqueue, sql},
 };
 
-/// What each role must be able to do; taking any of its grants away must break one of these. What needs most comes first.
+/// What each role must be able to do; taking any of its grants away must break one of these. What needs most comes
+/// first.
 const PARTS: [(&str, &[&str]); 3] = [
     (
         PRODUCER,
@@ -256,7 +257,8 @@ const REVOCATIONS: &str = "
     from pg_namespace n cross join aclexplode(n.nspacl) a
     where n.nspname = 'rowlock' and a.grantee = $1::regrole";
 
-/// Whether a statement can miss what is taken away: a function's right is missed by who calls it, here or inside another.
+/// Whether a statement can miss what is taken away: a function's right is missed by who calls it, here or inside
+/// another.
 fn may_need(text: &str, revocation: &str) -> bool {
     let function = revocation.strip_prefix("revoke execute on function rowlock.");
     let name = function.and_then(|function| function.split('(').next());

@@ -1,4 +1,5 @@
-//! What a claim costs: the lanes of its own queues, and no more than it did before there were breakers, groups and traces.
+//! What a claim costs: the ranges of its queues, and no more than it did before there were breakers, groups and
+//! traces.
 
 use super::{KIND, PRIORITY, backlog, claim_args, explain, on_each_server, script, sql};
 

@@ -64,7 +64,7 @@ async fn what_is_paused_or_behind_a_breaker_is_left_alone() {
     .await;
 }
 
-/// Two claims at once take different jobs, and neither waits.
+/// Two concurrent claims take different jobs, and neither waits.
 #[tokio::test]
 async fn two_claims_at_once_are_disjoint() {
     alone("two_claims_at_once_are_disjoint", async |side| {
@@ -109,7 +109,7 @@ async fn what_runs_alone_gets_its_turn_among_busy_workers() {
         }
         put(side, "{}").await;
         assert_eq!(taken(side, &worker, "'{note}', 9").await, "", "nothing beside it");
-        // Unless it takes so long that nobody knows whether it ends.
+        // Unless it takes so long that its end is unknown.
         side.run("update rowlock.lease set claimed_at = claimed_at - interval '1 hour'")
             .await;
         assert_ne!(taken(side, &worker, "'{note}', 9").await, "", "a lease is long enough");

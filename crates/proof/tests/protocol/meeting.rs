@@ -1,4 +1,4 @@
-//! Two callers of the functions at once, step by step, and a server that goes away under them.
+//! Two concurrent callers of the functions, step by step, and a server that goes away under them.
 
 use proof::cluster::Cluster;
 use sqlx::{Connection, Executor, PgConnection};

@@ -1,4 +1,4 @@
-//! What the functions refuse, each with a code of its own and a text that says what to do.
+//! What the functions refuse, each with its own code and a text that says what to do.
 
 use crate::protocol::stage::{Side, alone};
 

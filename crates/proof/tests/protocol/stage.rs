@@ -71,7 +71,7 @@ impl Side {
         )
     }
 
-    /// Runs a query on a connection of its own, and returns when it waits for what this side holds.
+    /// Runs a query on a separate connection, and returns when it waits for what this side holds.
     pub(crate) async fn held_up(&mut self, sql: &str) -> JoinHandle<sqlx::Result<String>> {
         let mut other = PgConnection::connect(&self.url()).await.unwrap();
         let pid: i32 = sqlx::query_scalar("select pg_backend_pid()")
@@ -113,7 +113,7 @@ impl Side {
     }
 }
 
-/// Waits until a count is that, on a connection of its own.
+/// Waits until a count is that, on a separate connection.
 pub(crate) async fn number(url: String, sql: &'static str, wanted: i64) {
     let pool = PgPool::connect(&url).await.unwrap();
     until(sql, Duration::from_secs(30), || {

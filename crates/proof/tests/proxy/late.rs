@@ -88,7 +88,7 @@ async fn a_late_commit_in_line_finds_its_job_done_by_the_next_attempt(site: &Sit
 }
 
 /// The narrowest window there is: the look-up finds the lease, and the COMMIT arrives before the retry is written. The
-/// COMMIT stands, and the retry is what comes to nothing.
+/// COMMIT holds, and the retry changes nothing.
 async fn a_late_commit_in_line_that_overtakes_the_retry_stands(site: &Site) {
     let ids = site.enqueue(3).await;
     site.proxy.cut_commits(Some(HANDLER), CommitCut::Late(FOR_EVER), 1);
@@ -114,7 +114,7 @@ async fn a_late_commit_in_line_that_overtakes_the_retry_stands(site: &Site) {
     site.each_happened_once(&ids).await;
 }
 
-/// What a handler that is to be cut off from everything is told.
+/// The orders of a handler that is to be cut off from everything.
 struct Told {
     proxy: Option<Arc<Proxy>>,
     way: Way,
@@ -133,7 +133,8 @@ async fn into_a_hole(cx: Ctx<Told>, _: Note, mut tx: Tx) -> Outcome {
     tx.done().ok()
 }
 
-/// A worker loses the network around its COMMIT, and then its lease; another one takes over, and the network comes back.
+/// A worker loses the network around its COMMIT, and then its lease; another one takes over, and the network comes
+/// back.
 async fn taken_over(site: &Site, way: Way) {
     let worker = |url: &str, proxy| {
         Worker::new(&Rowlock::open(url).unwrap())

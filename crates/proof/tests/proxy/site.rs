@@ -193,7 +193,7 @@ impl Site {
     }
 }
 
-/// What handlers are told.
+/// The orders of handlers.
 pub(crate) struct Told {
     pub(crate) url: String,
     in_hand: usize,

@@ -7,12 +7,12 @@ use rowlock::Ended;
 
 use super::site::{FOR_EVER, HANDLER, LEASE, Running, Site, Stopped, until};
 
-/// Jobs per case, of which the first ones lose their commit's answer.
+/// Jobs per case; the first ones lose their commit's answer.
 const JOBS: usize = 8;
 const CUTS: usize = 3;
 
-/// Runs jobs in line or one by one, cuts the first COMMITs of their handlers, and checks that the worker, the proxy and the
-/// database tell the same story. `certain` is what becomes of a COMMIT that is cut like this.
+/// Runs jobs in line or one by one, cuts the first COMMITs of their handlers, and checks that the worker, the proxy and
+/// the database tell the same story. `certain` is what becomes of a COMMIT that is cut like this.
 async fn each_once(site: &Site, cut: CommitCut, carrier: Carrier, certain: bool) {
     let worker = match carrier {
         Carrier::Among => site.in_line(JOBS),
@@ -96,8 +96,8 @@ async fn a_commit_under_way_is_waited_for_and_found(site: &Site) {
     each_once(site, CommitCut::AfterSent, Carrier::Alone, true).await;
 }
 
-/// With the settle in the same message nothing is locked before it comes. So the worker ends its connection first, in time
-/// or not, and the look-up finds what it came to.
+/// With the settle in the same message nothing is locked before it comes. So the worker ends its connection first, in
+/// time or not, and the look-up finds what it came to.
 async fn a_commit_under_way_in_line_happens_or_is_tried_again_and_never_both(site: &Site) {
     let ids = site.enqueue(JOBS).await;
     site.proxy.cut_commits(Some(HANDLER), CommitCut::AfterSent, CUTS);
@@ -148,7 +148,7 @@ async fn a_reply_that_is_only_slow_is_waited_for(site: &Site) {
     site.each_happened_once(&ids).await;
 }
 
-/// Claims, settlements and look-ups have COMMITs of their own.
+/// Claims, settlements and look-ups have separate COMMITs.
 async fn a_look_up_that_is_cut_itself_is_repeated(site: &Site) {
     let ids = site.enqueue(JOBS).await;
     site.proxy.cut_commits(Some(HANDLER), CommitCut::Unanswered, CUTS);
@@ -160,8 +160,8 @@ async fn a_look_up_that_is_cut_itself_is_repeated(site: &Site) {
     site.each_happened_once(&ids).await;
 }
 
-/// The look-up cannot be made, the worker is told to stop, and what it writes in the end finds no lease any more: because
-/// its commit had happened.
+/// The look-up cannot be made, the worker gets the signal to stop, and its last write finds no lease: its commit had
+/// happened.
 async fn a_commit_that_happened_is_no_lost_lease_when_the_worker_stops_before_it_knows(site: &Site) {
     let ids = site.enqueue(1).await;
     site.proxy

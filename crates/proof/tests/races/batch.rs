@@ -28,7 +28,7 @@ use crate::steps::session::{Bed, Session};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Adds one to an account; stands at the gate first if there is one for it.
+/// Adds one to an account; waits at the gate first if there is one for it.
 #[derive(Serialize, Deserialize, Job)]
 #[job(kind = "add", attempts = 3)]
 struct Add {

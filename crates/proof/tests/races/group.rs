@@ -1,5 +1,5 @@
-//! Groups: an enqueue, the end of a head, the sweep and the removal of an empty group, in transactions that are open at the
-//! same time.
+//! Groups: an enqueue, the end of a head, the sweep and the removal of an empty group, in transactions that are open at
+//! the same time.
 
 use std::{sync::Arc, time::Duration};
 

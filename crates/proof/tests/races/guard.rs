@@ -1,4 +1,5 @@
-//! Guards, step by step: who waits, who is told, and what a lock without a second look, or a look without a lock, would miss.
+//! Guards, step by step: who waits, who gets *changed*, and what a lock without a second look, or a look without a
+//! lock, would miss.
 
 use rowlock::{Error, Guard};
 use sqlx::{Connection, PgConnection, Postgres};
@@ -196,8 +197,8 @@ async fn session_pid(conn: &mut PgConnection) -> i32 {
         .unwrap()
 }
 
-/// Somebody holds the guard that comes first. Two who want it and another one, named in opposite orders, both wait there
-/// and hold nothing, so neither can wait for the other.
+/// Somebody holds the guard that comes first. Two who want it and another one, named in opposite orders, both wait
+/// there and hold nothing, so neither can wait for the other.
 async fn guards_named_in_opposite_orders_are_locked_in_one_order(mut bed: Bed) {
     incidents(&mut bed).await;
     let both = |bed: &Bed, session: Session, order: [i64; 2]| {

@@ -30,7 +30,7 @@ struct Shift {
     row: i64,
 }
 
-/// Two rows, of which one at least must stay on: a rule over both, broken by two who each turn one off.
+/// Two rows, and at least one must stay on: a rule over both, broken by two callers that each turn one off.
 async fn rows(bed: &mut Bed) {
     let create = "drop table if exists public.oncall, public.ledger;
         create table public.oncall (id bigint primary key, who text not null default 'ann', on_call boolean not null default true);
@@ -387,7 +387,8 @@ async fn a_guard_in_a_stricter_handler_is_a_case_that_says_so_and_a_version_work
             );
             assert!(case.reason.contains(&wanted), "{}", case.reason);
         }
-        // At read committed a counter that moved on between look and raise is done quietly; stricter, it is tried again.
+        // At read committed a counter that moved on between look and raise is done quietly; stricter, it is tried
+        // again.
         let effects = bed.count("select count(*) from public.ledger").await;
         let counter = bed.rowlock.version(&mut bed.eye, "thing").await.unwrap();
         assert_eq!(

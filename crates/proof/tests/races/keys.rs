@@ -1,4 +1,4 @@
-//! Two or three transactions and one key: who comes second waits, reads what stands then, and answers that.
+//! Two or three transactions and one key: the second one waits, reads what is committed then, and returns that.
 
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ async fn ended(bed: &mut Bed) -> i64 {
     id
 }
 
-/// Two open transactions with one key; the first ends like this, and that is what the second is told.
+/// Two open transactions with one key; the first ends like this, and that is what the second gets.
 async fn second_behind(bed: &mut Bed, n: i64, end: impl AsyncFnOnce(&mut Session)) -> (i64, Result<Enqueued>) {
     let mut first = bed.session().await;
     first.begin().await;
@@ -99,7 +99,7 @@ async fn second_behind(bed: &mut Bed, n: i64, end: impl AsyncFnOnce(&mut Session
     let asking = waiting(bed, second, n).await;
     end(&mut first).await;
     let (mut second, said) = asking.await.unwrap();
-    // Whatever it was told, its transaction is good.
+    // Whatever it got, its transaction is good.
     second.run("select 1").await;
     second.commit().await;
     (id, said)

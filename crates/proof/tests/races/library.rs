@@ -73,7 +73,7 @@ async fn ticks_table(bed: &mut Bed) {
     sqlx::raw_sql(create).execute(&mut bed.eye).await.unwrap();
 }
 
-/// The lane of whatever is ready, as the arguments of a claim want it.
+/// The range of whatever is ready, as the arguments of a claim want it.
 async fn lane(bed: &mut Bed) -> (i64, i64, i16) {
     let lane = sqlx::query_as("select queue_no, kind_no, priority from rowlock.ready limit 1");
     lane.fetch_one(&mut bed.eye).await.unwrap()
@@ -160,7 +160,7 @@ fn url_as(url: &str, role: &str) -> String {
     format!("{scheme}://{role}@{host}")
 }
 
-/// A late commit, however far behind the cursor, while the lane never runs empty.
+/// A late commit, however far behind the cursor, while the range never runs empty.
 async fn a_late_commit_behind_a_busy_lanes_cursor_is_done_within_seconds(mut bed: Bed) {
     ticks_table(&mut bed).await;
     let running = run(worker(&bed.rowlock));

@@ -35,7 +35,7 @@ async fn takes_and_stores(rowlock: &Rowlock, tx: &mut sqlx::Transaction<'_, sqlx
     slot.store(tx, answer).await.unwrap();
 }
 
-/// One whole transaction: begin as told, `once`, and a commit of what came of it.
+/// One whole transaction: begin as ordered, `once`, and a commit of what came of it.
 async fn attempt(rowlock: &Rowlock, pg: &mut PgConnection, begin: &'static str, request: &str) -> Got {
     let mut tx = pg.begin_with(begin).await.unwrap();
     let got = got(rowlock.once(&mut tx, "k").request(request).await);
@@ -48,7 +48,7 @@ async fn attempt(rowlock: &Rowlock, pg: &mut PgConnection, begin: &'static str, 
 
 const READ_COMMITTED: &str = "begin isolation level read committed";
 
-/// The twin of an open first, once it waits for it; the first then ends as told.
+/// A concurrent caller, once it waits for the open first one; the first then ends as ordered.
 async fn twin_of(bed: &mut Bed, commits: bool, begin: &'static str, request: &'static str) -> Got {
     let (rowlock, mut first, twin) = (bed.rowlock.clone(), bed.session().await, bed.session().await);
     let mut tx = first.pg.begin().await.unwrap();
@@ -121,7 +121,7 @@ async fn a_twin_that_may_not_wait_longer_is_told_to_try_again(bed: Bed) {
     );
 }
 
-/// The first commits after the twin's snapshot was taken: with the twin waiting for it, and before the twin asks.
+/// The first commits after the second caller's snapshot was taken: while the second waits for it, and before it asks.
 async fn stricter_levels_are_told_to_try_again(mut bed: Bed, begin: &'static str) {
     assert_eq!(
         twin_of(&mut bed, true, begin, "request").await,

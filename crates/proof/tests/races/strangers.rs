@@ -146,7 +146,7 @@ async fn second_half(rowlock: &Rowlock, tx: &mut Tx<'_>, n: i64, half: Half) -> 
     }
 }
 
-/// Both are open at once and take turns at each half; with the planner as any caller's connection has it.
+/// Both are open at the same time and take turns at each half; with the planner as any caller's connection has it.
 async fn both_commit(
     rowlock: &Rowlock,
     one: &mut PgConnection,

@@ -20,7 +20,7 @@ fn begin(level: &str) -> AssertSqlSafe<String> {
     AssertSqlSafe(format!("begin isolation level {level}"))
 }
 
-/// Starts a transaction that has its snapshot, then goes on if the counter stands where it was seen.
+/// Starts a transaction that has its snapshot, then goes on if the counter is where it was seen.
 fn second(
     bed: &Bed,
     session: Session,
@@ -31,7 +31,7 @@ fn second(
     session.start(async move |pg| {
         let mut tx = pg.begin_with(begin).await.unwrap();
         let raised = rowlock.unchanged_version(&mut tx, "k", seen).await;
-        // Ended at once: whoever waits behind it must not wait for the test.
+        // Ended immediately: a caller that waits behind it must not wait for the test.
         match raised {
             Ok(_) => tx.commit().await.unwrap(),
             Err(_) => tx.rollback().await.unwrap(),
@@ -44,7 +44,7 @@ async fn version(rowlock: &Rowlock, conn: &mut PgConnection) -> i64 {
     rowlock.version(conn, "k").await.unwrap()
 }
 
-/// The first that was never raised is an insert, the later ones are updates: both wait and both are told.
+/// The first raise is an insert, the later ones are updates: both wait, and both get *changed*.
 async fn of_two_that_saw_the_same_version_one_goes_on_at_every_level(mut bed: Bed) {
     let mut seen = 0;
     for level in LEVELS {
@@ -169,7 +169,7 @@ async fn whoever_raises_is_waited_for_by_every_guard_of_the_key(mut bed: Bed) {
         tx.rollback().await.unwrap();
         told
     });
-    // One after the other, so that the first to wait is the first to be told, and lets the other go on.
+    // One after the other, so that the first to wait is the first to get its answer, and lets the other go on.
     bed.blocked(pids[0]).await;
     let by_counter = second(&bed, by_counter, "read committed", 0);
     bed.blocked(pids[1]).await;
@@ -189,7 +189,7 @@ struct Meet {
     go_on: Notify,
 }
 
-/// Looks, reads the counter after it, and says what it saw and what it was told.
+/// Looks, reads the counter after it, and returns what it saw and the answer it got.
 async fn look_then_version(mut cx: Staged<Arc<Meet>>, _: Evaluate) -> Outcome {
     let meet = cx.state().clone();
     let mut read = cx.prepare().await?;
@@ -229,7 +229,7 @@ async fn what_prepare_reads_is_of_one_moment_so_that_no_change_is_hidden(mut bed
     stop.notify_one();
     running.await.unwrap().unwrap();
     let job = bed.rowlock.observe().job(id).await.unwrap().unwrap();
-    // Saw nothing, at a counter that says so, and was told that this is over.
+    // Saw nothing, at a counter that says so, and got the answer that this is over.
     assert_eq!(job.result, Some(serde_json::json!([0, 0, true])));
 }
 

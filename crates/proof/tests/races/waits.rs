@@ -213,7 +213,8 @@ async fn a_reopen_and_a_completion_that_did_not_see_each_other_meet_in_the_sweep
     assert_eq!(stands(&mut bed, id).await, (State::Ready, 1));
 }
 
-/// With a stale snapshot the completion cannot see the job; the sweep does. A twin that came first asks for another try.
+/// With a stale snapshot the completion cannot see the job; the sweep does. A concurrent
+/// completion that came first asks for another try.
 async fn a_completion_in_a_stricter_transaction_loses_nothing(mut bed: Bed) {
     for level in ["repeatable read", "serializable"] {
         sqlx::raw_sql("delete from rowlock.completion")

@@ -12,7 +12,7 @@ use jiff_sqlx::ToSqlx;
 use rowlock::{Ended, State};
 use sqlx::{PgConnection, Row};
 
-/// The lane that the steps enqueue to and claim from, unless told otherwise.
+/// The range that the steps enqueue to and claim from by default.
 pub(crate) const QUEUE: i64 = 70;
 pub(crate) const KIND: i64 = 71;
 pub(crate) const PRIORITY: i16 = 3;
@@ -52,7 +52,7 @@ pub(crate) async fn enqueue(pg: &mut PgConnection, count: usize, attempts_max: i
     enqueue_to(pg, (QUEUE, KIND, PRIORITY), count, attempts_max, 0).await
 }
 
-/// Enqueues to a lane (queue, kind, priority), due after `delay_s`.
+/// Enqueues to a range (queue, kind, priority), due after `delay_s`.
 pub(crate) async fn enqueue_to(
     pg: &mut PgConnection,
     lane: (i64, i64, i16),
@@ -100,7 +100,7 @@ pub(crate) async fn register(pg: &mut PgConnection, worker: i64) {
     register.execute(pg).await.unwrap();
 }
 
-/// Claims up to `places` jobs of the lane from its beginning; `None` when the worker is dead.
+/// Claims up to `places` jobs of the range from its beginning; `None` when the worker is dead.
 pub(crate) async fn claim(pg: &mut PgConnection, worker: i64, places: i32) -> Option<Vec<Held>> {
     claim_from(pg, worker, places, Timestamp::UNIX_EPOCH, 0).await.unwrap()
 }

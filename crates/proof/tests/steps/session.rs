@@ -16,8 +16,8 @@ pub(crate) struct Bed {
     pub(crate) eye: PgConnection,
 }
 
-/// Runs one race on each PostgreSQL of the run, on a fresh database with the schema in place. The database of a race that
-/// failed is kept, to look at.
+/// Runs one race on each PostgreSQL of the run, on a fresh database with the schema in place. The database of a race
+/// that failed is kept, to look at.
 pub(crate) async fn on_each_server(case: &str, race: impl AsyncFn(Bed)) {
     for server in postgres_servers() {
         let database = Database::fresh(&server, case).await.unwrap();
@@ -39,12 +39,12 @@ impl Bed {
         Session::open(&self.url).await
     }
 
-    /// One number from the database, as it stands committed.
+    /// One number from the database, as it is committed.
     pub(crate) async fn count(&mut self, sql: &'static str) -> i64 {
         sqlx::query_scalar(sql).fetch_one(&mut self.eye).await.unwrap()
     }
 
-    /// How often a job stands in each of ready, lease and case, and its closing outcomes: `[1, 0, 0]` means ready.
+    /// How many rows a job has in each of ready, lease and case, and its closing outcomes: `[1, 0, 0]` means ready.
     pub(crate) async fn places(&mut self, id: i64) -> [i64; 3] {
         let place = "select array[
             (select count(*) from rowlock.ready where id = $1),

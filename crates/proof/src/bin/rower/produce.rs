@@ -39,7 +39,7 @@ struct Producer<'a> {
     harmful: u32,
 }
 
-/// Produces until told to stop. Whatever fails is tried again with a new connection and a new order.
+/// Produces until the signal to stop. Whatever fails is tried again with a new connection and a new order.
 pub(crate) async fn produce(orders: &RowerOrders, stop: &CancellationToken) -> Result<()> {
     let Role::Produce {
         no,
@@ -69,7 +69,7 @@ pub(crate) async fn produce(orders: &RowerOrders, stop: &CancellationToken) -> R
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        // Its connection is gone, or nobody knows in which state it is.
+        // Its connection is gone, or in an unknown state.
         while !stop.is_cancelled() {
             let round = producer.round(&mut conn, backlog);
             match tokio::time::timeout(PATIENCE, round).await {
@@ -242,7 +242,7 @@ impl Producer<'_> {
         if self.workloads.contains(&chosen) {
             return chosen;
         }
-        // Keys have a commit of their own.
+        // Keys have a separate commit.
         let others: Vec<Workload> = self
             .workloads
             .iter()

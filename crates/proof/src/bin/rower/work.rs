@@ -21,7 +21,7 @@ use crate::tools::{Tools, heard};
 
 const BATCH: usize = 20;
 
-/// Works until told to stop.
+/// Works until the signal to stop.
 pub(crate) async fn work(orders: &RowerOrders, stop: CancellationToken) -> Result<()> {
     let Role::Work {
         lease_ms,

@@ -41,8 +41,8 @@ fn alone(look: &Look<'_>) -> Finding {
     finding
 }
 
-/// One whose enqueue was committed before another's began runs before it; those that were open at the same time may come
-/// either way. The id is what a job begins with: it may be younger than its time.
+/// One whose enqueue was committed before another's began runs before it; those that were open at the same time may
+/// come either way. The id is what a job begins with: it may be younger than its time.
 fn order(look: &Look<'_>) -> Finding {
     let mut finding = Finding::new("a group runs in the order of its commits", Harm::Illegal);
     for (group, jobs) in groups(look) {

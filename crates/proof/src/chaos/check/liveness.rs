@@ -14,7 +14,7 @@ use crate::chaos::{
 const RECOVERY_SLACK_MS: i64 = 1_000;
 /// After a restart, the first job is done within this.
 const RESTART_MS: i64 = 2_000;
-/// Half of the workers told to stop are gone within their grace and this.
+/// Half of the workers that got the signal to stop are gone within their grace and this.
 const HAND_BACK_SLACK_MS: i64 = 1_000;
 
 pub(super) fn check(look: &Look<'_>) -> Vec<Finding> {

@@ -1,5 +1,5 @@
-//! Paths: each job went from lease to lease along ways that there are, with epochs that only grow, and stands where its
-//! last outcome led. Written down here once more, on purpose, instead of asking the library.
+//! Paths: each job went from lease to lease along allowed transitions, with epochs that only grow, and is where its
+//! last outcome led. The rules are written down here again, on purpose, instead of asking the library.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! People: what they decide about a job stands, and nothing goes on after an end but by their word.
+//! Operators: what they decide about a job holds, and nothing goes on after an end except by an operator command.
 
 use std::collections::HashSet;
 

@@ -40,7 +40,7 @@ struct Maker {
 }
 
 impl Maker {
-    /// A job with the order of its own number.
+    /// A job whose order has the same number.
     fn job(&mut self, kind: &str, attempts_max: i32, mut payload: Value) -> i64 {
         let id = self.history.jobs.len() as i64 + 1;
         if payload.get("slot").is_none() && payload.get("order").is_none() {

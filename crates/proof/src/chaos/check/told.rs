@@ -1,4 +1,4 @@
-//! What workers were told: that an attempt is done, lost, committed or not, against what the database says.
+//! What workers heard: that an attempt is done, lost, committed or not, compared with what the database says.
 
 use rowlock::Ended;
 
@@ -52,7 +52,7 @@ fn resolved(look: &Look<'_>) -> Finding {
         for (id, epoch, committed) in &rower.resolved {
             let ended = look.outcome(*id, *epoch).map(|outcome| outcome.ended);
             let kind = look.jobs.get(id).map_or("", |job| job.kind.as_str());
-            // What was undone in a batch is run again under the same lease. Where a guard found its thing changed, nothing
+            // What was undone in a batch is run again under the same lease. Where a guard found a change, nothing
             // but that is written, and written once more.
             let again = kind == "tally" || (kind == "guarded" && look.ledger(*id).is_empty());
             let right = match committed {

@@ -18,7 +18,7 @@ enum Card {
     Quiet,
 }
 
-/// The kinds that this lane deals.
+/// The kinds that this series deals.
 pub const KINDS: [&str; 2] = ["write lock held", "disk full"];
 
 /// One fault after the other until it is enough.

@@ -6,7 +6,7 @@ use anyhow::Result;
 
 use crate::{base::Base, chaos::ground::Ground};
 
-/// The kind that this lane deals.
+/// The kind that this series deals.
 pub const DOWN: &str = "dependency down";
 
 /// One outage after the other until it is enough.

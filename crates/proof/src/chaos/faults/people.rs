@@ -8,7 +8,7 @@ use rowlock::{Admin, Error};
 
 use crate::{base::Base, chaos::ground::Ground, rows};
 
-/// The kind that this lane deals.
+/// The kind that this series deals.
 pub const DEED: &str = "a person's deed";
 
 /// How far back they look.
@@ -41,7 +41,7 @@ pub async fn lane(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
             };
             match decided {
                 Ok(()) => ground.count(DEED, 1),
-                // It stands elsewhere, which is an answer.
+                // The job is elsewhere, which is an answer.
                 Err(Error::Conflict(_) | Error::NotFound(_)) => {}
                 // It may have happened or not; the audit knows.
                 Err(_) => break,

@@ -1,4 +1,4 @@
-//! What happens to worker processes: killed anywhere and at every named point, frozen past their lease, told to stop.
+//! What happens to worker processes: killed anywhere and at every named point, frozen past their lease, stopped.
 
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ enum Card {
     StopLong,
 }
 
-/// The kinds that this lane deals.
+/// The kinds that this series deals.
 pub const KINDS: [&str; 6] = [
     "kill",
     "kill at a point",
@@ -82,7 +82,7 @@ pub async fn lane(ground: &Ground, seed: u64, gap: Duration) -> Result<()> {
     Ok(())
 }
 
-/// One worker after the other stands still for longer than its lease, at most so many times as long.
+/// Freezes one worker after the other for longer than its lease, at most so many times as long.
 ///
 /// # Errors
 /// The system refused.
@@ -143,7 +143,7 @@ async fn kill_at_point(ground: &Ground, random: &mut fastrand::Rng, points: &mut
     Ok(())
 }
 
-/// Stands still for longer than its lease, then goes on as if nothing had happened.
+/// Is frozen for longer than its lease, then goes on as if nothing had happened.
 async fn freeze(ground: &Ground, random: &mut fastrand::Rng, longest: f64) -> Result<()> {
     let (at, since) = {
         let mut fleet = ground.fleet.lock().await;

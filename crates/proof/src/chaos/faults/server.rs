@@ -1,5 +1,5 @@
-//! What happens to a PostgreSQL server: restarted, killed, its backends ended and cancelled, its connections used up, its
-//! disk full, and an old snapshot that nobody gives up.
+//! What happens to a PostgreSQL server: restarted, killed, its backends ended and cancelled, its connections used up,
+//! its disk full, and an old snapshot that nobody gives up.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ enum Card {
     Quiet,
 }
 
-/// The kinds that this lane deals.
+/// The kinds that this series deals.
 pub const KINDS: [&str; 10] = [
     "restart",
     "kill the server",
@@ -192,7 +192,7 @@ async fn slots(ground: &Ground) {
     tokio::time::sleep(Duration::from_millis(1_500)).await;
 }
 
-/// No room for anything, not even for what is written ahead; then there is again.
+/// The disk is full, also for the write-ahead log; then there is space again.
 async fn disk_full(ground: &Ground) -> Result<()> {
     let Some(volume) = &ground.volume else { return Ok(()) };
     volume.fill()?;

@@ -40,12 +40,13 @@ pub fn name(kind: Kind) -> &'static str {
     }
 }
 
-/// The kinds that this lane deals.
+/// The kinds that this series deals.
 pub fn kinds() -> Vec<&'static str> {
     Kind::ALL.iter().map(|kind| name(*kind)).collect()
 }
 
-/// Cuts commits all the time, and lets the networks suffer one trouble after the other. Holes last at most so many leases.
+/// Cuts commits all the time, and lets the networks suffer one trouble after the other. Holes last at most so many
+/// leases.
 ///
 /// # Errors
 /// None for now.

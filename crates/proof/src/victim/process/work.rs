@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::db::{Ctx, Outcome, Rowlock, Staged, Tx, Worker};
 use crate::victim::process::{Tools, point, print};
 
-/// Runs the workers until told to stop.
+/// Runs the workers until the signal to stop.
 pub(crate) async fn run(
     orders: &Orders,
     dress: fn(Worker<Tools>) -> Worker<Tools>,
@@ -96,7 +96,7 @@ async fn together(cx: Ctx<Tools>, job: Together, tx: Tx) -> Outcome {
 async fn failing(cx: Ctx<Tools>, _job: Failing, mut tx: Tx) -> Outcome {
     ledger(&mut tx, cx.id(), "failing").await?;
     if cx.attempt() == 1 {
-        // Not at once: the next attempt is for whoever comes after the kill.
+        // Not immediately: the next attempt is for the worker that comes after the kill.
         return Err(Fail::retry_after(Duration::from_secs(3), "the first attempt fails"));
     }
     tx.done().then(Follow {}).ok()

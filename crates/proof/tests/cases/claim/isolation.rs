@@ -1,5 +1,5 @@
-//! Handlers at every isolation level (SQLite has one): whatever the database makes them repeat, one attempt commits, and
-//! jobs that have nothing to do with each other never make each other repeat anything.
+//! Handlers at every isolation level (SQLite has one): whatever the database makes them repeat, one attempt commits,
+//! and jobs that have nothing to do with each other never make each other repeat anything.
 
 use rowlock::{Ended, Isolation};
 

@@ -99,8 +99,8 @@ impl Stopped {
     }
 }
 
-/// One job runs, three more are in the worker's hands, and they are stopped: the one goes on to its end, the others come
-/// back with their attempt, for this reason.
+/// One job runs, three more are in the worker's hands, and they are stopped: the one goes on to its end, the others
+/// come back with their attempt, for this reason.
 pub(crate) async fn unstarted_come_back(
     bed: &Bed,
     set: impl FnOnce(Handler) -> Handler,

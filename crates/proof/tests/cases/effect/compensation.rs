@@ -1,4 +1,5 @@
-//! When a compensation comes: with the retirement, at most once, and not before somebody has decided about a parked doubt.
+//! When a compensation comes: with the retirement, at most once, and not before somebody has decided about a parked
+//! doubt.
 
 use rowlock::{Ended, Error, Fail, State, atomic, effect::Resolution, staged};
 use tokio_util::sync::CancellationToken;
@@ -21,7 +22,7 @@ async fn compensations(bed: &Bed, id: i64) -> usize {
     chain.iter().filter(|link| link.kind == "other").count()
 }
 
-/// Parks on its first call, whose answer is lost; says what it was told to after it.
+/// Parks on its first call, whose answer is lost; ends as ordered after it.
 async fn park(cx: Staged, job: Note) -> Outcome {
     let first = cx.epoch() == 1;
     let call = cx.effect("charge", async |_| if first { Err("no answer") } else { Ok(1) });

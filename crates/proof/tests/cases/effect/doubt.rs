@@ -1,4 +1,4 @@
-//! Effects of which nobody knows whether they happened: called again, parked, asked about, resolved.
+//! Effects whose outcome is unknown: called again, parked, asked about, resolved.
 
 use std::{future::pending, time::Duration};
 

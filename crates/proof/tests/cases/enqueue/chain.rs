@@ -33,7 +33,7 @@ async fn reserve(cx: Ctx, job: Reserve, mut tx: Tx) -> Outcome {
     tx.done().then(Charge { order: job.order }).ok()
 }
 
-/// A staged link with nothing of its own to write: the engine settles it and its next link.
+/// A staged link that writes nothing itself: the engine settles it and its next link.
 async fn charge(cx: Staged, job: Charge) -> Outcome {
     cx.done().then(Receipt { order: job.order }).ok()
 }

@@ -40,7 +40,7 @@ fn wide(bed: &Bed) -> Worker {
         .grace(Duration::from_secs(5))
 }
 
-/// Fifty at once want one key; half of them release it by hand, the others let it end with the attempt.
+/// Fifty concurrent jobs want one key; half of them release it by hand, the others let it end with the attempt.
 async fn never_more_than_the_slots(bed: &Bed, slots: i32, jobs: i64) {
     let ids = bed
         .rowlock
@@ -75,7 +75,7 @@ async fn never_more_than_the_slots(bed: &Bed, slots: i32, jobs: i64) {
     let done = bed
         .count("select count(*) from rowlock.outcome where outcome = 'done'")
         .await;
-    // On a busy machine some wait in vain and come back: that is a deferral, which costs no attempt, and nothing else.
+    // On a busy machine some wait without success and come back. Each is a deferral, which costs no attempt.
     let others = bed
         .count("select count(*) from rowlock.outcome where outcome not in ('done', 'deferred')")
         .await;
@@ -361,7 +361,7 @@ async fn a_lock_ends_with_its_attempt_and_a_wrong_use_is_a_case(bed: &Bed) {
     let said = "lock \"c\" was released after begin; release it before begin, or let it end with the commit";
     assert_eq!(bed.job(ids[4]).await.result, Some(said.into()));
     assert_eq!(bed.ends(ids[0]).await, [Ended::Done]);
-    // What they left is taken over at once: their leases are gone.
+    // What they left is taken over immediately: their leases are gone.
     let next = bed.note("next").await;
     let handler = |cx: Staged, _: Note| async move {
         let slots = [

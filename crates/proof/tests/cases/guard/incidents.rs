@@ -1,5 +1,5 @@
-//! The incident race at full size: 200 entities, 20 evaluations racing on each, 100 handlers at once over a pool of 5
-//! connections. No index states the rule; only the guard keeps it.
+//! The incident race at full size: 200 entities, 20 evaluations racing on each, 100 concurrent handlers over a pool of
+//! 5 connections. No index states the rule; only the guard keeps it.
 
 use std::{
     sync::{
@@ -105,7 +105,7 @@ async fn racing_evaluations_over_a_small_pool_never_open_two_incidents(bed: &Bed
     let worker = Worker::new(&bed.rowlock).queue("default", HANDLERS).connections(POOL);
     let running = Running::start(worker.state(race.clone()).handle(staged(evaluate)));
 
-    // A hundred at once in their evaluation, over five connections: that alone could not be if one were held there.
+    // A hundred concurrent evaluations over five connections: impossible if an evaluation held a connection.
     proof::bed::until("every handler to evaluate", LIMIT, async || {
         (race.evaluating.load(Ordering::SeqCst) == HANDLERS).then_some(())
     })

@@ -1,5 +1,5 @@
-//! The where-status pattern on the user's own tables: of two at once one moves the row, and nothing that a caller says is
-//! ever read as SQL.
+//! The where-status pattern on the user's own tables: of two concurrent callers one moves the row, and nothing that a
+//! caller says is ever read as SQL.
 
 use rowlock::{AlreadyHandled, Ended, Error, atomic, handle::RowId};
 use sqlx::Connection;

@@ -149,7 +149,7 @@ async fn the_last_of_a_batch_may_fail(bed: &Bed) {
     assert_eq!(counters.batches_undone(), 0);
 }
 
-/// On PostgreSQL the transaction is spoilt by it, as it would be for a job of its own.
+/// On PostgreSQL it fails the transaction, as it would for a single job.
 async fn an_error_that_is_swallowed_spoils_no_neighbour(bed: &Bed) {
     let ids = enqueue(bed, ["a", "swallow", "b"]).await;
     let handler = |cx: Ctx, job: Note, mut tx: Tx| async move {

@@ -1,4 +1,4 @@
-//! Who joins a batch: jobs of its kind, in order, while there is room and time, and none that must run alone.
+//! Who joins a batch: jobs of its kind, in order, while size and time allow it, and none that must run alone.
 
 use std::{sync::Arc, time::Duration};
 

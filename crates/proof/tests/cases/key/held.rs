@@ -12,7 +12,7 @@ use sqlx::Connection;
 use super::db::{Backend, Conn, Ctx, Tx};
 use super::{Bed, Note, Other, fail, note, until, write};
 
-/// What a repeat was told; a new job instead is a failed case.
+/// What a repeat got; a new job instead is a failed case.
 pub(crate) fn existing(put: Enqueued) -> Existing {
     match put {
         Enqueued::Existing(existing) => existing,

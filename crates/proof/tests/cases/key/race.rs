@@ -1,5 +1,5 @@
-//! Fifty clients race one key, half of them with another body: one effect, 25 conflicts, and the stored answer for every
-//! repeat, whoever is first and whatever became of the job meanwhile.
+//! Fifty clients race one key, half of them with another body: one effect, 25 conflicts, and the stored answer for
+//! every repeat, whoever is first and whatever became of the job meanwhile.
 
 use std::{sync::Arc, time::Duration};
 
@@ -78,7 +78,7 @@ fn halves() -> Vec<&'static str> {
     (0..CLIENTS).map(|i| if i % 2 == 0 { "a" } else { "b" }).collect()
 }
 
-/// What the clients were told: new jobs, existing ones, conflicts.
+/// What the clients got: new jobs, existing ones, conflicts.
 #[derive(Debug, Default, PartialEq)]
 struct Told {
     new: usize,
@@ -86,7 +86,7 @@ struct Told {
     conflicts: usize,
 }
 
-/// Lets them all go at once.
+/// Lets them all go at the same time.
 async fn race<F>(clients: Vec<Client>, ask: impl Fn(Client) -> F) -> Told
 where
     F: Future<Output = Result<(bool, Option<Existing>), Error>> + Send + 'static,

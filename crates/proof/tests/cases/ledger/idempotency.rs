@@ -79,7 +79,7 @@ async fn under_stricter_levels_racing_clients_still_make_one_effect(bed: &Bed) {
                 loop {
                     let reply = front.post("/charge", &format!("k{n}"), "ten").await;
                     match reply.status {
-                        // Told to try again, as a client does.
+                        // It tries again when asked to, as a client does.
                         409 | 503 => assert_eq!(reply.header("retry-after"), Some("1")),
                         _ => return reply,
                     }

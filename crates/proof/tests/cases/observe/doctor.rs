@@ -1,4 +1,4 @@
-//! The doctor: what is in the way of jobs is named, with what mends it; and who is well is told so.
+//! The doctor: it names what stops jobs, with a fix for each problem, and says so if there is none.
 
 use rowlock::{
     Breaker, Fail, atomic,

@@ -1,4 +1,4 @@
-//! Await: a caller waits for a job or a chain, and every way to end is told apart.
+//! Await: a caller waits for a job or a chain, and each way to end gives another answer.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ async fn as_told(_: Ctx, job: Note, tx: Tx) -> Outcome {
     }
 }
 
-/// A chain of so many links; the last one ends as told, and waits for the name before it if it has one.
+/// A chain of so many links; the last one ends as ordered, and waits for the name before it if it has one.
 async fn links(_: Ctx, job: Other, tx: Tx) -> Outcome {
     match job.n {
         0 => fail(Fail::retire("the chain breaks here")),

@@ -92,7 +92,8 @@ async fn a_job_that_commits_late_behind_newer_ones_is_found(bed: &Bed) {
     running.stop().await;
 }
 
-/// On SQLite a leaked transaction keeps the only writer for as long as the process lives; nothing safe can take it back.
+/// On SQLite a leaked transaction keeps the only writer for as long as the process lives; nothing safe can take it
+/// back.
 async fn a_leaked_transaction_is_a_failed_attempt_and_keeps_no_lock_for_long(bed: &Bed) {
     bed.run("insert into ledger (job, note) values (-1, 'free')").await;
     let id = bed.note("x").await;

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use super::db::{Ctx, Tx, Worker};
 use super::{AT_ONCE, Bed, Note, Running, fail, note, sql, until, verify::rules::verify};
 
-/// Retires what is not mended, each job for a reason with its own numbers and names in it.
+/// Retires what is not fixed, each job for a reason with its own numbers and names in it.
 fn retiring(bed: &Bed, mended: &Arc<AtomicBool>) -> Worker {
     let mended = mended.clone();
     bed.worker().handle(atomic(move |cx: Ctx, job: Note, tx: Tx| {
@@ -59,7 +59,7 @@ async fn failed(bed: &Bed, text: &str, jobs: usize) -> (Vec<i64>, i64) {
     (ids, errors[0].no)
 }
 
-/// What the audit says of deeds on many, oldest first: verb, jobs, after.
+/// What the audit says of actions on many jobs, oldest first: verb, jobs, after.
 async fn deeds(bed: &Bed) -> Vec<(String, i64, String)> {
     let all = sql("select verb, jobs, after from rowlock.audit where verb like '%error' order by no");
     sqlx::query_as(all).fetch_all(&mut bed.conn().await).await.unwrap()
@@ -112,7 +112,7 @@ async fn the_cases_of_an_error_are_reopened_at_their_pace_and_no_others(bed: &Be
         .await
         .unwrap();
     assert_eq!((ended.reopened, ended.left, ended.stopped), (4, 0, None));
-    // The first at once, and one each half second.
+    // The first immediately, and one each half second.
     assert!(began.elapsed() >= Duration::from_millis(1500), "{:?}", began.elapsed());
     assert_eq!(told.lock().unwrap().last(), Some(&4));
     for id in &ids {

@@ -38,7 +38,7 @@ impl Rigged {
         enqueue.await.unwrap()
     }
 
-    /// A note under a key of its own, and its run.
+    /// A note under its own key, and its run.
     async fn finished(&self, text: &str, hold: Hold) -> i64 {
         let id = self.put(text, hold).await.id();
         self.rig.run_once().await.unwrap().expect_done();

@@ -1,4 +1,4 @@
-//! Prune: the retention by hand, at once and to the end, and noted.
+//! Prune: the retention by hand, immediately and to the end, and noted.
 
 use rowlock::{Error, Hold, Retention, State};
 

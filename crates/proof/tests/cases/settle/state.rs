@@ -19,7 +19,7 @@ fn attempts() -> impl Iterator<Item = (i32, i32)> {
     (1..=ATTEMPTS_MAX).flat_map(|most| (1..=most).map(move |attempt| (attempt, most)))
 }
 
-/// Compares where the job stands, and how many attempts it has used, with the table.
+/// Compares the place of the job, and how many attempts it has used, with the table.
 async fn agrees(bed: &Bed, id: i64, ended: table::Ended, attempt: i32, most: i32) {
     let job = bed.job(id).await;
     let case = format!("{ended:?} of attempt {attempt} of {most}");
@@ -145,7 +145,7 @@ async fn a_released_job_goes_where_the_table_says(bed: &Bed) {
         bed.count("select count(*) from rowlock.worker").await == 1
     })
     .await;
-    // Leases of its own that it knows nothing of, as after a lost reply: it hands them back.
+    // It holds leases that it knows nothing of, as after a lost reply: it hands them back.
     let jobs = leased_to(bed, "(select id from rowlock.worker)").await;
     until("every lease to end", async || {
         bed.count("select count(*) from rowlock.lease").await == 0

@@ -14,7 +14,7 @@ use super::{AT_ONCE, Bed, Note, Other, Running, fail, until};
 
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// A job in each state that has a history of its own.
+/// A job in each state that has a separate history.
 pub(crate) struct Jobs {
     /// Two failures, then done, under a key.
     pub(crate) done: i64,
@@ -118,7 +118,7 @@ pub(crate) async fn breaks(bed: &Bed, damage: &str, broken: &[Invariant], job: O
     assert!(named, "{says:?} of {job:?} is not in {check:?}");
 }
 
-/// What a case needs to stand in another place, from a row that stands in this one.
+/// What a job needs to be in another place, made from its row in this one.
 fn file(table: &str, id: i64) -> String {
     format!(
         "insert into rowlock.case_file (id, epoch, attempt, attempts_max, queue_no, kind_no, priority, reason, retired_at, history)
@@ -305,7 +305,7 @@ async fn one_of_a_group_out_of_turn_is_found(bed: &Bed) {
     breaks(bed, &damage, &[Invariant::Groups], Some(second), &says).await;
 }
 
-/// Two of a group, of which the second has waited for long.
+/// Two of a group; the second has waited for long.
 async fn two_of_a_group(bed: &Bed) -> (i64, i64) {
     let put = async || bed.rowlock.enqueue_now(Note::new("x")).group("a").await.unwrap().id();
     let ids = (put().await, put().await);

@@ -1,5 +1,5 @@
-//! Waiting jobs: nothing runs before its name is completed, in whoever's transaction that happens, and a limit ends what
-//! nobody completes.
+//! Waiting jobs: nothing runs before its name is completed, in whoever's transaction that happens, and a limit ends
+//! what nobody completes.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ async fn finished(bed: &Bed, id: i64) {
     .await;
 }
 
-/// How often a job stands in any place.
+/// How many places a job is in.
 async fn places(bed: &Bed, id: i64) -> i64 {
     let mut found = 0;
     for place in ["waiting", "ready", "lease", "case_file"] {
@@ -318,7 +318,7 @@ async fn a_reopened_case_waits_again_until_its_name_is_completed(bed: &Bed) {
     assert_eq!(bed.ends(id).await, [Ended::Retired, Ended::Done]);
     assert_eq!(bed.job(id).await.result, Some("better".into()));
 
-    // Completed after the limit: a reopen lets it run at once.
+    // Completed after the limit: a reopen lets it run immediately.
     let wait = bed
         .rowlock
         .enqueue_now(Note::new("x"))

@@ -332,7 +332,8 @@ async fn jobs_that_must_run_alone_do_not_stop_the_others_behind_a_long_handler(b
     }
 }
 
-/// Clearing the hands takes longer than such a job does: one at a time, they would wait until all the others are through.
+/// Clearing the hands takes longer than such a job does: one at a time, they would wait until all the others are
+/// through.
 async fn many_left_by_a_dead_worker_are_done_before_a_long_line_of_others(bed: &Bed) {
     const LEFT: usize = 60;
     let alone = lose(bed, LEFT).await;

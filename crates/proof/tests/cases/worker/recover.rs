@@ -335,8 +335,8 @@ async fn a_staged_handler_that_hangs_outside_is_cut_too(bed: &Bed) {
     assert_eq!((counters.settled(Ended::Retried), counters.lease_lost()), (1, 0));
 }
 
-/// A worker that has just finished one of them and its next link looks for the following one at once, not at its next
-/// look a second later.
+/// A worker that has just finished one of them and its next link looks for the following one immediately, not at its
+/// next look a second later.
 async fn recovered_jobs_with_next_links_follow_each_other_without_a_pause(bed: &Bed) {
     const JOBS: usize = 10;
     let notes = (0..JOBS).map(|n| Note::new(&n.to_string()));

@@ -108,7 +108,7 @@ async fn past_the_grace_a_handler_is_cut_and_its_job_run_again_by_the_next_worke
     );
 }
 
-/// How many handlers run at once per queue, now and at most.
+/// How many handlers of a queue run at the same time, now and at most.
 #[derive(Default)]
 struct Crowd {
     now: [AtomicUsize; 2],

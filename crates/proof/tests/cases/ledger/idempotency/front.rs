@@ -1,4 +1,4 @@
-//! A front door with the layer on it, and a client that speaks plain HTTP to it.
+//! A server with the layer, and a client that speaks plain HTTP to it.
 
 use std::{
     net::SocketAddr,
@@ -264,7 +264,7 @@ async fn job(State(app): State<App>, mut tx: Tx) -> String {
     format!("job {id}")
 }
 
-/// Takes a key of its own in the request's transaction.
+/// Takes another key in the request's transaction.
 async fn inner(State(app): State<App>, mut tx: Tx) -> String {
     match app.rowlock.once(tx.transaction(), "inner").await.unwrap() {
         Once::First(_) => format!("first {}", raise(&mut tx).await),
