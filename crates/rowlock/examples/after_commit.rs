@@ -1,5 +1,5 @@
-//! After-commit hooks: a cache is told of what has been committed, and of nothing else. They are hints: a crash drops
-//! them, so what must happen belongs into the transaction.
+//! After-commit hooks: a cache hears of committed changes only. Hooks are hints: a crash drops them, so what must
+//! happen belongs into the transaction.
 
 use std::{
     sync::{Arc, Mutex, PoisonError},

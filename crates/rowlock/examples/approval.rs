@@ -1,5 +1,5 @@
-//! A job that waits for an approval: it stands in `waiting` until somebody completes the name in a transaction of their
-//! own. One request is approved, one is answered by nobody and ends at its time limit, with its compensation.
+//! A job that waits for an approval: it is in `waiting` until somebody completes the name in another transaction. One
+//! request is approved. Nobody answers the other one: it ends at its time limit, with its compensation.
 
 use std::time::Duration;
 

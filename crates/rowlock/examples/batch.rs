@@ -1,4 +1,5 @@
-//! Many small jobs in few commits: ten bookings share a transaction, and the two that are refused take nobody with them.
+//! Many small jobs in few commits: ten bookings share a transaction, and the two that are refused take nobody with
+//! them.
 
 use std::time::Duration;
 

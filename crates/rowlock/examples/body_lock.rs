@@ -22,7 +22,7 @@ struct SyncAccount {
     customer: String,
 }
 
-/// An outside system that cannot bear two callers for one customer at once. It counts how many there were at most.
+/// An external system that cannot bear two concurrent callers for one customer. It counts how many there were at most.
 #[derive(Clone, Default)]
 struct Crm(Arc<Mutex<HashMap<String, (u32, u32)>>>);
 
@@ -46,7 +46,7 @@ impl Crm {
 }
 
 async fn sync_account(cx: Staged<Crm>, job: SyncAccount) -> Outcome {
-    // `acme` lets two in at once, everybody else one. Who finds no slot in time comes back later; no attempt is used up.
+    // `acme` has two slots, everybody else one. A job that finds no slot in time is deferred; no attempt is used up.
     let slots = if job.customer == "acme" { 2 } else { 1 };
     let key = format!("customer:{}", job.customer);
     let lock = cx.lock(key).slots(slots).timeout(Duration::from_secs(5)).await?;

@@ -60,7 +60,7 @@ async fn main() -> anyhow::Result<()> {
             Event::BreakerChanged { name, state, .. } => {
                 println!("{name} is {state}");
                 if *state == BreakerState::Open {
-                    // Somebody mends it meanwhile.
+                    // Somebody fixes it meanwhile.
                     repair.up.store(true, Ordering::SeqCst);
                 }
             }

@@ -41,7 +41,7 @@ async fn pay_out(cx: Staged<Bank>, job: PayOut) -> Outcome {
     let transfer: String = cx
         .effect("transfer", |_key| bank.pay(job.cents))
         .request(&(job.invoice, job.cents))
-        .park() // the bank ignores keys: never call it again while nobody knows
+        .park() // the bank ignores keys: never call it again while the outcome is unknown
         .await?;
     cx.done().result(&transfer).ok()
 }

@@ -1,5 +1,5 @@
-//! Keys: the caller names the operation, so that a repeated request makes no second job. It gets the first one's job, and
-//! its stored result once it is done; another request under the same key is refused.
+//! Keys: the caller names the operation, so that a repeated request makes no second job. It gets the first one's job,
+//! and its stored result once it is done; another request under the same key is refused.
 
 use std::{sync::Arc, time::Duration};
 
@@ -86,7 +86,7 @@ async fn main() -> anyhow::Result<()> {
         .await?;
     println!("seats reserved: {reserved}");
 
-    // Many at once; a key held while its job is open keeps a second refresh from piling up behind the first.
+    // Many in one call; a key that is held while its job is open allows no second refresh behind the first.
     let seats = ["1A", "1B", "1A"].map(|seat| ReserveSeat {
         order: 0,
         seat: seat.into(),

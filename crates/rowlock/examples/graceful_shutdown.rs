@@ -1,5 +1,5 @@
-//! Stopping in good order: a running handler is told and may finish, what was claimed but not started goes back without
-//! losing an attempt, and the next worker carries on.
+//! Graceful shutdown: a running handler gets a signal and may finish. A job that was claimed but not started goes back
+//! without losing an attempt, and the next worker carries on.
 
 use std::sync::{
     Arc,

@@ -1,5 +1,5 @@
-//! Postings of two accounts: in order within an account, beside each other between them, and a failure holds its own account
-//! only.
+//! Postings of two accounts: in order within an account, beside each other between them, and a failure holds its own
+//! account only.
 
 use std::{
     sync::{

@@ -1,6 +1,6 @@
-//! A guard: three evaluations of the same entity look at the same time, take their time outside, and one of them opens the
-//! incident. The others find that what they saw has changed and are done quietly. A version counter also notices what was
-//! opened and closed again.
+//! A guard: three evaluations of the same entity look at the same time, take their time outside, and one of them opens
+//! the incident. The others find that what they saw has changed and are done quietly. A version counter also notices
+//! what was opened and closed again.
 
 use std::{sync::Arc, time::Duration};
 

@@ -1,5 +1,5 @@
 //! Failure: a job retries with backoff until its attempts are used up, becomes a case with its whole history, and is
-//! reopened by a person once the cause is mended.
+//! reopened by a person once the cause is fixed.
 
 use std::{
     sync::{
@@ -23,7 +23,7 @@ struct ShipParcel {
     parcel: i64,
 }
 
-/// Whether the printer works; what the person mends.
+/// Whether the printer works; what the person fixes.
 struct Printer(AtomicBool);
 
 async fn ship(cx: Ctx<Arc<Printer>>, job: ShipParcel, mut tx: Tx) -> Outcome {

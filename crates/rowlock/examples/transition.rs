@@ -1,4 +1,4 @@
-//! The where-status pattern on a table of your own: the same payment is reported twice, one job moves the order, the other
+//! The where-status pattern on your own table: the same payment is reported twice. One job moves the order, the other
 //! finds it moved and is done quietly.
 
 use std::time::Duration;
