@@ -105,7 +105,7 @@ async fn run(cli: Cli, named: bool) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The demo runs on a database of its own, and the last two use none: a broken config file does not stop these.
+/// The demo runs on its own database, and the last two use none: a broken config file does not stop these.
 fn uses_config(command: &Command) -> bool {
     !matches!(
         command,

@@ -47,8 +47,8 @@ struct Dry {
     counts: serde_json::Value,
 }
 
-/// Prints what a command would do with `--yes`: `what` for people, or a JSON object with the `counts`. Nothing was done,
-/// so the exit code is not 0.
+/// Prints what a command would do with `--yes`: `what` for people, or a JSON object with the `counts`. Nothing was
+/// done, so the exit code is not 0.
 pub(crate) fn would(json: bool, what: &str, counts: serde_json::Value) -> Result<ExitCode> {
     match json {
         true => print_json(&Dry { dry_run: true, counts })?,
@@ -286,7 +286,7 @@ pub(crate) fn without_passwords(text: &str) -> String {
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + 3);
         clean += before;
-        // A password may hold an `@` or `/` of its own, so the last `@` of the word ends it.
+        // A password may hold an `@` or `/`, so the last `@` of the word ends it.
         let word = after
             .find(|c: char| c.is_whitespace() || "\"'`".contains(c))
             .unwrap_or(after.len());

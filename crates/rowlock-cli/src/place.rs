@@ -1,5 +1,5 @@
-//! Where a command acts, and for whom: the database, its schema and the actor, each from the flag, else the environment,
-//! else the config file.
+//! Where a command acts, and for whom: the database, its schema and the actor, each from the flag, else the
+//! environment, else the config file.
 
 use std::{env, ffi::OsString, path::Path, str::FromStr};
 
@@ -95,8 +95,8 @@ impl Place {
         Ok(Admin::open(self.url()?, self.schema())?)
     }
 
-    /// The database, with a schema that this binary can use. A missing SQLite file is probably a mistyped name, so it is
-    /// not created.
+    /// The database, with a schema that this binary can use. A missing SQLite file is probably a mistyped name, so it
+    /// is not created.
     pub(crate) async fn checked(&self) -> Result<Admin> {
         let admin = self.admin()?;
         let url = self.url()?;

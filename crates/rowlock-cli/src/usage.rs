@@ -33,8 +33,8 @@ pub(crate) fn improved(error: clap::Error) -> clap::Error {
     error
 }
 
-/// The same error for somebody who has set no variable. A set variable counts as a given option, and the usage line would
-/// show an option that was not typed.
+/// The same error for somebody who has set no variable. A set variable counts as a given option, and the usage line
+/// would show an option that was not typed.
 fn without_environment(error: clap::Error) -> clap::Error {
     let mut command = help::command();
     for name in ["database", "config"] {

@@ -14,7 +14,7 @@ struct Charge {
     effects: usize,
 }
 
-/// Loses the answer of every call; there is one effect, or several of which each is awaited whatever the others did.
+/// Loses the answer of every call. There is one effect, or several; each is awaited whatever the others did.
 async fn charge(cx: sqlite::Staged, job: Charge) -> sqlite::Outcome {
     let mut ended = Ok(0);
     for n in 0..job.effects {

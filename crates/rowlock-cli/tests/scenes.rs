@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 type Found = Map<String, Value>;
 
-/// Runs a scene for its JSON, in a folder of its own that must be empty afterwards.
+/// Runs a scene for its JSON, in a separate folder that must be empty afterwards.
 fn played(args: &[&str]) -> (Found, Said) {
     let temp = tempfile::tempdir().unwrap();
     let said = said(demo(temp.path(), args));

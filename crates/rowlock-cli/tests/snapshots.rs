@@ -1,4 +1,5 @@
-//! Every command on the same scene, on both databases: what it prints, as text and as JSON, what it says, and how it exits.
+//! Every command on the same scene, on both databases: what it prints, as text and as JSON, what it says, and how it
+//! exits.
 
 mod book;
 mod normal;

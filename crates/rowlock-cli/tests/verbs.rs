@@ -1,4 +1,5 @@
-//! `rowlock delay`, `run-now` and `cancel`, and jobs of groups, on a SQLite file, with what they print and how they exit.
+//! `rowlock delay`, `run-now` and `cancel`, and jobs of groups, on a SQLite file, with what they print and how they
+//! exit.
 
 use rowlock::{Job, sqlite};
 use serde::{Deserialize, Serialize};

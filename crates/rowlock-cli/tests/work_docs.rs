@@ -1,4 +1,4 @@
-//! The quickstart of docs/programs.md runs as it stands there, and prints what stands below it.
+//! The quickstart of docs/programs.md runs as it is written there, and prints the text below it.
 
 use std::{path::Path, process::Command};
 

@@ -1,4 +1,4 @@
-//! Servers as handlers: the real binary and a server that answers as it is told, on both databases.
+//! Servers as handlers: the real binary and a server that answers as ordered, on both databases.
 
 use std::time::{Duration, Instant};
 
@@ -201,7 +201,7 @@ fn a_server_that_is_not_there_was_not_asked() {
         let gone = server.url.clone();
         drop(server);
         let id = desk.enqueue("mail", "{}", &["--attempts", "1"]);
-        // Parked, a doubt would be told; this is none.
+        // With `park` a doubt would make a case; this is not a doubt.
         desk.work(&["--http", &format!("mail={gone}"), "--on-unknown", "park"]);
         assert_eq!(desk.outcomes(id), ["retired"]);
         assert_eq!(desk.inspect(id)["effects"][0]["state"], "undone");

@@ -1,8 +1,9 @@
 //! `cargo xtask bench`: one throw-away server with benchmark settings, then the `bench` program against it.
 //!
-//! Everything is built in release and without the fail points: what is measured is what users get. The newest PostgreSQL
-//! found is taken. Arguments are read by the `bench` program, which alone knows the lanes. `--against COMMIT` is read here:
-//! that commit's program is built below `target/against` from its own source, and measured beside today's.
+//! Everything is built in release and without the fail points: what is measured is what users get. The newest
+//! PostgreSQL found is taken. Arguments are read by the `bench` program, which alone knows the benchmarks. `--against
+//! COMMIT` is read here: that commit's program is built below `target/against` from its own source, and measured beside
+//! today's.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};

@@ -1,8 +1,8 @@
 //! `cargo xtask claims --against COMMIT`: which tests of an older commit are gone.
 //!
-//! The name of a test is what it claims. Files and modules move, so the names are compared without their modules, read from
-//! the source of both trees; nothing is built. A name that is listed more rarely than before is missing, unless the command
-//! is told its new name with `--renamed OLD=NEW`.
+//! The name of a test is what it claims. Files and modules move, so the names are compared without their modules, read
+//! from the source of both trees; nothing is built. A name that is listed more rarely than before is missing, unless
+//! `--renamed OLD=NEW` gives its new name.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::{Command, ExitCode};

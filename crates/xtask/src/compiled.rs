@@ -1,7 +1,7 @@
 //! What cargo compiled and what it had already, by its own messages.
 //!
-//! The build of `cargo run` comes first, then that of the tests. The tests must not compile a crate of others again that the
-//! first build has compiled: their features and profile are the same, which is easily lost.
+//! The build of `cargo run` comes first, then that of the tests. The tests must not compile a crate of others again
+//! that the first build has compiled: their features and profile are the same, which is easily lost.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;

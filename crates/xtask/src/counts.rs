@@ -1,8 +1,9 @@
 //! `cargo xtask counts`: counts the instructions of the hot path and compares them with those that were accepted.
 //!
-//! Clocks on shared machines cannot show a loss of a few per cent; the number of instructions can, because it does not depend
-//! on who else runs. callgrind counts them in the program of `crates/counts`, all of whose threads are in the figure, and
-//! `crates/counts/accepted.txt` holds the figures to compare with. More than [`TOLERANCE_PERCENT`] above one of them fails.
+//! Clocks on shared machines cannot show a loss of a few per cent; the number of instructions can, because it does not
+//! depend on who else runs. callgrind counts them in the program of `crates/counts`, all of whose threads are in the
+//! figure, and `crates/counts/accepted.txt` holds the figures to compare with. More than [`TOLERANCE_PERCENT`] above
+//! one of them fails.
 
 mod figures;
 
@@ -16,7 +17,7 @@ use crate::postgres;
 use crate::step::Step;
 use figures::{Comparison, Cost, Figures};
 
-/// Room for what is nobody's regression: another allocator or C library, a compiler of another month. On one machine two
+/// Allows for what is not a regression: another allocator or C library, a compiler of another month. On one machine two
 /// runs of one build differ by far less.
 const TOLERANCE_PERCENT: u64 = 15;
 
@@ -179,7 +180,7 @@ fn accepted_path() -> PathBuf {
     crate::step::workspace_root().join(ACCEPTED)
 }
 
-/// cargo puts it beside this program, in the folder of its own profile.
+/// cargo puts it beside this program, in the folder of its profile.
 fn program() -> Result<PathBuf> {
     let own = std::env::current_exe().context("could not find this program's own file")?;
     let target = own

@@ -1,7 +1,7 @@
 //! The two emulators of SQS that the tests talk to: moto and ministack.
 //!
-//! They disagree where SQS itself leaves room (whether a stale receipt deletes, for one), so a test that passes on both
-//! leans on neither. Each listens on a free port of 127.0.0.1 and serves nothing but SQS where it can be told so. They get
+//! They disagree where SQS itself leaves a choice (whether a stale receipt deletes, for one), so a test that passes on
+//! both depends on neither. Each listens on a free port of 127.0.0.1 and serves only SQS if it can be set so. They get
 //! no way out: what they would fetch through a proxy ends at a port that nobody listens on. Like PostgreSQL they are
 //! children of the keeper, which ends them with the run.
 
@@ -82,7 +82,7 @@ pub(crate) struct Running {
 }
 
 impl Emulator {
-    /// Starts it with a folder of its own under `parent`, and waits until it answers.
+    /// Starts it with its own folder under `parent`, and waits until it answers.
     pub(crate) fn start(&'static self, python: &Path, parent: &Path) -> Result<Running> {
         let dir = parent.join(self.name);
         std::fs::create_dir_all(&dir).with_context(|| format!("could not make {}", dir.display()))?;
@@ -182,7 +182,7 @@ fn list_queues(port: u16) -> std::io::Result<String> {
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
     stream.set_read_timeout(Some(ANSWER_LIMIT))?;
     stream.set_write_timeout(Some(ANSWER_LIMIT))?;
-    // Which part of AWS is meant stands in the credential; nobody checks the signature.
+    // The credential names the part of AWS; nobody checks the signature.
     let credential = "Credential=test/20000101/us-east-1/sqs/aws4_request";
     write!(
         stream,

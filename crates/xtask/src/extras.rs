@@ -1,7 +1,7 @@
 //! What some tests need beside databases: packages of other languages, and emulators of SQS.
 //!
 //! What cannot be had is said in one line, and its variable is not set: the tests that need it fail and say what is
-//! missing, so that a suite cannot go missing unseen. Where the run was told that things may be missing, the variable is
+//! missing, so that a suite cannot go missing unseen. If the run allows things to be missing, the variable is
 //! set and empty, as with the programs of `program.rs`: those tests pass without running, and the last line says so.
 
 use anyhow::{Context, Result};
@@ -56,7 +56,7 @@ impl Extras {
         }
     }
 
-    /// The variables of a run that was told that things may be missing; what is, is added to `skipped`.
+    /// The variables of a run that allows things to be missing; what is missing is added to `skipped`.
     pub(crate) fn or_empty(mut self, skipped: &mut Vec<String>) -> Vec<(&'static str, String)> {
         for missing in self.missing {
             skipped.push(format!("{0} (no {0})", missing.name));

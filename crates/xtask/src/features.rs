@@ -1,4 +1,5 @@
-//! `cargo xtask features`: each published crate compiles with no feature, with each feature alone and with all features.
+//! `cargo xtask features`: each published crate compiles with no feature, with each feature alone and with all
+//! features.
 //!
 //! The tests compile crates with the features that they use together, so they cannot notice a feature that compiles
 //! only beside another one. The features come from `cargo metadata`: a new feature is checked without a change here.

@@ -224,7 +224,8 @@ fn say(line: &str) {
     let _ = writeln!(output, "{line}").and_then(|()| output.flush());
 }
 
-/// Reads to the end of the run; the process group named last is still running. `serve` gets what is asked for meanwhile.
+/// Reads to the end of the run; the process group named last is still running. `serve` gets what is asked for
+/// meanwhile.
 fn group_left_running(input: impl BufRead, mut serve: impl FnMut(&str)) -> Option<u32> {
     let mut group = None;
     for line in input.lines().map_while(Result::ok) {
@@ -246,8 +247,8 @@ pub(crate) fn signal(name: &str, target: &str) {
         .status();
 }
 
-/// Where the run's folder goes: for tests into memory where there is room, because a disk that is synced for every database
-/// that a test makes and drops takes longer than the tests; whoever sets `TMPDIR` decides.
+/// Where the run's folder goes. For tests it is in memory if there is enough, because a disk that is synced for every
+/// database that a test makes and drops takes longer than the tests. `TMPDIR` overrides this.
 fn parent(purpose: Use) -> PathBuf {
     let memory = Path::new("/dev/shm");
     let wanted = matches!(purpose, Use::Tests) && std::env::var_os("TMPDIR").is_none();

@@ -1,9 +1,9 @@
 //! The workspace's own commands, called as `cargo xtask <command>`.
 //!
 //! `test` is what CI runs: it finds every PostgreSQL on the machine, starts a throw-away server of each, and runs the
-//! checks against them. `lint`, `docs`, `features`, `coverage`, `counts` and `claims` are single checks. `servers` starts the
-//! same servers for work by hand. `bench` starts one server sized for throughput and runs the benchmark against it.
-//! `proof` runs the chaos, which starts its own servers. `release` packages what is published.
+//! checks against them. `lint`, `docs`, `features`, `coverage`, `counts` and `claims` are single checks. `servers`
+//! starts the same servers for work by hand. `bench` starts one server sized for throughput and runs the benchmark
+//! against it. `proof` runs the chaos, which starts its own servers. `release` packages what is published.
 //! This crate is compiled before anything else, so each dependency is a wait before every first run. It has anyhow, and
 //! serde_json for the output of `cargo metadata`.
 //!

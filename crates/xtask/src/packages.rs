@@ -4,8 +4,8 @@
 //! another folder, so that nobody's packages change while a run uses them. A folder counts only when its last file is
 //! written. The indexes are those of pip's and npm's own settings.
 //!
-//! Two runs at once: the second waits for the first one's lock. The installing program holds the lock as well, as its
-//! standard input: should the run be killed, the next one does not start while a left-over still writes.
+//! Two concurrent runs: the second waits for the first one's lock. The installing program holds the lock as well, as
+//! its standard input: should the run be killed, the next one does not start while a left-over still writes.
 
 mod node;
 mod python;

@@ -1,7 +1,7 @@
 //! Finds the programs that one suite each needs: redis-server and pgbouncer.
 //!
-//! Looks at what the program's variable names, then in `PATH`, then where Debian puts it. The tests start servers of their
-//! own from it, on free loopback ports. A machine without it runs the other suites and says so.
+//! Looks at what the program's variable names, then in `PATH`, then where Debian puts it. The tests start their
+//! servers from it, on free loopback ports. A machine without it runs the other suites and says so.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -73,8 +73,8 @@ impl Program {
             .find(|program| program.is_file())
     }
 
-    /// Installs Debian's package, saying so. The package would start a server on the usual port; a policy that is there only
-    /// during the install forbids it.
+    /// Installs Debian's package, saying so. The package would start a server on the usual port; a policy that is there
+    /// only during the install forbids it.
     fn install(&self) -> Result<()> {
         crate::note(&format!(
             "no {0} found: installing Debian's package {0} with apt-get",

@@ -1,5 +1,5 @@
-//! `cargo xtask proof`: the chaos run. The `chaos` program starts its own servers and reads its own arguments; this finds
-//! or installs what it needs. Its crate turns on the fail points.
+//! `cargo xtask proof`: the chaos run. The `chaos` program starts its own servers and reads its own arguments; this
+//! finds or installs what it needs. Its crate turns on the fail points.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -61,14 +61,14 @@ pub(crate) fn smoke(keeper: &mut Keeper, found: &[Server], may_install: bool) ->
     chaos("two minutes of chaos", found)?.args(&args).run(keeper)
 }
 
-/// Two of the known bugs, each of which a check must notice.
+/// Two of the known bugs; a check must notice each of them.
 pub(crate) fn mutants(keeper: &mut Keeper, found: &[Server]) -> Result<()> {
     let args = ["--mutants", "--smoke"].map(str::to_owned);
     chaos("two mutants", found)?.args(&args).run(keeper)
 }
 
-/// The shortest run that kills, as a part of the quick tests: the demo, on a file and on the newest server. It fails when
-/// anything was lost or doubled.
+/// The shortest run that kills, as a part of the quick tests: the demo, on a file and on the newest server. It fails
+/// when anything was lost or doubled.
 pub(crate) fn kill_run(keeper: &mut Keeper) -> Result<()> {
     let own = std::env::current_exe().context("could not find this program's own file")?;
     let program = own.with_file_name("rowlock");
@@ -94,7 +94,7 @@ fn build(keeper: &mut Keeper) -> Result<()> {
     Step::cargo(&build).called("build of the programs").run(keeper)
 }
 
-/// The program, told where the newest server is.
+/// The program, with the address of the newest server.
 fn chaos(name: &'static str, found: &[Server]) -> Result<Step> {
     let own = std::env::current_exe().context("could not find this program's own file")?;
     let program = own.with_file_name("chaos");

@@ -66,8 +66,8 @@ impl Step {
         self
     }
 
-    /// Keeps this lock for as long as the command runs, even should this process be killed: it is the command's standard
-    /// input, which is at its end.
+    /// Keeps this lock for as long as the command runs, even should this process be killed: it is the command's
+    /// standard input, which is at its end.
     pub(crate) fn holding(mut self, lock: &File) -> Result<Step> {
         let lock = lock.try_clone().context("could not share the lock")?;
         self.command.stdin(lock);

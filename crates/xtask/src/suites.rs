@@ -1,8 +1,8 @@
 //! Which suite runs when: the quick ones in `cargo xtask test`, the others in `cargo xtask test --long`.
 //!
 //! A suite is a module of a crate's one test program, or a whole crate. The quick crates share every feature of every
-//! dependency with `cargo run`, so that nothing of others is compiled twice. A crate that needs more (AWS, OpenTelemetry,
-//! Redis, other drivers, a model checker) is a long one.
+//! dependency with `cargo run`, so that nothing of others is compiled twice. A crate that needs more (AWS,
+//! OpenTelemetry, Redis, other drivers, a model checker) is a long one.
 
 /// The crates whose tests are built by the quick command.
 pub(crate) const QUICK_CRATES: [&str; 8] = [
@@ -30,7 +30,8 @@ pub(crate) const LONG_CRATES: [(&str, &str); 10] = [
     ("counts", "counts"),
 ];
 
-/// A module of a quick crate's test program, or tests of it, that take long, or need what the quick command does not install.
+/// A module of a quick crate's test program, or tests of it, that take long, or need what the quick command does not
+/// install.
 #[derive(Debug)]
 pub(crate) struct Module {
     pub(crate) package: &'static str,
@@ -64,8 +65,8 @@ pub(crate) const LONG_MODULES: [Module; 9] = [
     module("proof", "proxy::storm::", "network storms"),
 ];
 
-/// The suites of `proof` that show something on each PostgreSQL: the long command runs them on those that the quick one left
-/// out.
+/// The suites of `proof` that show something on each PostgreSQL: the long command runs them on those that the quick one
+/// left out.
 pub(crate) const POSTGRES_MODULES: &str =
     "adopt|charges|crash|docs|examples|freeze|grants|plans|postgres|protocol|proxy|races|schema";
 

@@ -1,11 +1,11 @@
-//! `cargo xtask test`: format, lints, tests on SQLite and PostgreSQL, docs and a short kill run; `--long` runs what must take
-//! long, `--all` both. The first failure ends the run.
+//! `cargo xtask test`: format, lints, tests on SQLite and PostgreSQL, docs and a short kill run; `--long` runs what
+//! must take long, `--all` both. The first failure ends the run.
 //!
-//! `suites.rs` says which suite belongs to which. Everything of the quick command has one profile and one set of features,
-//! those of `cargo run`, so that a crate of others is compiled once; this is checked by cargo's own messages. The tests learn
-//! of the servers from `ROWLOCK_TEST_PG_URLS` and log each conformance case to `ROWLOCK_CASE_LOG`; a database that was there
-//! and logged none fails the run, so that a suite cannot go missing unseen. The closing lines say where the time went, count
-//! tests and cases, and name what was left out, whatever the outcome.
+//! `suites.rs` says which suite belongs to which. Everything of the quick command has one profile and one set of
+//! features, those of `cargo run`, so that a crate of others is compiled once; this is checked by cargo's own messages.
+//! The tests learn of the servers from `ROWLOCK_TEST_PG_URLS` and log each conformance case to `ROWLOCK_CASE_LOG`; a
+//! database that was there and logged none fails the run, so that a suite cannot go missing unseen. The closing lines
+//! say where the time went, count tests and cases, and name what was left out, whatever the outcome.
 
 use std::process::ExitCode;
 
@@ -264,7 +264,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Runs tests with what they are told of.
+    /// Runs tests with their environment.
     fn tests(&mut self, keeper: &mut Keeper, tests: &Tests<'_>) -> Result<()> {
         let (runner, args) = tests.command(has_nextest(), self.options.filters.is_empty());
         let step = Step::cargo(&args.join(" ")).called(tests.name);
@@ -345,8 +345,8 @@ impl<'a> Tests<'a> {
         }
     }
 
-    /// The runner and its arguments, to which filters can be added. nextest takes those of the caller beside `-E`; cargo's own
-    /// runner takes either the caller's or ours.
+    /// The runner and its arguments, to which filters can be added. nextest takes those of the caller beside `-E`;
+    /// cargo's own runner takes either the caller's or ours.
     fn command(&self, nextest: bool, all: bool) -> (Runner, Vec<String>) {
         let packages = self.packages;
         match nextest {

@@ -1,6 +1,6 @@
 //! Where the time of a run went: by step, and of the tests by suite.
 //!
-//! Suites are told apart by the lines that nextest prints of each test; `cargo test` prints none. All of it is pure.
+//! The lines that nextest prints of each test name its suite; `cargo test` prints none. All of it is pure.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;

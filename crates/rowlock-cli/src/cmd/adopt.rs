@@ -1,5 +1,5 @@
-//! `rowlock adopt`: checks an existing table, prints what it needs so that workers can run its rows, and applies that on
-//! request.
+//! `rowlock adopt`: checks an existing table, prints what it needs so that workers can run its rows, and applies that
+//! on request.
 //!
 //! The exit code is for scripts: 3 if the table is not ready and nothing was applied.
 

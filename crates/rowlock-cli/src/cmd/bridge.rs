@@ -1,5 +1,5 @@
-//! `rowlock bridge`: messages of an external queue trigger jobs. SQS is a feature, as the AWS client takes long to build;
-//! without it the command is still there, and says how to get it.
+//! `rowlock bridge`: messages of an external queue trigger jobs. SQS is a feature, as the AWS client takes long to
+//! build; without it the command is still there, and says how to get it.
 
 #[cfg(feature = "sqs")]
 mod sqs;

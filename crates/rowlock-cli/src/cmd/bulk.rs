@@ -1,5 +1,5 @@
-//! One action on several jobs: those that are named, or all that a selection finds. If one job refuses, the others still
-//! get their turn; each refusal is printed, and the worst one is the exit code.
+//! One action on several jobs: those that are named, or all that a selection finds. If one job refuses, the others
+//! still get their turn; each refusal is printed, and the worst one is the exit code.
 
 use std::{collections::HashSet, process::ExitCode};
 

@@ -1,4 +1,5 @@
-//! `rowlock pause` and `rowlock resume`: stop all workers from claiming a queue, kind or group, and let them claim again.
+//! `rowlock pause` and `rowlock resume`: stop all workers from claiming a queue, kind or group, and let them claim
+//! again.
 
 use anyhow::Result;
 use comfy_table::Cell;

@@ -1,7 +1,7 @@
 //! `rowlock verify`: checks the invariants on a live database.
 //!
-//! The exit code is for scripts: 0 if every check holds, 3 if one is broken or late, 1 if nothing is known to be broken but
-//! a check did not finish.
+//! The exit code is for scripts: 0 if every check holds, 3 if one is broken or late, 1 if nothing is known to be broken
+//! but a check did not finish.
 
 use std::{process::ExitCode, time::Duration};
 

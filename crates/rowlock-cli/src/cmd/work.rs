@@ -1,8 +1,8 @@
 //! `rowlock work`: a worker with programs and servers as handlers, so that you need not write Rust.
 //!
 //! Each is a staged handler. The call is an effect: its intent is committed first, it carries a key that is the same on
-//! every attempt, and a stored reply is not asked for again. Every write about the job needs its token, as in any worker:
-//! a program that goes on after its lease is lost changes nothing here.
+//! every attempt, and a stored reply is not asked for again. Every write about the job needs its token, as in any
+//! worker: a program that goes on after its lease is lost changes nothing here.
 
 mod call;
 mod exec;
@@ -268,7 +268,8 @@ fn told(event: &Event) -> Option<String> {
     Some(format!("job {id} {kind}: {ended}, attempt {attempt}, {took}{why}"))
 }
 
-/// Resolves when no job is due, scheduled or running, in any worker. It keeps waiting while the database does not answer.
+/// Resolves when no job is due, scheduled or running, in any worker. It keeps waiting while the database does not
+/// answer.
 async fn emptied(admin: &Admin, queues: &[Slots], kinds: &[&str]) {
     loop {
         if let Ok(status) = admin.observe().status().await {

@@ -1,5 +1,5 @@
-//! The pictures of the README are what the recorded runs draw, and that of ARCHITECTURE.md what its module draws. `ROWLOCK_PICTURES=write` writes them again; look at them,
-//! in light and in dark, before you commit them.
+//! The pictures of the README are what the recorded runs draw. The picture of ARCHITECTURE.md is what its module draws.
+//! `ROWLOCK_PICTURES=write` writes them again; look at them, in light and in dark, before you commit them.
 
 use std::{fs, path::PathBuf};
 

@@ -1,5 +1,5 @@
-//! What every command said, and what it is to say: one file for each command, with command line, stdout, stderr and exit
-//! code of every run. `ROWLOCK_SNAPSHOTS=write` writes them anew; read the difference before you commit it.
+//! What every command said, and what it is to say: one file for each command, with command line, stdout, stderr and
+//! exit code of every run. `ROWLOCK_SNAPSHOTS=write` writes them anew; read the difference before you commit it.
 
 use std::{collections::BTreeMap, fs, path::PathBuf, process::Command};
 

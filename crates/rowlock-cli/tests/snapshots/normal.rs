@@ -1,4 +1,5 @@
-//! What is another each time, as placeholders: times, spans, workers, uids, versions, and the widths that follow from them.
+//! What is another each time, as placeholders: times, spans, workers, uids, versions, and the widths that follow from
+//! them.
 
 /// The text as it is kept. `known` are texts of this run with their placeholders, longest first.
 pub(crate) fn normal(text: &str, known: &[(&str, &str)]) -> String {
@@ -72,7 +73,7 @@ fn size(line: &str) -> String {
     format!("{before}SQLite <version>, <file>, <size>{rest}")
 }
 
-/// Everything that can be told by its form, wherever a word may begin.
+/// Everything that is known by its form, wherever a word may begin.
 fn words(line: &str) -> String {
     let (mut kept, mut rest, mut inside) = (String::new(), line, false);
     while let Some(first) = rest.chars().next() {
@@ -85,7 +86,7 @@ fn words(line: &str) -> String {
     kept
 }
 
-/// How much of the text one stands for, and which.
+/// How much of the text a placeholder replaces, and which placeholder.
 fn placeholder(text: &str) -> Option<(usize, &'static str)> {
     let by_form = |form: &str, word| matches(text, form).map(|length| (length, word));
     by_form("dddd-dd-ddTdd:dd:dd", "<time>")

@@ -1,5 +1,5 @@
-//! One database with a bit of everything, built by workers in this process in the same way on either store: jobs that are
-//! done, retried, retired, in a chain, in doubt, in a group, waiting for a name, scheduled and leased.
+//! One database with a bit of everything, built by workers in this process in the same way on either store: jobs that
+//! are done, retried, retired, in a chain, in doubt, in a group, waiting for a name, scheduled and leased.
 
 use std::{future::pending, time::Duration};
 
@@ -67,7 +67,7 @@ async fn receipt<DB: Backend>(cx: Ctx<(), DB>, job: Receipt, tx: Tx<DB>) -> Outc
     tx.done().then(Letter { order: job.order }).ok()
 }
 
-/// Order 1 is answered; of every other nobody knows.
+/// Order 1 is answered; every other is unknown.
 async fn refund<DB: Backend>(cx: Staged<(), DB>, job: Refund) -> Outcome<DB> {
     let order = job.order;
     let call = async move |_| match order {
@@ -84,8 +84,8 @@ async fn report<DB: Backend>(cx: Staged<(), DB>, _: Report) -> Outcome<DB> {
     pending().await
 }
 
-/// Jobs 1 to 3 are a chain, 4 and 5 cases that failed alike, 6 is in doubt, 7 done, 8 and 9 a group, 10 waits for a name, 11
-/// is scheduled, 12 due.
+/// Jobs 1 to 3 are a chain, 4 and 5 cases that failed alike, 6 is in doubt, 7 done, 8 and 9 a group, 10 waits for a
+/// name, 11 is scheduled, 12 due.
 pub(crate) async fn build<DB: Backend>(url: &str) {
     let rowlock = Rowlock::<DB>::open(url).unwrap();
     let look = rowlock.observe();
@@ -130,7 +130,7 @@ pub(crate) async fn build<DB: Backend>(url: &str) {
     assert_eq!(letter(4).await.unwrap().id(), 12);
 }
 
-/// A worker that holds a job, on a thread of its own.
+/// A worker that holds a job, on a separate thread.
 pub(crate) struct Holder {
     thread: std::thread::JoinHandle<()>,
     go: tokio::sync::oneshot::Sender<()>,

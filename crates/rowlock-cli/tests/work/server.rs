@@ -1,4 +1,4 @@
-//! An HTTP server that answers as it is told, one connection at a time, and keeps what it was asked.
+//! An HTTP server that answers as ordered, one connection at a time, and keeps what it was asked.
 
 use std::{
     io::{BufRead, BufReader, Read, Write},
@@ -77,7 +77,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The answer to each request in turn; the last one again and again. An empty one is silence until the client leaves.
+    /// The answer to each request in turn; the last one again and again. An empty one is silence until the client
+    /// leaves.
     pub(crate) fn start(answers: Vec<Vec<u8>>) -> Server {
         Server::with("http", answers, |stream| Box::new(stream))
     }

@@ -43,7 +43,7 @@ impl Figures {
         self.0.len()
     }
 
-    /// These, with those of `newer` in place of their own. A database that was not there keeps its figures.
+    /// These figures, replaced by those of `newer` where it has them. A database that was not there keeps its figures.
     pub(super) fn with(mut self, newer: &Figures) -> Figures {
         let database = |name: &str| name.split(' ').next().unwrap_or_default().to_owned();
         let counted: Vec<String> = newer.0.keys().map(|name| database(name)).collect();
@@ -87,8 +87,9 @@ impl Cost {
     }
 }
 
-/// The cost of all calls of a function with what it calls in turn. A callee is written as `cfn=(number) name`, and without the
-/// name from the second time on; then come how often it was called, and a line with the cost of these calls.
+/// The cost of all calls of a function with what it calls in turn. A callee is written as `cfn=(number) name`, and
+/// without the name from the second time on; then come how often it was called, and a line with the cost of these
+/// calls.
 fn inclusive<'a>(lines: impl Iterator<Item = &'a str>, function: &str) -> u64 {
     let (mut number, mut cost) = (None, 0);
     let (mut called, mut next) = (false, false);

@@ -105,7 +105,7 @@ impl Cluster {
         format!("postgres://tester@127.0.0.1:{}/postgres", self.port)
     }
 
-    /// The server writes its state into a file of its own; no client program is needed to ask it.
+    /// The server writes its state into a file; no client program is needed to ask it.
     fn wait_until_ready(&mut self) -> Result<()> {
         let started = Instant::now();
         while started.elapsed() < START_LIMIT {

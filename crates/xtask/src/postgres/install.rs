@@ -1,7 +1,7 @@
 //! Installs Debian's PostgreSQL, for a machine that has none.
 //!
-//! Debian's package starts a server of its own as it is installed; the tests never use it, so the package is told not to, by
-//! a settings file that is there only during the install.
+//! Debian's package starts a server when it is installed. The tests never use that server, so a settings file, which is
+//! there only during the install, keeps the package from starting it.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What a program or a server is told about the job it is asked to do.
+//! What a program or a server gets to know about its job.
 
 use rowlock::{Attempt, EffectKey, RawJob};
 
@@ -54,7 +54,7 @@ impl Call {
         ]
     }
 
-    /// Whose doing the job is: `traceparent` and `tracestate`, as far as it is known.
+    /// The trace context of the enqueuing code: `traceparent` and `tracestate`, if known.
     pub(crate) fn trace(&self) -> [(&'static str, Option<&str>); 2] {
         [
             ("traceparent", self.traceparent.as_deref()),

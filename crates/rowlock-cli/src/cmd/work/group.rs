@@ -1,8 +1,8 @@
 //! A program's process group: whatever the program starts is in it, unless it takes care not to be, and ends with it.
 //!
-//! A program is asked to end (SIGTERM) and, a moment later, made to (SIGKILL), all of its group at once. That also happens
-//! when nobody waits for it any more: a handler that is cut off (its lease is lost, its job is cancelled, the worker stops)
-//! drops its group, and a task of its own ends it.
+//! The whole group is asked to end (SIGTERM) and, a moment later, made to (SIGKILL). That also happens when nobody
+//! waits for the program any more: a handler that is cut off (its lease is lost, its job is cancelled, the worker
+//! stops) drops its group, and a separate task ends the group.
 
 use std::{io, process::ExitStatus, time::Duration};
 
@@ -13,8 +13,8 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-/// Between being asked and being made to, for what nobody waits for any more. Another worker may start the job as soon as
-/// the lease is over, and a handler is cut a second before that.
+/// Between being asked and being made to, for what nobody waits for any more. Another worker may start the job as soon
+/// as the lease is over, and a handler is cut a second before that.
 const CUT_GRACE: Duration = Duration::from_millis(700);
 
 /// The same for what a program that has ended leaves behind.
@@ -35,7 +35,7 @@ pub(crate) struct Group {
 }
 
 impl Group {
-    /// Starts the program at the head of a group of its own.
+    /// Starts the program at the head of a new group.
     pub(crate) fn spawn(command: &mut Command, enders: &TaskTracker) -> io::Result<Group> {
         let child = command.process_group(0).spawn()?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
@@ -76,7 +76,8 @@ impl Group {
         self.over = true;
     }
 
-    /// Says whether there was anybody to hear it. A group that has a member keeps its number; one that has none is gone.
+    /// Says whether there was anybody to hear it. A group that has a member keeps its number; one that has none is
+    /// gone.
     fn signal(&self, signal: Signal) -> bool {
         self.pid.is_some_and(|pid| kill_process_group(pid, signal).is_ok())
     }

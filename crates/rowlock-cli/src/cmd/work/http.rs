@@ -8,8 +8,8 @@
 //! | any other 4xx | retired, with the beginning of the body as the reason | did not happen, says the server |
 //!
 //! 409 is what servers that honour keys answer while the first call with that key is still under way. Redirects are not
-//! followed: a payload goes nowhere but where it was sent. `Retry-After` is respected from a second to an hour; the attempt is
-//! then given back, a hundred times at most. A call has a connection of its own.
+//! followed: a payload goes nowhere but where it was sent. `Retry-After` is respected from a second to an hour; the
+//! attempt is then given back, a hundred times at most. Each call has a separate connection.
 
 use std::{sync::Arc, time::Duration};
 
@@ -249,7 +249,7 @@ fn header_name(fact: &str) -> String {
     format!("rowlock-{}", fact.to_ascii_lowercase().replace('_', "-"))
 }
 
-/// Stops where there is no more room; the connection is closed after it anyway.
+/// Stops at the limit; the connection is closed after it anyway.
 async fn read(answer: Response<Incoming>, into: &mut Head) -> Result<(), hyper::Error> {
     let mut body = answer.into_body();
     while let Some(frame) = body.frame().await {

@@ -1,10 +1,10 @@
-//! What comes out of a program or a server, within bounds. Readers go on when their bound is reached and drop the rest, so
-//! that nobody who writes ever waits for us.
+//! What comes out of a program or a server, within bounds. Readers go on when their bound is reached and drop the rest,
+//! so that nobody who writes ever waits for us.
 
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// Stands at the end of what was cut.
+/// Marks the end of text that was cut.
 const CUT: &str = "… (cut)";
 
 /// How deep a result may nest; the library stores a hundred levels.
@@ -27,7 +27,7 @@ impl Head {
         }
     }
 
-    /// Keeps what there is room for; says whether there is more room.
+    /// Keeps what fits; returns whether more fits.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> bool {
         let room = self.bytes_max - self.bytes.len();
         self.cut |= bytes.len() > room;
@@ -43,8 +43,8 @@ impl Head {
         }
     }
 
-    /// What is stored as the result: JSON as it is, anything else as a JSON string without the blanks around it, nothing as
-    /// null.
+    /// What is stored as the result: JSON as it is, anything else as a JSON string without the blanks around it,
+    /// nothing as null.
     pub(crate) fn result(&self) -> Box<RawValue> {
         let text = self.text();
         let json = match !self.cut && std::str::from_utf8(&self.bytes).is_ok() && is_storable(&text) {
@@ -114,8 +114,8 @@ fn as_string(text: &str) -> Box<RawValue> {
     }
 }
 
-/// Whether JSON could be stored as it is: not too deep, without the NUL that PostgreSQL refuses, and such that it can be read
-/// again. A lone surrogate or a number like 1e400 cannot, though it is JSON.
+/// Whether JSON could be stored as it is: not too deep, without the NUL that PostgreSQL refuses, and such that it can
+/// be read again. A lone surrogate or a number like 1e400 cannot, though it is JSON.
 fn is_storable(json: &str) -> bool {
     let (mut depth, mut deepest) = (0_usize, 0);
     for byte in json.bytes() {

@@ -1,7 +1,7 @@
 //! What `--exec`, `--http` and `--queue` say: `KIND=PROGRAM`, `KIND=URL`, `NAME=SLOTS`.
 //!
-//! A kind may be followed by `@N`: the newest version of its payload that the program or server reads. No name of a kind
-//! holds an `@` or a `=`, so the first of each ends it, and nothing is left to guess.
+//! A kind may be followed by `@N`: the newest version of its payload that the program or server reads. No name of a
+//! kind holds an `@` or a `=`, so the first of each ends it, and nothing is left to guess.
 
 use std::{
     env,
@@ -40,7 +40,7 @@ pub(crate) struct Http {
     pub(crate) url: String,
 }
 
-/// A queue and how many of its jobs run at once.
+/// A queue and how many of its jobs run at the same time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Slots {
     pub(crate) queue: String,
