@@ -1,6 +1,6 @@
 -- The roles of a Rowlock schema on PostgreSQL and the least that each needs. See grants.md.
--- Run it after `rowlock migrate`, as the schema's owner; a superuser or a role with CREATEROLE must run it where the three
--- roles do not exist yet. Running it again changes nothing. For a schema of another name, replace `rowlock.` and the
+-- Run it after `rowlock migrate`, as the schema's owner. If the three roles do not exist yet, a superuser or a role with
+-- CREATEROLE must run it. Running it again changes nothing. For a schema of another name, replace `rowlock.` and the
 -- name after `on schema`.
 
 do $roles$
@@ -23,7 +23,7 @@ $roles$;
 grant usage on schema rowlock to rowlock_producer, rowlock_worker, rowlock_operator;
 grant select on rowlock.migration to rowlock_producer, rowlock_worker, rowlock_operator;
 
--- Enqueues, and reads nothing back but what a key's repeat is answered with: where its job stands and what it returned.
+-- Enqueues, and reads back only the answer to a key's repeat: the place of its job and its result.
 grant usage on sequence rowlock.job_id to rowlock_producer;
 grant insert on rowlock.job, rowlock.ready to rowlock_producer;
 grant select, insert, update on rowlock.job_key to rowlock_producer;
@@ -47,7 +47,7 @@ grant select, insert, delete, update (alone) on rowlock.ready to rowlock_worker;
 grant select, insert, delete, update (claimed_at) on rowlock.lease to rowlock_worker;
 grant select, insert on rowlock.outcome to rowlock_worker;
 grant select, insert, delete, update (error_no) on rowlock.case_file to rowlock_worker;
--- Names the errors of cases, which an operator does too who reopens those of one.
+-- Names the errors of cases. An operator who reopens the cases of an error does so too.
 grant select, insert, update (first_seen, last_seen, seen) on rowlock.case_error to rowlock_worker, rowlock_operator;
 grant select, insert, update, delete on rowlock.job_key to rowlock_worker;
 grant select, insert, delete, update (beat, dead, alone) on rowlock.worker to rowlock_worker;
@@ -66,7 +66,7 @@ grant execute on function rowlock.make_partitions(int, bigint), rowlock.drop_his
 grant execute on function rowlock.drop_audit to rowlock_worker;
 -- What its telemetry shows.
 grant select on rowlock.backlog to rowlock_worker;
--- Settles inside a handler's transaction, with the handler's own rights.
+-- Settles inside a handler's transaction, with the handler's rights.
 grant execute on function rowlock.settle_done to rowlock_worker;
 -- Enqueues what compensates a job that it retires.
 grant execute on function rowlock.compensate to rowlock_worker;
@@ -84,8 +84,8 @@ grant insert on rowlock.ready, rowlock.audit, rowlock.completion to rowlock_oper
 grant select on rowlock.job_group to rowlock_operator;
 -- Notes on cases.
 grant update (error_no, owner, note) on rowlock.case_file to rowlock_operator;
--- Delays, cancels, retires and re-runs jobs, pauses and resumes, reopens and closes cases and gives the job of one another
--- payload, by functions that run with the owner's rights and note who did it.
+-- Delays, cancels, retires and re-runs jobs, pauses and resumes, reopens and closes cases and gives the job of a case
+-- another payload, by functions that run with the owner's rights and note who did it.
 grant execute on function rowlock.delay, rowlock.cancel, rowlock.retire, rowlock.rerun, rowlock.pause, rowlock.resume,
   rowlock.reopen, rowlock.close_case, rowlock.edit_case to rowlock_operator;
 -- Opens and closes breakers by hand.
