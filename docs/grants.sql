@@ -1,7 +1,7 @@
 -- The roles of a Rowlock schema on PostgreSQL and the least that each needs. See grants.md.
--- Run it after `rowlock migrate`, as the schema's owner. If the three roles do not exist yet, a superuser or a role with
--- CREATEROLE must run it. Running it again changes nothing. For a schema of another name, replace `rowlock.` and the
--- name after `on schema`.
+-- Run it after `rowlock migrate`, as the schema's owner. If the three roles do not exist yet, a superuser or a role
+-- with CREATEROLE must run it. Running it again changes nothing. For a schema of another name, replace `rowlock.` and
+-- the name after `on schema`.
 
 do $roles$
 declare

@@ -1,5 +1,6 @@
 //! House style that a reader should not have to check: sizes, statements, the one-way flow, words, and the map.
 
+mod comments;
 mod flow;
 mod sql;
 mod words;
@@ -148,8 +149,8 @@ fn no_path_of_somebodys_machine_is_in_the_tree() {
     assert_none(found, "paths of one machine");
 }
 
-/// Words that the glossary gives up, in every form they come in. *Message* and *task* have a meaning of their own, a text
-/// shown to people and a unit of the async runtime, so they are banned where only jobs are spoken of: in SQL.
+/// Words that the glossary gives up, in every form they come in. *Message* and *task* mean something else: an item of
+/// an external queue, and a unit of the async runtime. So they are banned where only jobs are spoken of: in SQL.
 const BANNED: [(&str, &[&str]); 3] = [
     (
         "",

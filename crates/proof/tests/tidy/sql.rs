@@ -1,5 +1,5 @@
-//! Every statement can be found: one file each, in a folder by its noun, with a promise, a caller and a twin in the other
-//! dialect. Folders and files have a limit.
+//! Every statement can be found: one file each, in a folder by its noun, with a promise, a caller and a counterpart in
+//! the other dialect. Folders and files have a limit.
 
 use std::{collections::BTreeMap, path::Path};
 
@@ -16,7 +16,8 @@ fn files() -> Vec<(String, String)> {
     files
 }
 
-/// What is wrong with one statement's file. `caller` is the text that must name it, `twin` whether the other dialect has it.
+/// What is wrong with one statement's file. `caller` is the text that must name it, `twin` whether the other dialect
+/// has it.
 fn statement_breaches(name: &str, text: &str, caller: &str, twin: bool) -> Vec<String> {
     let lines: Vec<&str> = text.lines().collect();
     let mut breaches = Vec::new();
@@ -42,7 +43,8 @@ fn statement_breaches(name: &str, text: &str, caller: &str, twin: bool) -> Vec<S
     breaches
 }
 
-/// What is wrong with a file that creates a part of the schema. `migrate` is the text that must list it, under its folder.
+/// What is wrong with a file that creates a part of the schema. `migrate` is the text that must list it, under its
+/// folder.
 fn script_breaches(folder: &str, name: &str, text: &str, migrate: &str) -> impl Iterator<Item = &'static str> {
     let list = migrate.split(&format!("texts!(\"{folder}\":")).nth(1);
     let list = list.and_then(|list| list.split(");").next()).unwrap_or_default();
