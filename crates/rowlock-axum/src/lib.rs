@@ -117,9 +117,9 @@ impl<DB: Backend> Idempotency<DB> {
         }
     }
 
-    /// Whose key it is: the user, the tenant, the API token. The same key of two of them names two operations, and
-    /// neither is ever shown the other's response. Without it all clients share one space of keys, so a client who
-    /// knows another's key and request gets its stored response.
+    /// The owner of a key: the user, the tenant, the API token. The same key of two owners names two operations, and
+    /// neither owner ever gets the other's response. Without a scope all clients share one space of keys, so a client
+    /// that knows another's key and request gets the stored response.
     pub fn scope(mut self, scope: impl Fn(&Parts) -> String + Send + Sync + 'static) -> Self {
         self.scope = Some(Arc::new(scope));
         self
@@ -177,7 +177,7 @@ impl<DB: Backend> Idempotency<DB> {
         })
     }
 
-    /// Begins and takes the key. What only asks for another try is tried once more: nothing has run yet.
+    /// Begins and takes the key. A retryable error is tried once more: nothing has run yet.
     async fn take(&self, asked: &Asked) -> Result<(Transaction<'static, DB>, Once<DB>), Refusal> {
         let mut tried = self.try_to_take(asked).await;
         if let Err(error) = &tried
@@ -199,7 +199,8 @@ impl<DB: Backend> Idempotency<DB> {
         Ok((tx, once))
     }
 
-    /// A lock time-out is about the key itself. A busy file may be anyone's doing, so there it must be known here.
+    /// A lock time-out means that another request holds the key. A busy file can have any cause, so on SQLite the key
+    /// must also be among those that run in this process.
     fn is_still_under_way(&self, key: &str, error: &Error) -> bool {
         match error.code().as_deref() {
             Some("55P03") => true,
@@ -230,7 +231,7 @@ impl<DB: Backend> Idempotency<DB> {
         next: Next,
     ) -> Result<Response, Refusal> {
         let _under_way = self.under_way.enter(&asked.key);
-        // What a refusal goes back to.
+        // A refusal rolls back to this savepoint.
         slot.mark(&mut tx).await?;
         let lent = Lent::new(tx);
         let mut request = Request::from_parts(asked.parts, Body::from(asked.body));
@@ -272,10 +273,10 @@ async fn keep<DB: Backend>(
     Ok(tx.commit().await?)
 }
 
-/// Nothing was kept either way, so a failure here is worth a line and no more.
+/// Nothing was kept either way, so a failure here is only logged.
 async fn rolled_back<DB: Backend>(mut tx: Transaction<'static, DB>) {
     let mut ended = Ok(());
-    // A nested one that user code forgot would keep the outer one open on a connection of the pool.
+    // A nested transaction that user code forgot would keep the outer one open on a connection of the pool.
     while ended.is_ok() && DB::TransactionManager::get_transaction_depth(&tx) > 1 {
         ended = DB::TransactionManager::rollback(&mut tx).await;
     }
@@ -298,7 +299,7 @@ pub async fn idempotent<DB: Backend>(State(layer): State<Idempotency<DB>>, reque
     };
     match tokio::spawn(layer.answer(asked, next)).await {
         Ok(response) => response,
-        // As if it had happened here, so that a layer outside which catches panics sees it.
+        // Panic here too, so that an outer layer that catches panics sees it.
         Err(ended) if ended.is_panic() => std::panic::resume_unwind(ended.into_panic()),
         Err(_) => Refusal::busy("the server is stopping").into_response(),
     }

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 const REPLAYED: HeaderName = HeaderName::from_static("idempotency-replayed");
 
-/// Whether a repeat should get the same. What says "later" or "I failed" should be tried again instead.
+/// Whether a repeat should get the same response. A status that means "later" or "I failed" should be tried again.
 pub fn is_remembered(status: StatusCode) -> bool {
     let later = [
         StatusCode::REQUEST_TIMEOUT,
@@ -22,11 +22,11 @@ pub fn is_remembered(status: StatusCode) -> bool {
     !status.is_server_error() && !later.contains(&status)
 }
 
-/// A response as it lies in the ledger.
+/// A response as it is stored in the ledger.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stored {
     status: u16,
-    /// Values as Latin-1, which is what bytes of a header are.
+    /// Values as Latin-1: each byte of a header is one character.
     headers: Vec<(String, String)>,
     body: StoredBody,
 }
@@ -35,7 +35,7 @@ pub struct Stored {
 #[serde(rename_all = "lowercase")]
 enum StoredBody {
     Text(String),
-    /// What is no text, or holds a NUL character, which PostgreSQL cannot store.
+    /// A body that is not text, or has a NUL character, which PostgreSQL cannot store.
     Hex(String),
 }
 

@@ -1,4 +1,4 @@
-//! The request's transaction: lent to the handler, and back with the layer before the response is stored.
+//! The request's transaction: lent to the handler, and returned to the layer before the response is stored.
 
 use std::{
     ops::{Deref, DerefMut},
@@ -12,7 +12,7 @@ use axum::{
 use rowlock::Backend;
 use sqlx::Transaction;
 
-/// The transaction, between the layer and whoever has it.
+/// The transaction, shared between the layer and the handler that has it.
 pub(crate) struct Lent<DB: Backend>(Arc<Mutex<Option<Transaction<'static, DB>>>>);
 
 impl<DB: Backend> Clone for Lent<DB> {

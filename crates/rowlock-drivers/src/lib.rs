@@ -55,7 +55,7 @@ pub struct Put {
     pub is_new: bool,
 }
 
-/// Why an enqueue failed. On PostgreSQL any error spoils the transaction: roll it back.
+/// Why an enqueue failed. On PostgreSQL any error fails the transaction: roll it back.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error<E> {
@@ -68,7 +68,7 @@ pub enum Error<E> {
     /// The field and what is wrong with it.
     #[error("{0}")]
     Invalid(String),
-    /// The driver's own.
+    /// An error of the driver.
     #[error(transparent)]
     Driver(E),
 }
@@ -96,8 +96,8 @@ pub enum Hold {
     ForEver,
 }
 
-/// A job about to be enqueued: set options, then enqueue it on a transaction. What an option means is the same as in
-/// [`rowlock`]; what makes no sense is refused by the database, as [`Error::Invalid`].
+/// A job about to be enqueued: set options, then enqueue it on a transaction. The options mean the same as in
+/// [`rowlock`]. The database refuses a bad value, as [`Error::Invalid`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is enqueued until it is given a transaction"]
 pub struct Enqueue {
@@ -148,7 +148,7 @@ impl Enqueue {
         self.set("queue", queue.into())
     }
 
-    /// 1 runs before 2, strictly, up to 5.
+    /// The priority, 1 to 5. All jobs of 1 run before those of 2, and so on.
     pub fn priority(self, priority: i16) -> Enqueue {
         self.set("priority", priority)
     }
@@ -168,7 +168,7 @@ impl Enqueue {
         self.set("at", at.to_string())
     }
 
-    /// Cancelled when it was not begun by this time.
+    /// The job is cancelled if it did not begin by this time.
     pub fn expires(self, at: Timestamp) -> Enqueue {
         self.set("expires", at.to_string())
     }
@@ -197,12 +197,12 @@ impl Enqueue {
         self.set("waits_for", name.into())
     }
 
-    /// Retired when nobody has completed the name it waits for after this long.
+    /// The job is retired if nobody has completed the name it waits for after this long.
     pub fn wait_limit(self, limit: Duration) -> Enqueue {
         self.set("wait_limit_ms", millis(limit))
     }
 
-    /// Enqueued when this one becomes a case, in the same commit.
+    /// Another job that is enqueued when this one becomes a case, in the same commit.
     pub fn if_retired<J: Job>(mut self, job: &J) -> Enqueue {
         match serde_json::to_value(job) {
             Ok(payload) => {
@@ -219,7 +219,7 @@ impl Enqueue {
         }
     }
 
-    /// Not before somebody triggers it, such as the SQS bridge.
+    /// The job runs only after it is triggered, for example by the SQS bridge.
     pub fn on_trigger(self) -> Enqueue {
         self.set("on_trigger", true)
     }

@@ -195,7 +195,7 @@ impl Instruments {
                     _ => self.cancelled.add(1, &of),
                 }
             }
-            // Without its name: handlers may name effects by what they are about.
+            // Without the effect's name: handlers may put ids into it.
             Event::EffectUncertain { .. } => self.effects_uncertain.add(1, &[]),
             Event::EffectReplayed { .. } => self.effects_replayed.add(1, &[]),
             Event::CommitResolved { committed, .. } => {
@@ -203,7 +203,7 @@ impl Instruments {
             }
             Event::CutOff => self.cut_off.add(1, &[]),
             Event::DeclaredDead => self.declared_dead.add(1, &[]),
-            // Of no use as numbers, or looked at in the database.
+            // Not useful as numbers, or read from the database.
             _ => {}
         }
     }

@@ -1,5 +1,5 @@
-//! OpenTelemetry for Rowlock: what a worker's events say, as metrics; its queues, looked at now and then; and the trace
-//! context that jobs carry.
+//! OpenTelemetry for Rowlock: metrics of a worker's events, metrics of its queues, and the trace context that jobs
+//! carry.
 //!
 //! ```
 //! use rowlock::sqlite::{Rowlock, Worker};
@@ -40,10 +40,10 @@ pub use self::trace::install;
 pub enum Names {
     /// `queue.claimed`, `queue.processed` and their like.
     Seed,
-    /// Those of the semantic conventions for messaging, where there is one: `messaging.client.consumed.messages` and
-    /// `messaging.process.duration`. The rest keeps its own.
+    /// The names of the semantic conventions for messaging, where they have one: `messaging.client.consumed.messages`
+    /// and `messaging.process.duration`. The other metrics keep their names.
     Semconv,
-    /// One beside the other.
+    /// Both, one beside the other.
     #[default]
     Both,
 }
@@ -84,16 +84,16 @@ impl Telemetry {
         self
     }
 
-    /// How often the queues are looked at for what only the database knows: depth, age, breakers (15 s unless set; less
-    /// often where a look takes more than a fiftieth of that). Every worker that is asked to looks; take the largest of
-    /// what they report, not the sum.
+    /// How often depth, age and breakers are read from the database: every 15 s unless set, and less often if a read
+    /// takes more than a fiftieth of that. Every worker with this setting reads them; take the largest of the reported
+    /// values, not the sum.
     pub fn sample_every(mut self, every: Duration) -> Telemetry {
         self.every = every.max(Duration::from_millis(100));
         self
     }
 
-    /// Counts events, and looks at no queue: for [`Worker::on_event`], and for the `on_event` of a worker on an adopted
-    /// table, whose metrics then have the table's name as their queue.
+    /// Counts events, and reads nothing from the database. For [`Worker::on_event`], and for the `on_event` of a worker
+    /// on an adopted table. The queue of its metrics is then the table's name.
     pub fn listener(&self) -> impl Fn(&Event) + Send + Sync + use<> {
         let instruments = Instruments::new(&self.meter, self.names);
         move |event| instruments.hear(event)
@@ -102,7 +102,7 @@ impl Telemetry {
 
 /// Adds [`Measure::telemetry`] to workers.
 pub trait Measure: Sized {
-    /// Measures with OpenTelemetry, from here on: what the worker's events say, and its queues while it runs.
+    /// Measures the worker's events, and its queues while it runs, with OpenTelemetry.
     fn telemetry(self, telemetry: Telemetry) -> Self;
 }
 

@@ -24,7 +24,7 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// With nothing on it yet.
+    /// An empty page.
     ///
     /// # Errors
     /// [`Error::Config`] when the exporter refuses; a fresh registry gives it no reason to.
@@ -32,7 +32,7 @@ impl Prometheus {
         let registry = Registry::new();
         let exporter = opentelemetry_prometheus::exporter()
             .with_registry(registry.clone())
-            // The names say it.
+            // The names of the metrics have their unit already.
             .without_units()
             .build()
             .map_err(|e| Error::Config(format!("could not write metrics for Prometheus: {e}")))?;

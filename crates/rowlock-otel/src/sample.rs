@@ -1,4 +1,4 @@
-//! What only the database knows, looked at now and then while a worker runs.
+//! Metrics that are read from the database now and then while a worker runs.
 
 use std::{
     sync::{Arc, Mutex, PoisonError, Weak},
@@ -21,7 +21,8 @@ use crate::{Telemetry, of_lane};
 const SAMPLE_SHARE: u32 = 50;
 
 impl Telemetry {
-    /// Looks at the queues until it is dropped. What was seen goes with it: callbacks stay with their meter for ever.
+    /// Reads the queues until it is dropped. The last values are dropped too, because callbacks stay with their meter
+    /// for ever.
     pub(crate) async fn sample<DB: Backend>(self, rowlock: Rowlock<DB>) {
         let seen = Arc::new(Mutex::new(Look::default()));
         Seen(Arc::downgrade(&seen)).show(&self.meter, &rowlock);
@@ -33,12 +34,12 @@ impl Telemetry {
             let looked = look(&observe).await;
             wait = match &looked {
                 Ok(_) => self.every.max(began.elapsed() * SAMPLE_SHARE),
-                // However long that took: it says nothing of how long a look takes.
+                // A failed read says nothing about how long a read takes.
                 Err(_) => self.every,
             };
             let looked = looked.unwrap_or_else(|error| {
                 tracing::debug!("could not read the queues for metrics, retrying: {}", error.cause());
-                // Nothing is better than what was so once.
+                // No value is better than an old one.
                 Look::default()
             });
             *seen.lock().unwrap_or_else(PoisonError::into_inner) = looked;
@@ -140,7 +141,7 @@ fn breakers(look: &Look, gauge: &dyn AsyncInstrument<i64>) {
             BreakerState::Closed => 0,
             BreakerState::HalfOpen => 1,
             BreakerState::Open => 2,
-            // Of a newer library: there is no number for it yet.
+            // A state of a newer library: it has no number here yet.
             _ => continue,
         };
         gauge.observe(state, &[KeyValue::new("dependency", breaker.name.clone())]);

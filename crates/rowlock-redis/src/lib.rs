@@ -1,4 +1,4 @@
-//! A Redis pre-filter: who came first, asked of a memory that may forget.
+//! A Redis pre-filter: asks Redis, which may forget, whether a key was seen before.
 //!
 //! `SET key NX EX` answers in one round trip and without a transaction. It is a fast first look and no proof: nothing
 //! ties the look to the work, and Redis may lose what it stored. So there are two windows, whatever the settings:
@@ -6,11 +6,12 @@
 //! - **A job can be lost.** A process that dies between a first look and the end of its work leaves the key behind.
 //!   Until its time is over, every repeat gets [`Look::Repeat`].
 //! - **A double can get through.** A key that Redis forgot (restart, failover, flush, eviction, its time over while the
-//!   work still ran) makes a second first. So does [`Look::Unknown`] when the caller goes on without an answer.
+//!   work still ran) gives a second caller [`Look::First`]. So does [`Look::Unknown`] when the caller goes on without
+//!   an answer.
 //!
 //! Before [`Rowlock::once`](rowlock::Rowlock::once) neither window opens, because the ledger decides and the look only
-//! says what to try first. On a repeat read the stored answer; when there is none, the first is under way or died: take
-//! the key.
+//! says what to try first. On a repeat, read the stored answer. If there is none, the first caller is still running or
+//! has died: take the key.
 //!
 //! ```no_run
 //! # use rowlock::{Once, postgres::Rowlock};
@@ -65,7 +66,7 @@ use uuid::Uuid;
 /// How long a look may take unless set.
 const LIMIT: Duration = Duration::from_millis(100);
 
-/// How long Redis is left alone after it did not answer: while it is away, looks cost next to nothing.
+/// How long Redis is not asked after it did not answer. So looks cost next to nothing while it is away.
 const PAUSE: Duration = Duration::from_millis(250);
 
 const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -74,13 +75,13 @@ const TTL_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
 const FORGET: &str =
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end";
 
-/// What a look said.
+/// The result of a look.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a look that nobody reads has still set the key"]
 pub enum Look {
-    /// Nobody was here, as far as Redis remembers; the key is now set. The mark can take it back.
+    /// Nobody came with this key, as far as Redis remembers. The key is now set; the mark can take it back.
     First(Mark),
-    /// Somebody was here within the time; it does not say that their work is done.
+    /// Somebody came with this key within the time. Their work need not be done.
     Repeat,
     /// Redis did not answer in time, or refused. The key may or may not be set now.
     Unknown,
@@ -108,9 +109,9 @@ pub struct Filter {
 #[derive(Default)]
 struct Link {
     conn: Option<MultiplexedConnection>,
-    /// Not to be asked before.
+    /// Redis is not asked before this time.
     away_until: Option<Instant>,
-    /// How often it was lost.
+    /// How often the connection was lost.
     round: u64,
 }
 
@@ -124,7 +125,7 @@ impl fmt::Debug for Filter {
 
 impl Filter {
     /// Names the server by its URL (`redis://host:port/db`) and how long a key is remembered, in whole seconds. Tries
-    /// to connect; a server that is away is no error, since every look has to live with that anyway.
+    /// to connect. A server that is away is not an error, because every look has to handle that anyway.
     ///
     /// # Errors
     /// [`Error::Config`] when the URL cannot be read; [`Error::Invalid`] when the time is not 1 s to 366 days.
@@ -163,10 +164,10 @@ impl Filter {
         self
     }
 
-    /// Whether somebody came with this key before; see the [crate](self) for what that is worth.
+    /// Whether somebody came with this key before. The [crate](self) says what the answer proves.
     ///
     /// Never an error: a Redis that is away, full or slow is [`Look::Unknown`], within the limit. Cancel safety:
-    /// dropped half-way, the key may be set with nobody knowing, as after `Unknown`.
+    /// if it is dropped half-way, the key may be set, as after `Unknown`.
     pub async fn first(&self, key: &str) -> Look {
         let mark = Mark {
             key: format!("{}{key}", self.prefix),
@@ -181,10 +182,10 @@ impl Filter {
         }
     }
 
-    /// Takes a first look back, after work that failed, so that the next one is first again. `false` when the key is no
-    /// longer this look's, or Redis did not answer: then it stays until its time is over.
+    /// Takes a first look back after failed work, so that the next caller is first again. Returns `false` if the key no
+    /// longer belongs to this look, or if Redis did not answer. Then the key stays until its time is over.
     ///
-    /// Cancel safety: dropped half-way, the key may or may not be there.
+    /// Cancel safety: if it is dropped half-way, the key may or may not be there.
     pub async fn forget(&self, mark: Mark) -> bool {
         let mut forget = cmd("EVAL");
         forget.arg(FORGET).arg(1).arg(&mark.key).arg(&mark.value);
@@ -200,7 +201,7 @@ impl Filter {
         });
         match said.await {
             Ok(Ok(value)) => return Some(value),
-            // The server's own word, such as "out of memory": the connection is as good as before.
+            // The server refused, such as with "out of memory": the connection is still good.
             Ok(Err(error)) if error.code().is_some() => {
                 tracing::warn!("Redis refused a command, continuing without Redis: {error}");
             }
@@ -227,7 +228,7 @@ impl Filter {
         Ok(conn)
     }
 
-    /// The connection, if there is one; an error while Redis is left alone.
+    /// The connection, if there is one; an error while Redis is not to be asked.
     fn connected(&self) -> std::result::Result<Option<MultiplexedConnection>, RedisError> {
         let link = self.link();
         match link.away_until {
@@ -236,7 +237,8 @@ impl Filter {
         }
     }
 
-    /// Drops the connection and leaves Redis alone for a moment; a late failure of an earlier round changes nothing.
+    /// Drops the connection and does not ask Redis for a moment. A late failure of an earlier connection changes
+    /// nothing.
     fn lost(&self, round: u64, why: &dyn fmt::Display) {
         let mut link = self.link();
         let now = Instant::now();

@@ -13,10 +13,10 @@ use crate::{
     outside::Incoming,
 };
 
-/// SQS keeps a message for fourteen days at most; a key that is held for longer meets every copy of it.
+/// SQS keeps a message for fourteen days at most. A key that is held for longer catches every copy.
 pub(crate) const KEY_HOLD: Hold = Hold::For(Duration::from_secs(15 * 24 * 3600));
 
-/// A job and its uid, as a message says it.
+/// A job and its uid, as a message names them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pointer {
     pub(crate) job: i64,
@@ -86,13 +86,13 @@ pub(crate) fn read(message: &Incoming, config: &Config) -> Body {
     }))
 }
 
-/// A message id is one among the messages of its queue.
+/// A message id is unique within its queue.
 fn key_of(message: &str, queue_url: &str) -> String {
     let queue = queue_url.rsplit('/').next().unwrap_or_default();
     format!("sqs:{queue}:{message}")
 }
 
-/// `None` when it is none; an error when it means to be one.
+/// `None` if the body is not a pointer; an error if it looks like one and is wrong.
 fn pointer(body: &str) -> Option<Result<Pointer, String>> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -102,7 +102,7 @@ fn pointer(body: &str) -> Option<Result<Pointer, String>> {
         #[serde(borrow)]
         uid: &'a RawValue,
     }
-    // A list of two would be read as the two members too.
+    // serde would read a list of two values as the two members too.
     let object = body.trim_start().starts_with('{');
     let shape: Shape<'_> = serde_json::from_str(body).ok().filter(|_| object)?;
     let job = serde_json::from_str(shape.job.get());
@@ -114,8 +114,8 @@ fn pointer(body: &str) -> Option<Result<Pointer, String>> {
     })
 }
 
-/// A message group as a group of jobs. A name that no group can have is put as its hash: another name, but one for
-/// each.
+/// A message group as a group of jobs. If no group can have the name, its hash is used, which is different for each
+/// name.
 fn group(name: &str) -> Group {
     match is_name(name) {
         true => Group::new(name),

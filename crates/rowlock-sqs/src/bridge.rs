@@ -106,7 +106,7 @@ impl Bridge {
             drained.check().await?;
         }
         let (stopped, let_go) = (CancellationToken::new(), CancellationToken::new());
-        // Dropped, both sets end what runs in them.
+        // When they are dropped, both sets end their tasks.
         let (mut parts, mut holding) = (JoinSet::new(), JoinSet::new());
         if self.config.role.consumes() {
             let hold = Arc::new(Hold::new(outside.clone(), self.counts.clone(), &self.config));

@@ -11,7 +11,7 @@ pub enum Role {
     /// Receives messages and triggers or enqueues jobs.
     #[default]
     Consume,
-    /// Sends pointers to jobs that nobody has triggered or taken.
+    /// Sends pointers to jobs that are not triggered or not taken.
     Produce,
     /// Both.
     Both,
@@ -35,7 +35,7 @@ pub struct Config {
     pub queue_url: String,
     /// The queue of jobs: foreign messages go to it, and the sweep looks at it.
     pub queue: String,
-    /// What it does.
+    /// What the bridge does with the queue.
     pub role: Role,
     /// The kind of a foreign message that names none; without it such a message is malformed.
     pub kind: Option<String>,
@@ -57,7 +57,7 @@ pub struct Config {
     /// How long a message is held at most while its job is not taken or runs; then it is deleted, and the row goes on
     /// alone. At most eleven hours, because SQS ends a message's invisibility after twelve.
     pub hold_max: Duration,
-    /// How often the rows of held messages are looked at.
+    /// How often the rows of held messages are read.
     pub look: Duration,
     /// How often the sweep runs.
     pub sweep: Duration,

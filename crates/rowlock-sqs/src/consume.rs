@@ -27,7 +27,7 @@ use crate::{
 /// The longest pause between two polls that failed, and between two tries of the database.
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 
-/// One who receives.
+/// A task that receives.
 #[derive(Clone)]
 pub(crate) struct Consumer {
     pub(crate) admin: Admin,
@@ -41,9 +41,9 @@ pub(crate) struct Consumer {
 enum Meaning {
     /// A job, with its place.
     Job(Standing),
-    /// Nothing that is to be waited for.
+    /// Nothing to wait for.
     Over,
-    /// A case is to be made of it, for this reason.
+    /// It is to be kept as a case, for this reason.
     Keep(String),
 }
 
@@ -55,7 +55,7 @@ impl Consumer {
             let asked = Instant::now();
             let poll = self.outside.receive(self.config.visibility, self.config.wait);
             let received = match stop.run_until_cancelled(poll).await {
-                // What a cut poll had received is hidden until its visibility is over.
+                // Messages of a cut poll stay hidden until their visibility is over.
                 None => return,
                 Some(Ok(received)) => received,
                 Some(Err(error)) => {
@@ -89,7 +89,7 @@ impl Consumer {
         self.hold.room().await
     }
 
-    /// Finds out what each message means, and lets the hold know.
+    /// Finds out what each message means, and reports it to the hold.
     async fn read(&self, received: Vec<Incoming>, stop: &CancellationToken) {
         let bodies: Vec<Body> = received.iter().map(|m| body::read(m, &self.config)).collect();
         let mut pause = Pause::up_to(PAUSE_MAX);
@@ -144,12 +144,12 @@ impl Consumer {
             };
             if let Err(error) = dealt {
                 if is_final(&error) {
-                    // Asked for again it would be refused again, and those behind it would wait for ever.
+                    // A second try would be refused too, and the messages behind it would wait for ever.
                     tracing::warn!("{}", Error::from(error).whole());
                     self.hold.give_up(&message);
                     continue;
                 }
-                // A pointer that was answered is asked for again: its job says the same, or that it is over.
+                // An answered pointer is looked up again: its job gives the same answer, or is over.
                 let again = |(message, body): (Incoming, Result<Body, Meaning>)| {
                     let body = body.unwrap_or_else(|_| body::read(&message, &self.config));
                     (message, body)

@@ -1,4 +1,4 @@
-//! A dead-letter queue drained into cases: what the infrastructure could not deliver is a person's to decide on.
+//! Drains a dead-letter queue into cases: a person decides about messages that the infrastructure could not deliver.
 
 use std::{
     sync::Arc,
@@ -78,7 +78,7 @@ impl Drain {
                 Err(error) => {
                     let goes_on = is_final(&error);
                     refused = Some(Error::from(error));
-                    // A database that is away is not asked for each of them.
+                    // If the database is away, do not ask it for each message.
                     if !goes_on {
                         break;
                     }
@@ -96,8 +96,8 @@ impl Drain {
         refused.map_or(Ok(()), Err)
     }
 
-    /// Whether it has done what it can: the job that it points to was triggered, or it became a job. Several clean
-    /// restarts in a row, or deletes that fail, carry such a message here too.
+    /// Whether the message has had its effect: its job was triggered, or it became a job. Such a message gets here too,
+    /// after several clean restarts in a row, or when deletes fail.
     async fn is_known(&self, message: &Incoming) -> rowlock::Result<bool> {
         let observe = self.admin.observe();
         match body::read(message, &self.config) {

@@ -1,4 +1,4 @@
-//! What can be wrong before a bridge runs. Once it runs, it counts, tells the log, and tries again.
+//! Errors before a bridge runs. Once it runs, it counts and logs a failure, and tries again.
 
 use thiserror::Error;
 
@@ -14,7 +14,7 @@ pub enum Error {
     Config {
         /// Which one.
         field: &'static str,
-        /// What is wrong, and what is not.
+        /// What is wrong, and which values are allowed.
         problem: String,
     },
     /// There is no such queue.
@@ -23,7 +23,7 @@ pub enum Error {
         /// Its address.
         url: String,
     },
-    /// SQS did not do it.
+    /// A call of SQS failed.
     #[error("SQS could not {doing}")]
     Sqs {
         /// What was asked for.
@@ -31,7 +31,7 @@ pub enum Error {
         /// What it said.
         source: Box<dyn std::error::Error + Send + Sync>,
     },
-    /// The database did not do it.
+    /// A call of the database failed.
     #[error(transparent)]
     Rowlock(#[from] rowlock::Error),
 }
@@ -60,12 +60,12 @@ impl Error {
     }
 }
 
-/// Whether the same is refused however often it is asked for: what is wrong is in the message, not in the moment.
+/// Whether the database would refuse the same message every time: the problem is in the message.
 pub(crate) fn is_final(error: &rowlock::Error) -> bool {
     use rowlock::Error::{Database, Encode, Invalid, KeyConflict};
     match error {
         Invalid { .. } | Encode { .. } | KeyConflict { .. } => true,
-        // PostgreSQL refuses the data: its form, its constraints, its limits. All else is waited out, as an outage is.
+        // PostgreSQL refuses the data: its form, its constraints, its limits. Wait out anything else, like an outage.
         Database { .. } => error
             .code()
             .is_some_and(|code| code.len() == 5 && matches!(code.get(..2), Some("22" | "23" | "54"))),

@@ -1,4 +1,4 @@
-//! Messages in hand: hidden from others while their work runs, deleted when the row says that it is over.
+//! Held messages: hidden from others while their work runs, deleted when the row says that it is over.
 //!
 //! Two loops share what is held. One extends the visibility of everything at a third of the timeout; it does nothing
 //! else, so that a slow database or a failing delete cannot make it late. The other looks at the rows and deletes.
@@ -47,17 +47,17 @@ enum Stage {
 
 #[derive(Debug)]
 struct Held {
-    /// Of its last delivery: an older one may be refused.
+    /// The receipt of the last delivery: SQS may refuse an older one.
     receipt: String,
     stage: Stage,
     since: Instant,
     extended: Instant,
-    /// Its job was in a worker's hands when it was last looked at.
+    /// Its job was leased at the last look.
     leased: bool,
     _permit: OwnedSemaphorePermit,
 }
 
-/// The messages that this bridge has in hand, by id: one that is delivered again while it is held is the same one.
+/// The messages that this bridge holds, by id: a message that is delivered again while it is held is the same one.
 #[derive(Debug)]
 pub(crate) struct Hold {
     held: Mutex<HashMap<String, Held>>,
@@ -123,7 +123,7 @@ impl Hold {
         tokio::time::sleep_until(until.into()).await;
     }
 
-    /// Notes whether any of the deletes was heard.
+    /// Notes whether any of the deletes succeeded.
     fn heard(&self, heard: bool) {
         let mut calm = self.calm.lock().unwrap_or_else(PoisonError::into_inner);
         match heard {
@@ -132,7 +132,7 @@ impl Hold {
         }
     }
 
-    /// Takes a message in hand that nobody has read yet. One that is in hand has a new receipt.
+    /// Begins to hold a message that was not read yet. A message that is held already gets its new receipt.
     pub(crate) fn take(&self, message: &Incoming, permit: OwnedSemaphorePermit) {
         let now = Instant::now();
         let mut held = self.held();
@@ -148,7 +148,7 @@ impl Hold {
         held.extended = now;
     }
 
-    /// What it means is known: it is held while there is something to wait for, else deleted.
+    /// Its meaning is known: it is held while there is something to wait for, else deleted.
     pub(crate) fn follow(&self, message: &Incoming, standing: &Standing) {
         let stage = match awaited(standing.state, standing.epoch, standing.due) {
             Some(epoch) => Stage::Awaits {
@@ -160,12 +160,12 @@ impl Hold {
         self.set(message, stage);
     }
 
-    /// It has nothing more to say.
+    /// The message is not needed any more.
     pub(crate) fn leave(&self, message: &Incoming) {
         self.set(message, Stage::Leaving { tries: 0 });
     }
 
-    /// It is out of hand and left to come again; SQS moves what comes too often to its dead-letter queue.
+    /// Stops holding it and leaves it to come again. SQS moves a message that comes too often to its dead-letter queue.
     pub(crate) fn give_up(&self, message: &Incoming) {
         if self.held().remove(&message.id).is_some() {
             add(&self.counts.left, 1);
@@ -298,7 +298,7 @@ impl Hold {
             let mut idle: Vec<&mut Held> = held.values_mut().filter(awaits).filter(|h| !h.leased).collect();
             idle.sort_by_key(|held| held.since);
             for held in idle.into_iter().take(wanted) {
-                // Not what came a moment ago: most of that is taken by the next look.
+                // Keep messages that came a moment ago: most of their jobs are taken by the next look.
                 if held.since.elapsed() > 4 * self.look {
                     held.stage = Stage::Leaving { tries: 0 };
                     gone += 1;

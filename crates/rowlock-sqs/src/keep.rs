@@ -24,7 +24,7 @@ const ACTOR: &str = "rowlock-sqs";
 /// What a kept message takes at most; a payload may take a little more.
 const BODY_BYTES_MAX: usize = 900 << 10;
 
-/// A kept message. The same on every delivery: the key says that a repeat is one.
+/// A kept message. It is equal on every delivery, so its key shows that a repeat is one.
 #[derive(Serialize)]
 struct Kept<'a> {
     queue_url: &'a str,
@@ -39,7 +39,7 @@ struct Kept<'a> {
     group: Option<&'a str>,
 }
 
-/// Keeps it, once however often it comes; the id of its job.
+/// Keeps it once, however often it comes. Returns the id of its job.
 pub(crate) async fn keep(admin: &Admin, queue_url: &str, message: &Incoming, reason: &str) -> Result<i64> {
     let payload = payload(queue_url, message)?;
     let key = format!("sqs-case:{}", message.id);
@@ -55,7 +55,7 @@ pub(crate) async fn keep(admin: &Admin, queue_url: &str, message: &Incoming, rea
             return Ok(id);
         }
         Ok(put) => put.id(),
-        // Kept before, from another queue or by another version of this.
+        // It was kept before, from another queue or by another version of this crate.
         Err(Error::KeyConflict { .. }) => match of_key(admin, key).await? {
             Some(id) => id,
             None => return Ok(0),
@@ -75,7 +75,7 @@ async fn of_key(admin: &Admin, key: String) -> Result<Option<i64>> {
     Ok(admin.observe().jobs(&filter).await?.first().map(|job| job.id))
 }
 
-/// Makes a case of it, unless it is one or somebody has decided on it.
+/// Makes a case of it, unless it is one or an operator has decided on it.
 async fn retire(admin: &Admin, id: i64, reason: &str) -> Result<()> {
     match admin.operate().retire(id, Some(reason), ACTOR).await {
         Err(Error::Conflict(said)) => {
@@ -85,13 +85,13 @@ async fn retire(admin: &Admin, id: i64, reason: &str) -> Result<()> {
                 Some(_) => Err(Error::Conflict(said)),
             }
         }
-        // Decided on and pruned since.
+        // An operator decided on it, and it was pruned since.
         Err(Error::NotFound(_)) => Ok(()),
         retired => retired,
     }
 }
 
-/// Retires what somebody enqueued and did not live to retire; how many.
+/// Retires the jobs of bridges that died before they could. Returns how many.
 pub(crate) async fn mend(admin: &Admin, older_than: std::time::Duration) -> Result<usize> {
     let found = admin
         .observe()

@@ -1,13 +1,13 @@
-//! A bridge between Rowlock and Amazon SQS. The queue outside is a hint; the row is the truth.
+//! A bridge between Rowlock and Amazon SQS. A message of the queue is a hint; the row decides.
 //!
-//! A message is a pointer to a job, which it triggers now, or a foreign message, which becomes a job under its own key.
-//! It is held, with its visibility extended, while the attempt runs that it started, and **always deleted** once the
-//! row says that the attempt is over, whatever came of it: retries are the row's own. What cannot be read or points to
-//! no job here is kept as a case, with its body, before it is deleted. So the SQS dead-letter queue sees faults of the
-//! infrastructure only.
+//! A message is a pointer to a job, which it triggers, or a foreign message, which becomes a job under its own key. The
+//! bridge holds the message and extends its visibility while the attempt that it started runs. It **always deletes**
+//! the message once the row says that the attempt is over, whatever the outcome: the row does its own retries. A
+//! message that cannot be read or points to no job here is kept as a case, with its body, before it is deleted. So only
+//! faults of the infrastructure reach the SQS dead-letter queue.
 //!
-//! Messages may come twice, late, shuffled or never; deletes and sends may fail. What is delivered again finds a row
-//! that says so; what was never delivered is found by the sweep. The map of this crate:
+//! Messages may come twice, late, shuffled or never; deletes and sends may fail. A message that is delivered again
+//! finds its row as it is. The sweep finds jobs whose message never came. The map of this crate:
 //!
 //! - [`Config`]: every setting, with its limits
 //! - [`Bridge`]: runs the parts until it is stopped

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 /// What SQS takes in one call.
 pub(crate) const BATCH: usize = 10;
 
-/// A poll may take twenty seconds; what takes much longer has no answer.
+/// A poll may take twenty seconds. A call that takes much longer has failed.
 const CALL_MAX: Duration = Duration::from_secs(30);
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
@@ -83,7 +83,7 @@ pub(crate) struct Outgoing {
     pub(crate) body: String,
     /// For a FIFO queue.
     pub(crate) group: String,
-    /// For a FIFO queue: one with the same is swallowed for five minutes.
+    /// For a FIFO queue: SQS drops another message with the same id for five minutes.
     pub(crate) once: String,
 }
 
@@ -104,7 +104,7 @@ impl Outside {
         }
     }
 
-    /// Whether the queue is there. Somebody who may not ask is believed.
+    /// Whether the queue exists. Without the right to ask, the answer is yes.
     pub(crate) async fn check(&self) -> Result<()> {
         let asked = self.client.get_queue_attributes().queue_url(&self.url);
         let told = asked.attribute_names(QueueAttributeName::QueueArn).send().await;
@@ -121,7 +121,7 @@ impl Outside {
         }
     }
 
-    /// Waits for messages; what lacks an id or a receipt is none.
+    /// Waits for messages. One without an id or a receipt is left out.
     pub(crate) async fn receive(&self, visibility: Duration, wait: Duration) -> Result<Vec<Incoming>> {
         let whole = |time: Duration| i32::try_from(time.as_secs()).unwrap_or(i32::MAX);
         let received = self
@@ -143,7 +143,8 @@ impl Outside {
         Ok(incoming.collect())
     }
 
-    /// Hides these for so long from now; which of them it could not. An answer that takes longer than `limit` is none.
+    /// Hides these messages for so long from now. Returns those that it could not hide. A call that takes longer than
+    /// `limit` has failed.
     pub(crate) async fn extend(
         &self,
         receipts: &[String],
@@ -170,7 +171,7 @@ impl Outside {
         Ok(told.failed.iter().filter_map(|entry| entry.id.parse().ok()).collect())
     }
 
-    /// Deletes these; which of them it could not.
+    /// Deletes these messages. Returns those that it could not delete.
     pub(crate) async fn delete(&self, receipts: &[String]) -> Result<Vec<usize>> {
         let mut call = self.client.delete_message_batch().queue_url(&self.url);
         for (no, receipt) in receipts.iter().enumerate() {
@@ -186,7 +187,7 @@ impl Outside {
         Ok(told.failed.iter().filter_map(|entry| entry.id.parse().ok()).collect())
     }
 
-    /// Sends these; which of them it could not.
+    /// Sends these messages. Returns those that it could not send.
     pub(crate) async fn send(&self, messages: &[Outgoing]) -> Result<Vec<usize>> {
         let mut call = self.client.send_message_batch().queue_url(&self.url);
         for (no, message) in messages.iter().enumerate() {
@@ -202,7 +203,7 @@ impl Outside {
     }
 }
 
-/// The pause after something failed: longer each time, and never the same for two.
+/// The pause after a failure: longer each time, with jitter.
 #[derive(Debug)]
 pub(crate) struct Pause {
     next: Duration,

@@ -29,22 +29,22 @@ const CALLS_MAX: usize = 8;
 const SENDS_MAX: u32 = 4;
 const PAUSE_MAX: Duration = Duration::from_secs(2);
 
-/// Tells a bridge of jobs whose pointer is to be sent now. Cheap to clone.
+/// Names jobs to a bridge that should send their pointer now. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Relay {
     pub(crate) hints: Sender<i64>,
 }
 
 impl Relay {
-    /// Sends a pointer to this job soon; call it after the commit that enqueued the job, because one that is not
-    /// committed yet is not found. Never waits: `false` when too many are waiting, or the bridge has stopped. Then the
-    /// sweep finds it.
+    /// Sends a pointer to this job soon. Call it after the commit that enqueued the job: an uncommitted job is not
+    /// found. It never waits. It returns `false` if too many hints wait, or the bridge has stopped; then the sweep
+    /// finds the job.
     pub fn hint(&self, job: i64) -> bool {
         self.hints.try_send(job).is_ok()
     }
 }
 
-/// One who sends.
+/// A task that sends.
 #[derive(Clone)]
 pub(crate) struct Courier {
     pub(crate) admin: Admin,
@@ -73,7 +73,7 @@ impl Courier {
 
     async fn pass_on(&self, ids: &[i64]) {
         match self.admin.observe().standing(ids).await {
-            // One that somebody has taken meanwhile needs no pointer.
+            // A job that a worker has taken meanwhile needs no pointer.
             Ok(found) => {
                 let wanted = found.into_iter().filter(|s| s.untriggered() || s.due).collect();
                 self.send(wanted).await;
@@ -85,7 +85,7 @@ impl Courier {
         }
     }
 
-    /// Sends a pointer to each for which it is time; `false` when none of them went out.
+    /// Sends a pointer to each job that is due for one. Returns `false` if none was sent.
     pub(crate) async fn send(&self, jobs: Vec<Standing>) -> bool {
         let timely = |job: Standing| self.sent.is_time(job.id).map(|times| (job, times));
         let jobs: Vec<(Standing, u32)> = jobs.into_iter().filter_map(timely).collect();
@@ -103,7 +103,7 @@ impl Courier {
         out > 0 || jobs.is_empty()
     }
 
-    /// Ten at most; what could not be sent is tried again a few times, and then left to the sweep.
+    /// Sends ten at most. A failed send is tried again a few times, and then left to the sweep.
     async fn send_batch(&self, mut batch: Vec<(Standing, u32)>) -> usize {
         let (mut pause, mut out) = (Pause::up_to(PAUSE_MAX), 0);
         for tried in 1..=SENDS_MAX {

@@ -53,7 +53,7 @@ impl Sent {
         self.forgotten.load(Ordering::Relaxed)
     }
 
-    /// How often a pointer to it was sent, if it is time for another.
+    /// How often a pointer to the job was sent, if it is time for another.
     pub(crate) fn is_time(&self, job: i64) -> Option<u32> {
         match self.last().get(&job) {
             None => Some(0),
@@ -73,7 +73,7 @@ impl Sent {
         last.at = Instant::now();
         last.times += 1;
         if sent.len() > self.max {
-            // The older half; forgetting costs one pointer too many.
+            // Forget the older half. That costs one extra pointer for each.
             self.forgotten.fetch_add(1, Ordering::Relaxed);
             let mut times: Vec<Instant> = sent.values().map(|last| last.at).collect();
             let middle = times.len() / 2;

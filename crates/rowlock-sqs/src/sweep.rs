@@ -1,8 +1,8 @@
 //! Finds jobs that no pointer has reached: sends that were lost, and rows that are due and that nobody takes.
 //!
-//! Every pass looks at what is new, and at one page of all that waits; where the page ends, the next pass goes on. So a
-//! pass is bounded however deep the backlog is. A backlog of more jobs than there are sends remembered would be sent
-//! anew with each walk; then the walks come further and further apart, as pointers to one job do.
+//! Every pass reads the new jobs, and one page of all waiting jobs. The next pass goes on where the page ends. So a
+//! pass is bounded, however deep the backlog is. If more jobs wait than sends are remembered, each walk would send all
+//! of them again. Then the walks come further and further apart, as pointers to one job do.
 
 use std::time::{Duration, Instant};
 
@@ -42,7 +42,7 @@ struct Walk {
     begun: Instant,
     /// How often sends had been forgotten when it began.
     forgotten: u64,
-    /// No sooner after its beginning does the next one begin.
+    /// The next walk begins at least this long after this one began.
     apart: Duration,
 }
 
@@ -69,8 +69,8 @@ impl Walk {
         true
     }
 
-    /// A page was looked at; with none behind it the next walk starts from the beginning: what was behind may have been
-    /// committed late, or sent long ago.
+    /// Notes that a page was read. After the last page the next walk starts from the beginning, because earlier jobs
+    /// may have been committed late, or sent long ago.
     fn step(&mut self, found: &[Standing], more: bool, sent: &Sent) {
         let last = found.last().filter(|_| more);
         self.which.after = last.and_then(|last| Some((last.due_at?, last.id)));
@@ -125,7 +125,7 @@ impl Sweep {
         }
     }
 
-    /// `false` when there was something to send and SQS took none of it: the next pass begins with the same.
+    /// Returns `false` if there was something to send and SQS took none of it: the next pass begins with the same.
     async fn pass(&mut self) -> rowlock::Result<bool> {
         let Sweep {
             courier,
@@ -161,7 +161,7 @@ impl Sweep {
     }
 }
 
-/// A page, and whether there may be more behind it.
+/// A page, and whether there may be more after it.
 async fn page(admin: &Admin, which: &Untaken) -> rowlock::Result<(Vec<Standing>, bool)> {
     let found = admin.observe().untaken(which).await?;
     let more = found.len() >= which.max as usize;
