@@ -1,7 +1,7 @@
 //! The worker processes: started, killed with SIGKILL, started again.
 //!
-//! A worker is this very program with a hidden command. It ends when its stdin ends, so none outlives the demo, however
-//! that ends; what it has to say goes to a log file.
+//! A worker is this program with a hidden command. It ends when its stdin ends, so no worker outlives the demo, however
+//! the demo ends. A worker's output goes to a log file.
 
 use std::{
     fs::OpenOptions,
@@ -18,7 +18,7 @@ use super::{
     show::Show,
 };
 
-/// A worker that cannot even start is not a death that the demo is about.
+/// A worker that cannot start is an error of the setup, not a death that the demo shows.
 const OWN_DEATHS_MAX: usize = 10;
 
 pub(crate) struct Crew {
@@ -69,7 +69,7 @@ impl Crew {
             .args(["demo-worker", "--schema", &self.schema])
             .args(["--number", &(number + 1).to_string()])
             .args(&self.role)
-            // Not as an argument: everybody on this machine can read those, and a URL may hold a password.
+            // Not as an argument: every user of this machine can read those, and a URL may hold a password.
             .env("ROWLOCK_DATABASE", &self.url)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -133,7 +133,7 @@ impl Crew {
         lines[lines.len().saturating_sub(5)..].join("\n")
     }
 
-    /// Lets everybody finish what is in hand, for a moment, and then ends them.
+    /// Lets all workers finish their running jobs, for a moment, and then ends them.
     pub(crate) async fn dismiss(&mut self, patience: Duration) {
         for (number, worker) in self.workers.iter_mut().enumerate() {
             self.tape.event(number, What::Stopped);

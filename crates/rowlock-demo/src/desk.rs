@@ -67,7 +67,7 @@ pub(crate) enum Account {
 /// One request: a line there, a line back.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Request {
-    /// The process that asks; the demo takes aim with it.
+    /// The id of the calling process; the demo uses it to kill the caller.
     pub(crate) pid: u32,
     pub(crate) account: Account,
     pub(crate) what: String,
@@ -120,7 +120,7 @@ pub(crate) async fn ask(
     }
 }
 
-/// How a call goes.
+/// How the provider handles a call.
 enum Mood {
     Answer,
     Slow(Duration),
@@ -132,7 +132,7 @@ enum Mood {
 struct Desk {
     books: Mutex<Books>,
     aim: AtomicBool,
-    /// Whether the caller in its sights was killed.
+    /// Whether the caller that the demo aimed at was killed.
     verdicts: AsyncMutex<mpsc::UnboundedReceiver<bool>>,
     args: Args,
 }
@@ -171,7 +171,7 @@ pub async fn provide(args: Args) -> Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
         let desk = desk.clone();
-        // A caller that dies half-way is its own problem.
+        // A caller that dies half-way is not an error of the provider.
         tokio::spawn(async move { desk.serve(stream).await.ok() });
     }
 }
@@ -182,7 +182,7 @@ fn obey(desk: &Desk, verdicts: &mpsc::UnboundedSender<bool>) {
         match line.as_str() {
             "aim" => desk.aim.store(true, Ordering::Relaxed),
             "rest" => desk.aim.store(false, Ordering::Relaxed),
-            // Nobody waits for it only when this process is ending.
+            // An error means that this process is ending.
             verdict => drop(verdicts.send(verdict == "dead")),
         }
     }
@@ -263,7 +263,7 @@ impl Desk {
 
     /// Has the caller killed after the action. Returns whether it was killed.
     async fn strike(&self, pid: u32) -> Result<bool> {
-        // Taken first: what is heard next is about this caller.
+        // Taken first: the next answer on stdin is about this caller.
         let mut verdicts = self.verdicts.lock().await;
         say(&format!("strike {pid}"))?;
         Ok(verdicts.recv().await.unwrap_or(false))
@@ -274,7 +274,7 @@ impl Desk {
     }
 }
 
-/// One line, on the disk before anybody hears of it.
+/// Writes one line, and returns when it is on the disk.
 fn write(log: &mut File, request: &Request, deed: &str) -> Result<()> {
     let Request { what, order, key, .. } = request;
     log.write_all(format!("{what} {order} {deed} {key}\n").as_bytes())?;

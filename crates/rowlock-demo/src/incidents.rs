@@ -130,8 +130,8 @@ struct Incidents {
 }
 
 impl Incidents {
-    /// Which entity this evaluation, from 0, is about. They take turns within blocks so small that several evaluations
-    /// of each are under way at any time, and some begin when others have acted.
+    /// The entity of this evaluation, counted from 0. Entities take turns within blocks so small that several
+    /// evaluations of each are under way at any time, and some begin when others have acted.
     fn entity(&self, number: i64) -> i64 {
         let block = (2 * self.workers / self.evaluations).clamp(1, self.entities);
         let first = number / (block * self.evaluations) * block;
@@ -171,14 +171,14 @@ fn processes(workers: u32, pool: u32) -> u32 {
 }
 
 impl Role {
-    /// This process's share of what all of them share.
+    /// This process's part of a number that all processes share.
     fn share(&self, whole: u32, number: u32) -> usize {
         let processes = processes(self.workers, self.pool);
         (whole / processes + u32::from(number <= whole % processes)) as usize
     }
 }
 
-/// No kills here, so no hurry to call anybody dead.
+/// No worker is killed here, so a long lease does no harm.
 const LEASE: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -84,7 +84,7 @@ fn after_help(fields: &str) -> String {
 /// # Errors
 /// [`Advice`] before anything is done; anything else that keeps the scene from being played.
 ///
-/// Cancel safety: dropped, its processes end by themselves, and what it made stays.
+/// Cancel safety: if it is dropped, its processes end by themselves, and what it made stays.
 pub async fn run(database: Option<&str>, args: Args, stop: impl Future<Output = ()>) -> Result<ExitCode> {
     if let (Some(_), Some(option)) = (&args.scene, args.orders.given()) {
         return Err(Advice::usage(
@@ -169,27 +169,27 @@ async fn work_on<DB: Tables>(url: &str, schema: &str, prefix: String, args: Work
             charges::worker(&rowlock, shop).name(name).run_until(told).await?;
         }
         Role::Incidents(role) => incidents::work(&rowlock, prefix, (role, args.number), told).await?,
-        // On PostgreSQL alone, and so not here.
+        // Only on PostgreSQL, so not here.
         Role::Snoozes(_) => {}
     }
     Ok(())
 }
 
-/// Resolves when the demo lets go of this process, or dies. What is still there some seconds later is ended.
+/// Resolves when the demo closes this process's stdin, or dies. The process exits some seconds later in any case.
 async fn stdin_ended() {
     let (ended, stop) = tokio::sync::oneshot::channel::<()>();
     std::thread::spawn(move || {
         // The demo writes nothing there.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         drop(ended);
-        // A stop in good order takes no longer than this.
+        // A graceful shutdown takes no longer than this.
         std::thread::sleep(Duration::from_secs(10));
         std::process::exit(1);
     });
     drop(stop.await);
 }
 
-/// A worker of the demo's queue, without handlers yet. Small bites, so that a kill takes little with it.
+/// A worker of the demo's queue, without handlers yet. It claims few jobs, so that a kill hits few.
 fn bare_worker<A: Send + Sync + 'static, DB: Tables>(rowlock: &Rowlock<DB>, state: A) -> Worker<A, DB> {
     Worker::new(rowlock)
         .state(state)
@@ -199,7 +199,7 @@ fn bare_worker<A: Send + Sync + 'static, DB: Tables>(rowlock: &Rowlock<DB>, stat
         .grace(LEASE)
 }
 
-/// Quick retries: nobody wants to watch a demo wait.
+/// Quick retries, so that the demo does not wait.
 fn backoff() -> Backoff {
     Backoff::new()
         .base(Duration::from_millis(200))

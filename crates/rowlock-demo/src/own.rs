@@ -1,4 +1,4 @@
-//! An application's own tables beside the jobs, on either database. The scenes play that application.
+//! The tables of the demo's application beside the jobs, on either database.
 
 use std::str::FromStr;
 
@@ -52,7 +52,7 @@ tables! {
     sqlx::Sqlite, "integer primary key autoincrement";
 }
 
-/// A place that is thrown away afterwards: a folder for files, and a database of one's own or a schema in one.
+/// A temporary place: a folder for files, and a new database or a schema in an existing one.
 pub(crate) struct Site {
     pub(crate) url: String,
     /// PostgreSQL: holds the jobs and the application's tables, and is dropped as one. SQLite ignores it.
@@ -64,7 +64,7 @@ impl Site {
     /// Names the place and makes the folder; the schema comes with the first migration.
     ///
     /// # Errors
-    /// A SQLite file of the user's own is refused: nothing in it could be thrown away as one.
+    /// An existing SQLite file is refused: the demo's tables could not be removed from it as one.
     pub(crate) fn new(database: Option<&str>, what: &str) -> anyhow::Result<Site> {
         if let Some(url) = database {
             rowlock::Admin::open(url, "rowlock")?;

@@ -1,4 +1,4 @@
-//! The demo's hold on the provider process, and what its log says.
+//! Controls the provider process, and reads its log.
 
 use std::{
     collections::HashMap,
@@ -28,7 +28,7 @@ pub(crate) struct Moods {
     pub(crate) slow: u32,
 }
 
-/// The provider at work; dropped, it is killed.
+/// The running provider; it is killed when this is dropped.
 pub(crate) struct Provider {
     pub(crate) address: SocketAddr,
     child: Child,
@@ -88,7 +88,7 @@ impl Provider {
         line.strip_prefix("strike ")?.parse().ok()
     }
 
-    /// What became of it.
+    /// Reports to the provider whether the caller was killed.
     pub(crate) async fn go_on(&mut self, dead: bool) -> Result<()> {
         self.tell(if dead { "dead" } else { "spared" }).await
     }

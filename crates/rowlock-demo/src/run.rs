@@ -1,6 +1,6 @@
 //! The run itself: place a wave of work, kill a worker, place the next; then wait until everything is done.
 //!
-//! Work comes in waves, one before every kill, so that there is some in hand whenever a worker dies. Half of the kills
+//! Work comes in waves, one before every kill, so that jobs are running whenever a worker dies. Half of the kills
 //! come at a random moment; the other half when the provider has just acted and the worker does not know it yet.
 
 use std::{
@@ -22,7 +22,7 @@ use super::{
     show::Show,
 };
 
-/// How often the plan is looked at, and how often the database.
+/// How often the plan is checked, and how often the database is read.
 const TICK: Duration = Duration::from_millis(10);
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How long after a wave of work the next kill comes, in milliseconds.
@@ -32,7 +32,7 @@ const AIM_MAX: Duration = Duration::from_secs(1);
 
 /// What a scene adds to the run.
 pub(crate) trait Act<DB: Tables> {
-    /// Whether a case is an end as good as any: somebody will decide.
+    /// Whether a case counts as a good end: a person will decide.
     const CASES_ARE_FINE: bool = false;
 
     /// Puts work in, in the caller's transaction.
@@ -83,7 +83,7 @@ impl Rest {
         self.open.is_empty() && self.retired.is_empty()
     }
 
-    /// In words; `None` when everything is over.
+    /// As text; `None` when everything is over.
     pub(crate) fn text(&self) -> Option<String> {
         let parts: Vec<&str> = self.open.iter().chain(&self.retired).map(String::as_str).collect();
         (!parts.is_empty()).then(|| parts.join(", "))
@@ -155,7 +155,7 @@ impl<'a, DB: Tables, A: Act<DB>> Run<'a, DB, A> {
         }
     }
 
-    /// Runs until everything is done, or until it is clear that it will not be. Nobody is at work any more then.
+    /// Runs until everything is done, or until it is clear that it will not be. No worker runs after that.
     pub(crate) async fn finish(mut self) -> Result<Ran> {
         let start = Instant::now();
         let mut next = Next::Waiting;
@@ -185,7 +185,7 @@ impl<'a, DB: Tables, A: Act<DB>> Run<'a, DB, A> {
             if matches!(next, Next::Waiting) && done > 0 {
                 next = self.plan().await?;
             }
-            // As many die as was said, also when the work is over first.
+            // Kill as many as announced, also when the work is over first.
             let one_to_die = matches!(next, Next::At(_) | Next::Aimed(_));
             if !one_to_die && self.placed == self.size.work && over(&self.ground.observe.status().await?) {
                 break;
@@ -194,7 +194,7 @@ impl<'a, DB: Tables, A: Act<DB>> Run<'a, DB, A> {
         let seconds = start.elapsed().as_secs_f64();
         self.show().await?;
         self.bar.finish_and_clear();
-        // Nobody may be at work while the count is made.
+        // No worker may run during the count.
         self.crew.dismiss(Duration::from_secs(5)).await;
         let rest = self.rest().await?;
         Ok(Ran {
@@ -227,7 +227,7 @@ impl<'a, DB: Tables, A: Act<DB>> Run<'a, DB, A> {
         }
     }
 
-    /// Chooses the next death, and places a wave of work so that it finds some in hand.
+    /// Chooses the next kill, and places a wave of work so that the kill hits running jobs.
     async fn plan(&mut self) -> Result<Next> {
         if self.crew.kills >= self.size.kills {
             return Ok(Next::Nobody);
@@ -292,7 +292,7 @@ impl<'a, DB: Tables, A: Act<DB>> Run<'a, DB, A> {
     }
 }
 
-/// The next caller that the provider has in its sights; for ever when there is no provider.
+/// The next caller that the provider aims at. Pending for ever if there is no provider.
 async fn strike(provider: &mut Option<&mut Provider>) -> Option<u32> {
     match provider {
         Some(provider) => provider.strike().await,

@@ -97,7 +97,7 @@ impl Args {
     }
 }
 
-/// What was found when everybody had gone home.
+/// What was found after all workers had ended.
 pub(crate) struct Found {
     rows: i64,
     poison: i64,
@@ -138,7 +138,7 @@ impl Ground {
         ground.script(TABLE).await?;
         ground.script(&FILL.replace("COUNT", &rows.to_string())).await?;
         ground.script("analyze SCHEMA.email_snoozes").await?;
-        // It needs nothing: what a claim writes is there, and so are the indexes.
+        // No migration is needed: the table has the columns of a claim and the indexes already.
         Adopted::open(&rowlock, &work::table(&ground.schema), Columns::due("remind_at")).await?;
         Ok(ground)
     }
@@ -195,7 +195,7 @@ impl Scene for Args {
         let start = Instant::now();
         let struck = self.run(show, &mut ground, crew, &mut provider).await?;
         let seconds = start.elapsed().as_secs_f64();
-        // Nobody may be at work while the count is made.
+        // No worker may run during the count.
         crew.dismiss(Duration::from_secs(5)).await;
         show.step("counting rows and mails");
         let mut found = self.count(&mut ground, provider).await?;
@@ -206,7 +206,8 @@ impl Scene for Args {
 }
 
 impl Args {
-    /// Until every row is inactive and everybody who is to die has died; how many died right after their mail was sent.
+    /// Runs until every row is inactive and all kills are done. Returns how many workers died right after their mail
+    /// was sent.
     async fn run(&self, show: &Show, ground: &mut Ground, crew: &mut Crew, provider: &mut Provider) -> Result<i64> {
         let (start, rows, kills) = (Instant::now(), i64::from(self.rows), self.kills as usize);
         let mut rng = fastrand::Rng::with_seed(show.seed);
@@ -228,7 +229,8 @@ impl Args {
             crew.look_after()?;
             let active = ground.count("not inactive").await?;
             show.tape.sample(rows - active, None);
-            // One dies whenever the next part of the work is done, so that all parts see it; the last ones in any case.
+            // One worker is killed after each part of the work, so that every part sees a kill; the last ones in any
+            // case.
             let wave = (rows - active) * (self.kills as i64 + 1) / rows.max(1);
             if crew.kills >= kills {
                 if active == 0 {
@@ -251,7 +253,7 @@ impl Args {
         Ok(struck)
     }
 
-    /// The provider's word against the table's.
+    /// Compares the provider's log with the table.
     async fn count(&self, ground: &mut Ground, provider: Provider) -> Result<Found> {
         let tally = provider.tally().await?;
         let poisoned = |id: &i64| id % 200 == 7 || id % 200 == 107;

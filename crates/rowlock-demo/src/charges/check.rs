@@ -34,7 +34,7 @@ pub(crate) struct Findings {
     pub(crate) repeats: i64,
     pub(crate) dropped: i64,
     pub(crate) cut_short: i64,
-    /// Orders neither settled nor in doubt before everybody's eyes.
+    /// Orders that are neither settled nor shown as in doubt.
     pub(crate) lost: BTreeSet<i64>,
     /// Orders charged or noted twice.
     pub(crate) doubled: BTreeSet<i64>,

@@ -12,7 +12,7 @@ use super::super::{
     own::Tables,
 };
 
-// Every kill takes an attempt from the jobs it hits, and the demo hands out many.
+// Every kill takes an attempt from the jobs it hits, and the demo kills often.
 #[derive(Serialize, Deserialize, Job)]
 #[job(kind = "charge-order", queue = "demo", attempts = 50)]
 pub(crate) struct ChargeOrder {
@@ -42,8 +42,8 @@ pub(crate) const SCHEMA: &str = "
     create table demo_order (order_id bigint not null);
     create table demo_payment (order_id bigint not null, receipt bigint not null);";
 
-/// Staged: the intent is stored before the call, the reply after it. What is to happen when a call's fate is unknown
-/// depends on the provider: call again under the same key, or leave it to a person.
+/// Staged: the intent is stored before the call, the reply after it. If the outcome of a call is unknown, the provider
+/// decides what follows: call again under the same key, or leave it to a person.
 async fn charge<DB: Tables>(cx: Staged<Shop, DB>, job: ChargeOrder) -> Outcome<DB> {
     let policy = match job.account {
         Account::Keyless if !cx.state().careless => OnUnknown::Park,
@@ -63,7 +63,7 @@ async fn charge<DB: Tables>(cx: Staged<Shop, DB>, job: ChargeOrder) -> Outcome<D
     tx.done().ok()
 }
 
-/// Calls the provider. Only a refusal in so many words says that nothing was charged; any other failure says nothing.
+/// Calls the provider. Only an explicit refusal says that nothing was charged; any other failure says nothing.
 async fn ask(provider: SocketAddr, job: &ChargeOrder, key: EffectKey) -> Result<i64, Fail> {
     let asked = desk::ask(provider, "charge", job.account, job.order, key.into()).await;
     asked.map_err(|failure| match failure {

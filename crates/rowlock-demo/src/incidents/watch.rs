@@ -1,5 +1,5 @@
-//! The application of the scene: it watches entities. An evaluation looks at its entity, thinks, and then opens an
-//! incident, or closes the one that is open. The rule is one open incident at most, and no index says so.
+//! The application of the scene: it watches entities. An evaluation reads its entity, works for a while, and then opens
+//! an incident, or closes the open one. The rule is at most one open incident, and no index enforces it.
 
 use std::{
     fs::{File, OpenOptions},
@@ -44,7 +44,7 @@ pub(crate) fn schema<DB: Tables>() -> String {
     )
 }
 
-/// Staged: look, think with nothing held, act if nobody else did. `?` on the guard ends the job quietly, and counts it.
+/// Staged: look, work with nothing held, act if nobody else did. `?` on the guard ends the job quietly, and counts it.
 async fn evaluate<DB: Tables>(mut cx: Staged<Arc<Watch>, DB>, job: Evaluate) -> Outcome<DB> {
     let (guard, watch) = (format!("entity:{}", job.entity), cx.state().clone());
     let look = watch.sql(&format!(

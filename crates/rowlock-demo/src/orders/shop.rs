@@ -15,7 +15,7 @@ use super::super::{
 /// How many different things the shop sells.
 pub(crate) const ITEMS: i64 = 8;
 
-// Every kill takes an attempt from the jobs it hits, and the demo hands out many.
+// Every kill takes an attempt from the jobs it hits, and the demo kills often.
 #[derive(Serialize, Deserialize, Job)]
 #[job(kind = "reserve-stock", queue = "demo", attempts = 50)]
 pub(crate) struct ReserveStock {
@@ -70,7 +70,7 @@ async fn reserve<DB: Tables>(cx: Ctx<Shop, DB>, job: ReserveStock, mut tx: Tx<DB
     tx.done().then(ChargePayment { order: job.order }).ok()
 }
 
-/// Staged: the call outside carries a key that is the same on every attempt; its answer, the outcome and the next job
+/// Staged: the external call carries a key that is the same on every attempt. Its answer, the outcome and the next job
 /// commit together.
 async fn charge<DB: Tables>(cx: Staged<Shop, DB>, job: ChargePayment) -> Outcome<DB> {
     let provider = cx.state().provider;
@@ -96,7 +96,7 @@ async fn send_receipt<DB: Tables>(cx: Staged<Shop, DB>, job: SendReceipt) -> Out
     tx.done().ok()
 }
 
-/// The provider honours keys, and answers in its own time or not at all.
+/// The provider honours keys, and answers late or not at all.
 async fn ask(provider: SocketAddr, what: &str, order: i64, key: EffectKey) -> std::io::Result<i64> {
     let asked = desk::ask(provider, what, Account::Keyed, order, key.into()).await;
     asked.map_err(|failure| match failure {

@@ -27,7 +27,7 @@ pub(crate) struct Role {
 struct Snooze {
     id: i64,
     user_email: String,
-    /// The table allows none; this application does not.
+    /// The table allows null; this application does not.
     #[allow(dead_code, reason = "a mail has one, and that it can be read is what counts here")]
     subject: String,
 }

@@ -35,10 +35,10 @@ use super::{
     pipe::{Head, Tail},
 };
 
-/// Between being asked to end at the time limit and being made to.
+/// The time between SIGTERM and SIGKILL after the time limit.
 pub(crate) const LIMIT_GRACE: Duration = Duration::from_secs(5);
 
-/// How long the rest of its output is waited for once all its processes are ended.
+/// How long to wait for the rest of the output after all processes have ended.
 const DRAIN: Duration = Duration::from_millis(500);
 
 /// The job cannot be done as it is.
@@ -56,12 +56,12 @@ pub(crate) struct Program {
     pub(crate) name: String,
     pub(crate) file: PathBuf,
     pub(crate) args: Vec<String>,
-    /// Those that end programs nobody waits for any more.
+    /// The tasks that end programs that nobody waits for any more.
     pub(crate) enders: TaskTracker,
 }
 
 impl Program {
-    /// Runs it once. Dropped half-way, the program and what it started are ended.
+    /// Runs it once. If this is dropped half-way, the program and what it started are ended.
     pub(crate) async fn run(&self, call: &Call, bounds: &Bounds) -> Result<Box<RawValue>, Fail> {
         let mut command = self.command(call);
         let started = Group::spawn(&mut command, &self.enders);
@@ -88,7 +88,7 @@ impl Program {
                     () = sleep_until(deadline) => break None,
                 }
             };
-            // Read on meanwhile, so that nothing that is asked to end waits for its output to be taken.
+            // Go on reading, so that a process that was asked to end does not wait for its output to be read.
             let grace = ended.as_ref().map_or(LIMIT_GRACE, |_| REST_GRACE);
             let mut ending = pin!(group.end(grace));
             loop {
@@ -98,7 +98,7 @@ impl Program {
                 }
             }
             if !read {
-                // Somebody who left the group may hold the pipes for as long as he likes.
+                // A process that left the group may hold the pipes for as long as it likes.
                 let _ = timeout(DRAIN, &mut reading).await;
             }
             ended
@@ -159,7 +159,7 @@ impl Program {
             let name = name.to_ascii_uppercase();
             match value {
                 Some(value) => command.env(name, value),
-                // The worker's own is not the job's.
+                // Remove the worker's trace context: it is not the job's.
                 None => command.env_remove(name),
             };
         }

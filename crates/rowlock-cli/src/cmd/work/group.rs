@@ -13,11 +13,11 @@ use tokio::{
 };
 use tokio_util::task::TaskTracker;
 
-/// Between being asked and being made to, for what nobody waits for any more. Another worker may start the job as soon
-/// as the lease is over, and a handler is cut a second before that.
+/// The time between SIGTERM and SIGKILL for a program that nobody waits for any more. Another worker may start the job
+/// as soon as the lease is over, and a handler is cut a second before that.
 const CUT_GRACE: Duration = Duration::from_millis(700);
 
-/// The same for what a program that has ended leaves behind.
+/// The same for processes that an ended program leaves behind.
 pub(crate) const REST_GRACE: Duration = Duration::from_millis(500);
 
 const POLL: Duration = Duration::from_millis(10);
@@ -28,9 +28,9 @@ pub(crate) struct Group {
     pid: Option<Pid>,
     /// The program itself, until it has ended.
     pub(crate) child: Option<Child>,
-    /// Nothing of it is left to be ended.
+    /// No process of the group is left.
     over: bool,
-    /// Who ends it when nobody waits for it any more; none for whom that is done already.
+    /// The tasks that end the group when nobody waits for it any more; `None` if a task does that already.
     enders: Option<TaskTracker>,
 }
 
@@ -62,7 +62,7 @@ impl Group {
         let until = Instant::now() + grace;
         if self.signal(Signal::TERM) {
             if let Some(child) = &mut self.child {
-                // Too late or ended, what follows is the same.
+                // The same follows whether it ended or the time was over.
                 let _ = timeout_at(until, child.wait()).await;
             }
             if !self.is_gone_by(until).await {
@@ -76,8 +76,8 @@ impl Group {
         self.over = true;
     }
 
-    /// Says whether there was anybody to hear it. A group that has a member keeps its number; one that has none is
-    /// gone.
+    /// Sends a signal. Returns whether the group has a member. A group keeps its number while it has a member; an empty
+    /// group is gone.
     fn signal(&self, signal: Signal) -> bool {
         self.pid.is_some_and(|pid| kill_process_group(pid, signal).is_ok())
     }

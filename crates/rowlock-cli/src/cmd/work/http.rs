@@ -39,10 +39,10 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{Bounds, call::Call, pipe::Head};
 use crate::output::{Advice, short};
 
-/// Who asks for less asks for no pause at all, and gets the backoff of any failure.
+/// A server that asks for a shorter pause gets the backoff of any failure.
 const RETRY_AFTER_MIN: Duration = Duration::from_secs(1);
 
-/// Nobody is obeyed for longer.
+/// A longer pause is cut to this.
 const RETRY_AFTER_MAX: Duration = Duration::from_secs(3600);
 
 /// How often a server may ask for more time before an attempt counts.
@@ -120,7 +120,7 @@ impl Server {
         })
     }
 
-    /// Calls once. Dropped half-way, the connection is closed.
+    /// Calls once. If this is dropped half-way, the connection is closed.
     pub(crate) async fn call(&self, call: &Call, bounds: &Bounds) -> Result<Box<RawValue>, Fail> {
         let deadline = Instant::now() + bounds.time_limit;
         let (shown, limit) = (&self.shown, bounds.time_limit);
@@ -160,7 +160,7 @@ impl Server {
         let mut body = Head::new(bounds.output_bytes_max);
         let read = read(answer, &mut body).await;
         if status.is_success() {
-            // Half an answer is no answer: what is missing may be what matters.
+            // Half an answer is not an answer: the missing part may be the important one.
             read.map_err(broke)?;
         }
         self.judge(status, &headers, &body, call)
@@ -183,7 +183,7 @@ impl Server {
         let facts = facts.into_iter().map(|(name, value)| (name, Some(value)));
         let key = ("idempotency-key".to_owned(), Some(call.key.clone()));
         for (name, value) in facts.chain(trace).chain([key]) {
-            // Names and numbers of ours fit; a trace that does not is not worth the call.
+            // Our names and numbers fit into headers. If a trace does not, leave it out instead of failing the call.
             let name = HeaderName::from_bytes(name.as_bytes()).ok();
             let value = value.and_then(|value| HeaderValue::from_str(&value).ok());
             if let (Some(name), Some(value)) = (name, value) {
@@ -231,7 +231,7 @@ fn did_not_happen(status: StatusCode) -> bool {
     is_refusal(status) || matches!(status.as_u16(), 425 | 429)
 }
 
-/// Seconds or a date, as the header may hold; bounded, and none where that is too short to be a pause.
+/// Seconds or a date, as the header may hold. Bounded above; `None` if it is too short to be a pause.
 fn retry_after(asked: &str, now: Timestamp) -> Option<Duration> {
     let asked = asked.trim();
     let delay = match asked.parse::<u64>() {

@@ -1,5 +1,5 @@
 //! What comes out of a program or a server, within bounds. Readers go on when their bound is reached and drop the rest,
-//! so that nobody who writes ever waits for us.
+//! so that a writer never waits for us.
 
 use serde_json::value::RawValue;
 use tokio::io::{AsyncRead, AsyncReadExt};
@@ -126,7 +126,7 @@ fn is_storable(json: &str) -> bool {
         }
         deepest = deepest.max(depth);
     }
-    // Brackets in strings count here: rather text than a refusal.
+    // Brackets in strings count too: storing it as text is better than a refusal.
     deepest <= DEPTH_MAX && !json.contains("\\u0000") && serde_json::from_str::<serde_json::Value>(json).is_ok()
 }
 

@@ -14,7 +14,7 @@ use anyhow::Result;
 
 use crate::output::Advice;
 
-/// Every version is asked for on its own.
+/// Every version is a separate claim, so their number is limited.
 const VERSIONS_MAX: i32 = 100;
 
 /// Which jobs.
@@ -47,7 +47,7 @@ pub(crate) struct Slots {
     pub(crate) slots: usize,
 }
 
-/// Unless a queue says otherwise.
+/// The slots of a queue that names none.
 pub(crate) const SLOTS: usize = 4;
 
 const GIVE_EXEC: &str = "use KIND=PROGRAM, such as resize=./resize.sh";
