@@ -7,8 +7,8 @@ use crate::world::Left;
 pub struct Bounds {
     /// Jobs that producers enqueue.
     pub chains: usize,
-    /// Jobs of a chain. Each is put in by the commit that ends the one before; the last is put in and never claimed,
-    /// for it would be the same story again.
+    /// Jobs of a chain. Each is enqueued by the commit that ends the one before. The last is enqueued and never
+    /// claimed, because it would add no new states.
     pub links: usize,
     /// Worker processes. One that dies is replaced.
     pub processes: usize,
@@ -38,8 +38,8 @@ impl Bounds {
         }
     }
 
-    /// What every run of the tests searches: a crash as well, and a second lost reply, so that both a claim and a
-    /// commit of the same story can lose theirs.
+    /// What every run of the tests searches: a crash as well, and a second lost reply, so that a claim and a commit of
+    /// the same path can both lose theirs.
     pub fn usual() -> Bounds {
         let left = Left {
             pauses: 1,

@@ -1,7 +1,7 @@
 //! The protocol's broken variants: mistakes that job queues have shipped, or that ours must not make.
 //!
-//! A rule that no mistake can break is a rule that is not looked at. So each rule has at least one variant here, and
-//! the search must find its counterexample.
+//! If no mistake can break a rule, the search may not check the rule at all. So each rule has at least one variant
+//! here, and the search must find its counterexample.
 
 use crate::rule::Rule;
 

@@ -1,8 +1,8 @@
-//! Worlds that nobody could tell apart are made one, so that the search has fewer of them to visit.
+//! Folds equivalent worlds into one, so that the search has fewer of them to visit.
 //!
-//! What no step can see any more is dropped. Processes are alike and worker ids mean nothing but themselves, so both
-//! are numbered anew after each step, in an order that depends on what they are about; the numbers in a path are
-//! therefore positions, not names, and an attempt is known by its job and epoch.
+//! State that no step can see any more is dropped. Processes are alike and worker ids have no meaning, so both are
+//! numbered anew after each step, in an order that depends on their state. So the numbers in a path are positions, not
+//! names, and an attempt is known by its job and epoch.
 
 use std::cmp::Reverse;
 
@@ -56,8 +56,8 @@ impl World {
         order
     }
 
-    /// Keeps the rows that somebody knows of, in the order in which they are met. One that is known from a token alone
-    /// is as good as forgotten, for nothing is left to recover from it.
+    /// Keeps the worker rows that a process or a lease refers to, in the order in which they are met. A row that only a
+    /// token names can be dropped: nothing is left to recover from it.
     fn number_workers(&mut self) {
         let held = self.jobs.iter().flat_map(|job| &job.leases);
         let mut claiming: Vec<usize> = (0..self.workers.len())

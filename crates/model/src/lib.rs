@@ -1,13 +1,14 @@
 //! A model of the claim protocol, searched state by state.
 //!
-//! The suites under `crates/proof` run the real thing and meet the interleavings that happen. Here every interleaving
-//! within bounds is met: claims, handlers' transactions, commits whose reply is lost, beats, recovery, processes that
-//! die or freeze, and an operator, each step between any two steps of the others. [`rule`] says what must hold and
-//! judges the tables alone; [`Bug`] breaks the protocol in one place at a time, and for each of them the search must
-//! find the rule that it breaks. A rule that no mistake can break would be one that is not looked at.
+//! The suites under `crates/proof` run the library itself and meet the interleavings that happen. The model meets every
+//! interleaving within bounds: claims, handlers' transactions, commits whose reply is lost, heartbeats, recovery,
+//! processes that die or freeze, and an operator, each step between any two steps of the others. [`rule`] says what
+//! must hold, and judges only the tables. [`Bug`] breaks the protocol in one place at a time, and for each bug the
+//! search must find the rule that it breaks. If no mistake could break a rule, the search might not check the rule at
+//! all.
 //!
-//! Where an outcome leads is not written down a second time: [`outcome`] is the library's own file. The rest follows
-//! the statements, one step per commit:
+//! The model does not repeat where an outcome leads: [`outcome`] is the library's own file. The rest follows the
+//! statements, one step per commit:
 //!
 //! | step | in the library |
 //! |---|---|
@@ -22,10 +23,10 @@
 //! | [`MarkDead`](step::Step::MarkDead), [`Expire`](step::Step::Expire), [`Forget`](step::Step::Forget) | `worker/mark_dead.sql`, `worker/expire.sql`, `worker/lock_dead.sql` with `worker/forget_dead.sql` |
 //! | [`Reopen`](step::Step::Reopen) | `case/reopen.sql` |
 //!
-//! **Time** is not a number here. To be frozen or slow is to take no step, and anybody may do that at any time, for as
-//! long as they like. What a [`Pause`](step::Step::Pause) adds is that the beat is too old by then. Nobody is kept from
-//! acting by having had too long, and a body goes on past its time limit: what holds here rests on tokens and locks,
-//! never on the cut-off that a worker sets itself.
+//! **Time** is not a number here. A frozen or slow process takes no step, and any process may do that at any time, for
+//! as long as it likes. A [`Pause`](step::Step::Pause) also makes its last heartbeat too old. No process is stopped
+//! because it took too long, and a body goes on past its time limit. So the rules rest on tokens and locks, never on
+//! the cut-off that a worker sets itself.
 //!
 //! **Liveness.** Stateright's `eventually` overlooks paths that end in a circle or meet another path. So liveness is
 //! split into two things that it can check. No state follows itself (a test walks the whole graph), so every path ends.
@@ -34,7 +35,7 @@
 //!
 //! **Bounds.** [`Bounds::usual`] is what the tests search: one job and the link that follows it, two processes, two
 //! concurrent attempts, two attempts before a case, and one crash, one pause, two lost replies and one reopen at any
-//! time. Body failures, time limits and aborted commits are not bounded but by the attempts. [`Bounds::large`] has two
+//! time. Only the attempts bound body failures, time limits and aborted commits. [`Bounds::large`] has two
 //! jobs for three processes, and two of each fault. Processes are alike and worker ids mean nothing, so worlds that
 //! differ in their numbers alone are folded into one; a test searches without that and comes to the same states.
 //!

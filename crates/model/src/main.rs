@@ -1,8 +1,8 @@
 //! `cargo run --release -p model -- [--large] [--paths]`: searches the sound model and every broken one, and prints
 //! what it found.
 //!
-//! Ends with 1 when a rule of the sound model is broken, when it does not get to what it is about, or when a mistake is
-//! not caught by its rule. `--paths` prints how each mistake comes to light.
+//! Exits with 1 when a rule of the sound model is broken, when the model does not reach a state that it must reach, or
+//! when a mistake is not caught by its rule. `--paths` prints the counterexample of each mistake.
 
 use std::{process::ExitCode, time::Instant};
 
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Prints the search of the sound model; whether it is sound.
+/// Prints the search of the sound model. Returns whether it is sound.
 fn sound(bounds: Bounds) -> bool {
     println!("{bounds:?}");
     let found = search(Protocol::sound(bounds));
@@ -59,7 +59,7 @@ fn sound(bounds: Bounds) -> bool {
     found.is_sound()
 }
 
-/// Prints how one mistake comes to light; whether its rule is the one that it breaks.
+/// Prints the counterexample of one mistake. Returns whether it breaks the rule that it names.
 fn caught(bug: Bug, paths: bool) -> bool {
     let (rules, path) = shortest(Protocol::broken(bug)).unwrap_or_default();
     let caught = rules == [bug.breaks()];

@@ -18,13 +18,13 @@ pub struct Protocol {
     pub bounds: Bounds,
     /// The mistake.
     pub bug: Option<Bug>,
-    /// Worlds that nobody could tell apart are one. A test does without, to see that this loses nothing.
+    /// Whether equivalent worlds are folded into one. A test searches without, to show that this loses nothing.
     pub folded: bool,
 }
 
 type Checked = Property<Protocol>;
 
-/// What the sound model must get to: else it shows nothing.
+/// What the sound model must reach; otherwise it shows nothing.
 pub const REACHED: [&str; 6] = [
     "a late attempt is refused",
     "an unknown commit is found committed",
@@ -128,7 +128,7 @@ impl Protocol {
         }
     }
 
-    /// Hands back what this worker holds by the database's word alone.
+    /// Hands back a lease that only the database knows of.
     fn sweep(&self, world: &mut World, process: usize, job: usize) {
         let worker = world.processes[process].worker;
         if let Some(lease) = world.unknown_lease(worker, job) {
@@ -154,7 +154,7 @@ fn crash(world: &mut World, process: usize) {
     world.processes[process].worker = world.register();
 }
 
-/// Zero rows: declared dead. What it is about goes on, with tokens that are no good any more.
+/// Zero rows: it was declared dead. Its attempts go on, with tokens that are no longer valid.
 fn beat(world: &mut World, process: usize) {
     let worker = world.processes[process].worker;
     match world.workers[worker].pulse.is_alive() {

@@ -88,7 +88,7 @@ pub fn broken(before: &World, step: Step, after: &World, bounds: &Bounds) -> Opt
     checks.iter().find(|(_, broken)| broken()).map(|(rule, _)| *rule)
 }
 
-/// An attempt wrote, or ended a lease, that was not its own at that moment.
+/// An attempt wrote, or ended a lease, without holding the lease at that moment.
 fn stale(no: usize, before: &Job, after: &Job, writer: Option<(usize, Token)>) -> bool {
     let token = writer.filter(|(job, _)| *job == no).map(|(_, token)| token);
     let wrote = after.writes > before.writes;
@@ -108,7 +108,7 @@ fn together(world: &World, bounds: &Bounds) -> bool {
     })
 }
 
-/// What is over is not over any more, and nobody answers for it.
+/// A finished job is open again, and no audit row explains it.
 fn left_its_end(before: &Job, after: &Job) -> bool {
     let left = (before.is_finished() && !after.is_finished()) || (before.case.is_some() && after.case.is_none());
     left && after.audits == before.audits

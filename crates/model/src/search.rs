@@ -31,7 +31,7 @@ pub struct Found {
 }
 
 impl Found {
-    /// Everything was visited, nothing was broken, and all that the model is about came to pass.
+    /// Everything was visited, nothing was broken, and everything in [`REACHED`] was reached.
     pub fn is_sound(&self) -> bool {
         self.closed && self.broken.is_empty() && self.missed.is_empty()
     }

@@ -47,8 +47,8 @@ pub enum Step {
     Fail(usize),
     /// The body hangs: its worker settles the attempt as failed on another connection, and the body goes on unknowing.
     TimeLimit(usize),
-    /// A process is frozen or cut off for so long that its last beat is older than its lease, and goes on as if nothing
-    /// had been.
+    /// A process is frozen or cut off for so long that its last heartbeat is older than its lease. Then it goes on as
+    /// if nothing had happened.
     Pause(usize),
     /// A process is killed; another takes its place, under a new id.
     Crash(usize),

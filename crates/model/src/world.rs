@@ -129,9 +129,9 @@ impl Worker {
 /// How a worker's row looks to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Pulse {
-    /// Its last beat is younger than its lease.
+    /// Its last heartbeat is younger than its lease.
     Fresh,
-    /// Its last beat is older: it may be declared dead at any time, or beat again before.
+    /// Its last heartbeat is older: it may be declared dead at any time, or send a heartbeat before.
     Stale,
     /// Declared dead, for ever.
     Dead,
@@ -140,7 +140,7 @@ pub enum Pulse {
 }
 
 impl Pulse {
-    /// Not declared dead: it may claim and beat.
+    /// Not declared dead: it may claim and send heartbeats.
     pub fn is_alive(self) -> bool {
         matches!(self, Pulse::Fresh | Pulse::Stale)
     }
@@ -220,7 +220,7 @@ pub enum Wire {
     SettleAndCommit,
 }
 
-/// What a step let be seen: it does not change what follows, and shows that the model gets to the places it is about.
+/// An observation of a step. It does not change what follows, and shows that the model reaches what it must.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Seen {
     /// Nothing of note.
@@ -261,7 +261,7 @@ pub struct World {
     pub runs: Vec<Run>,
     /// What may still go wrong.
     pub left: Left,
-    /// What the last step let be seen.
+    /// The observation of the last step.
     pub seen: Seen,
     /// The rule that the last step broke; nothing follows it.
     pub broken: Option<Rule>,
@@ -295,7 +295,7 @@ impl World {
         self.workers.len() - 1
     }
 
-    /// A worker's last beat is older than its lease now.
+    /// A worker's last heartbeat is older than its lease now.
     pub fn stale(&mut self, worker: usize) {
         let pulse = &mut self.workers[worker].pulse;
         if *pulse == Pulse::Fresh {
@@ -308,7 +308,7 @@ impl World {
         self.processes.iter().position(|process| process.worker == worker)
     }
 
-    /// A lease on this job that this worker holds by the database's word alone: no attempt in memory has its token.
+    /// A lease on this job that only the database knows this worker holds: no attempt in memory has its token.
     pub fn unknown_lease(&self, worker: usize, job: usize) -> Option<usize> {
         let known = |token| {
             let mut runs = self.runs.iter().filter(|run| run.mind != Mind::Over);
