@@ -56,7 +56,7 @@ async fn thousand(scene: &Scene) -> Result<i64> {
 fn orders(scene: &Scene, collector: &Collector) -> Orders {
     Orders {
         otlp: Some(collector.address()),
-        // Nobody is declared dead who is not, whatever the machine does.
+        // No living worker is declared dead, whatever the machine does.
         ..scene.heirs()
     }
 }

@@ -138,7 +138,7 @@ impl Database {
         })
     }
 
-    /// Drops it, because a server for hand work outlives the run. Whoever is still connected is sent away.
+    /// Drops it, because a server for hand work outlives the run. Open connections are ended.
     ///
     /// # Errors
     /// The server could not be reached.

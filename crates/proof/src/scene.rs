@@ -123,7 +123,7 @@ impl Scene {
     }
 
     /// Orders for a victim that stops at a point and is killed there. A machine that is busy with other things must not
-    /// end its lease before; whoever takes over waits for that end, so that it is no longer than that needs.
+    /// end its lease before. The next owner waits for that end, so the lease is no longer than needed.
     pub fn doomed(&self) -> Orders {
         Orders {
             lease_ms: 6_000,

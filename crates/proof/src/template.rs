@@ -42,7 +42,7 @@ pub(crate) async fn on_postgres(admin: &mut PgConnection, base: &str) -> Result<
             .fetch_one(&mut *admin)
             .await?
         {
-            // Under another name until it is whole: whoever made it may have been killed.
+            // Under another name until it is complete: the process that made it may have been killed.
             let building = format!("{name}_building");
             run(admin, &format!("drop database if exists {building} with (force)")).await?;
             run(admin, &format!("create database {building}")).await?;

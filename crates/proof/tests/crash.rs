@@ -116,7 +116,7 @@ async fn happened_once(scene: &Scene, shape: Shape, id: i64, ended: &[Ended]) ->
     scene.at_rest().await
 }
 
-/// A test per point: who is killed where, how its attempts end, and how often it calls outside.
+/// A test per point: who is killed where, how its attempts end, and how many external calls it makes.
 macro_rules! killed {
     ($($name:ident: $shape:ident at $point:literal ends $ended:expr, calls $calls:literal;)*) => {
         $(

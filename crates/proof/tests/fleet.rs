@@ -194,7 +194,7 @@ fn holder(scene: &Scene) -> Orders {
 async fn a_dead_workers_jobs_are_claimable_within_its_lease_and_a_second_while_others_drain() -> Result<()> {
     let case = "fleet::a_dead_workers_jobs_are_claimable_within_its_lease_and_a_second_while_others_drain";
     on_each(all_servers(), VICTIM, case, |scene| async move {
-        // Before anybody holds a lease: on SQLite one large commit keeps every beat waiting. In parts, because no
+        // Before anybody holds a lease: on SQLite one large commit delays every heartbeat. In parts, because no
         // commit may keep the others from their turn for as long as a lease.
         for _ in 0..40 {
             scene.enqueue_all(vec![Quick {}; 10_000]).await?;

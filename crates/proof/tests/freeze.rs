@@ -23,8 +23,8 @@ const VICTIM: &str = env!("CARGO_BIN_EXE_victim");
 /// How long a takeover may take beyond the lease: the recovery's round, and a process to start.
 const TAKEOVER: Duration = Duration::from_secs(4);
 
-/// Freezes it at a moment when it holds no lock that everybody needs. On SQLite its beat may hold the write lock for
-/// an instant, and a process frozen right then would stop all the others, as it says in the documentation.
+/// Freezes it at a moment when it holds no lock that everybody needs. On SQLite its heartbeat may hold the write lock
+/// for an instant, and a process frozen right then would stop all the others, as it says in the documentation.
 async fn freeze(scene: &Scene, victim: &mut Victim) -> Result<()> {
     loop {
         victim.freeze().await?;
@@ -250,7 +250,7 @@ async fn a_worker_frozen_before_its_batch_is_written_loses() -> Result<()> {
     .await
 }
 
-/// The frozen one wakes up while the job is in its new owner's hands: it can neither finish it nor hand it back.
+/// The frozen worker wakes up while the new owner holds the job: it can neither finish the job nor hand it back.
 async fn woken_in_the_middle(scene: Rc<Scene>, id: i64, point: &'static str, calls: usize) -> Result<()> {
     let mut first = scene.victim(&scene.orders(), Some(point))?;
     first.stands_at(point).await?;
@@ -376,7 +376,7 @@ async fn jobs_happen_once_while_workers_are_frozen_at_random() -> Result<()> {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     on_each(all_servers(), VICTIM, case, |scene| async move {
-        // More than can be done meanwhile: whoever is frozen must be in the middle of something.
+        // More than can be done meanwhile: a frozen worker must be in the middle of a job.
         let atomic = scene.enqueue_all(vec![Atomic { account: 1 }; 2_000]).await?;
         let staged = scene.enqueue_all(vec![Staged {}; 1_000]).await?;
         let batched = scene.enqueue_all(vec![Batched {}; 1_000]).await?;

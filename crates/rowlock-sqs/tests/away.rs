@@ -1,4 +1,4 @@
-//! The database goes away while messages are in hand: they stay hidden, and are read when it is back.
+//! The database goes away while messages are held: they stay hidden, and are read when it is back.
 
 use std::{
     sync::{

@@ -1,4 +1,4 @@
-//! When a message has nothing more to say it is deleted, whoever had it in hand.
+//! A message that is not needed any more is deleted, whichever bridge held it.
 
 use std::{sync::atomic::Ordering::Relaxed, time::Duration};
 

@@ -162,7 +162,7 @@ fn kept_folder() -> Result<PathBuf> {
     Ok(kept)
 }
 
-/// Waits for whoever has it. It ends with the last process that has the file open, however that ends.
+/// Waits for the holder of the lock. The lock ends with the last process that has the file open, however that ends.
 fn lock(path: &Path) -> Result<File> {
     let file = File::options().create(true).append(true).read(true).open(path);
     let file = file.with_context(|| format!("could not open {}", path.display()))?;

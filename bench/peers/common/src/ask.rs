@@ -39,7 +39,7 @@ impl Ask {
     }
 }
 
-/// The best value found for a setting, unless the command line gives another (`--slots 64`): for whoever doubts it.
+/// The best value found for a setting, unless the command line gives another (`--slots 64`), so that you can check it.
 pub fn dial(name: &str, best: usize) -> usize {
     let asked = Ask::from_command_line().number(name, best as u64);
     asked.map_or(best, |value| usize::try_from(value).unwrap_or(best))

@@ -1,6 +1,6 @@
 //! Q1: a drain beside two million finished and half a million live jobs, alone and while somebody looks on.
 //!
-//! Whoever looks asks for the status, the newest jobs, the newest of one state and the open cases, as the command line
+//! The reader asks for the status, the newest jobs, the newest of one state and the open cases, as the command line
 //! and a dashboard do, once a second, from a separate process: this one.
 
 use std::{

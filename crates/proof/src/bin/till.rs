@@ -40,7 +40,7 @@ async fn main() -> Result<()> {
     let rules = std::env::args().nth(1).context("give the rules, as json")?;
     let rules: Rules = serde_json::from_str(&rules).context("the rules do not read")?;
     std::thread::spawn(|| {
-        // Nothing is written there; it ends with whoever started this.
+        // Nothing is written there; it ends with the process that started this one.
         let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
         std::process::exit(0);
     });

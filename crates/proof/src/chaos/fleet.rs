@@ -288,7 +288,7 @@ impl Fleet {
             if started.elapsed() > Duration::from_secs(60) {
                 bail!("a process told to stop did not end");
             }
-            // Whoever dies meanwhile is gone from now on, not from when somebody looks.
+            // A process that dies meanwhile counts as gone from now on, not from the next look.
             for rower in &mut self.rowers {
                 rower.look();
             }

@@ -25,7 +25,7 @@ pub struct History {
     pub decisions: Vec<(i64, i64, i64)>,
     /// What each account has, from the first on.
     pub balances: Vec<i64>,
-    /// The journal of outside calls.
+    /// The journal of external calls.
     pub effects: Vec<EffectRow>,
     /// Every move of the breaker, in order.
     pub line: Vec<BreakerMove>,
@@ -142,7 +142,7 @@ pub struct LedgerRow {
     pub xid: i64,
 }
 
-/// An outside call as the journal knows it.
+/// An external call as the journal has it.
 #[derive(Clone, Debug)]
 pub struct EffectRow {
     /// The job.

@@ -140,7 +140,7 @@ pub const MUTANTS: [Mutant; 21] = [
         name: "recovery gives up",
         seen_in: "dbos-py#716",
         in_library: &["recovery gives up"],
-        // Whoever comes new recovers well, so nobody may come.
+        // A new process would recover correctly, so none may start.
         lanes: Lanes {
             process: false,
             database: true,

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::base::Base;
 
-/// Who dies in the end: the only one of its name.
+/// The worker that dies in the end: the only one of its name.
 const LAST_TO_DIE: &str = "direct";
 
 /// No new orders, no more faults: what is there must end by itself.
@@ -38,7 +38,7 @@ pub(super) async fn come_to_rest(plan: &Plan, ground: &Ground) -> Result<Rest> {
         .map(|(_, to)| *to)
         .max()
         .unwrap_or_default();
-    // Those who died before are not mistaken for it, and everybody has something in hand again.
+    // Earlier deaths are not mistaken for it, and every worker holds jobs again.
     let well_from = well_from.max(now_ms() + 2 * plan.lease.as_millis() as i64);
     while now_ms() <= well_from + 1_000 {
         ground.fleet.lock().await.mind()?;
@@ -76,7 +76,7 @@ pub(super) async fn come_to_rest(plan: &Plan, ground: &Ground) -> Result<Rest> {
     Ok(rest)
 }
 
-/// Kills a worker at a moment when it has something in hand, if such a moment comes.
+/// Kills a worker at a moment when it holds a job, if such a moment comes.
 async fn one_dies(ground: &Ground, fleet: &mut Fleet) -> Result<()> {
     // The one that lives now, not one of its name before it, and one that has done something, by which it is known.
     let holds = format!(

@@ -163,7 +163,7 @@ fn clear(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Leaves the database beside the logs, for whoever looks into a failed run.
+/// Leaves the database beside the logs, so that a failed run can be examined.
 async fn keep(plan: &Plan, ground: &Ground) -> Result<()> {
     match &ground.site {
         Site::Postgres { cluster, .. } => cluster.lock().await.dump(&plan.folder.join("database.sql")),

@@ -82,7 +82,7 @@ impl Volume {
 
 impl Drop for Volume {
     fn drop(&mut self) {
-        // Lazily: whoever still has a file open there ends soon.
+        // Lazily: a process that still has a file open there ends soon.
         let _ = Command::new("umount").arg("-l").arg(&self.mount).output();
         let _ = std::fs::remove_file(&self.image);
     }

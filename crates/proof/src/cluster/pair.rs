@@ -84,7 +84,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Fences the primary, which stays up: nobody gets in any more, and whoever is in is sent away, except for backends
+    /// Fences the primary, which stays up: no new connection is let in, and open ones are ended, except for backends
     /// that are stopped as a process. A commit that waits for the standby ends as well: it is kept here, and its
     /// client gets no answer.
     ///

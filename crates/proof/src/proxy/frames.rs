@@ -1,6 +1,6 @@
 //! Splits a stream into PostgreSQL's frames: a letter, a length that counts itself, a body.
 //!
-//! A frame that fits the buffer is given out whole, so that whoever looks for one can act before any byte of it is
+//! A frame that fits the buffer is given out whole, so that its reader can act before any byte of it is
 //! passed on. A longer one is given out in pieces as they come: no more than one buffer is ever held.
 
 use std::{io, ops::Range, time::Instant};

@@ -142,7 +142,7 @@ pub(crate) async fn beat(pg: &mut PgConnection, claims: &[Claim]) -> Vec<(Uuid, 
         .unwrap()
 }
 
-/// Renews one claim behind whoever has the row locked; whether it held.
+/// Renews one claim after waiting for the lock on its row. Returns whether the claim held.
 pub(crate) async fn beat_in_turn(pg: &mut PgConnection, claim: Claim) -> bool {
     sqlx::query(sql!("adopt/beat_wait"))
         .bind(claim.id.to_string())

@@ -276,7 +276,7 @@ async fn a_beat_renews_what_it_holds_and_waits_for_no_handler(mut bed: Bed) {
     handler
         .run("update email_snoozes set subject = 'changed' where id = 1")
         .await;
-    // It would hang here if the beat waited for the handler's own lock.
+    // It would hang here if the heartbeat waited for the handler's own lock.
     let mut held = beat(&mut bed.eye, &mine).await;
     held.sort_by_key(|(_, renewed)| *renewed);
     assert_eq!(held, [(mine[0].token, false), (mine[1].token, true)]);

@@ -189,7 +189,7 @@ impl Running {
 }
 
 /// A worker that is gone without a word once `in_hand` resolves, as a killed process is: its runtime is dropped with
-/// every task on it unpolled, so nothing is settled or released, and nothing beats any more.
+/// every task on it unpolled, so nothing is settled or released, and no heartbeat is sent any more.
 pub(crate) async fn vanish(worker: Worker, in_hand: impl Future<Output = ()> + Send + 'static) {
     let gone = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()

@@ -14,7 +14,7 @@ use super::{
     db::{Ctx, Tx},
 };
 
-/// Every beat waits behind it, so it must end well before the lease does.
+/// Every heartbeat waits behind it, so it must end well before the lease does.
 async fn a_handler_that_keeps_its_transaction_for_a_third_of_the_lease_is_cut(bed: &Bed) {
     let id = bed.note("keeps").await;
     let handler = |cx: Ctx, job: Note, mut tx: Tx| async move {

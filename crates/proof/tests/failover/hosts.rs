@@ -58,7 +58,7 @@ async fn the_writable_host_is_found_wherever_it_stands_and_otherwise_each_is_nam
         "the job is not on the primary"
     );
 
-    // A beat may take half of the lease, which is less than a host is given to answer.
+    // A heartbeat may take half of the lease, which is less than a host is given to answer.
     let orders = Orders {
         url: list(&url, &[&silent_one, primary]),
         ..world.orders()

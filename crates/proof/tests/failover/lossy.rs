@@ -97,7 +97,7 @@ async fn three_workers(world: &World) -> Result<[Victim; 3]> {
     let start = |queue: &str, point| {
         let orders = Orders {
             queue: queue.into(),
-            // Nobody is to lose a lease for want of processor time.
+            // No worker may lose a lease because the processor is busy.
             lease_ms: 15_000,
             quiet: false,
             ..world.orders()

@@ -36,7 +36,7 @@ impl Granted {
         script(&mut granted.root, &create).await.unwrap();
         let owner = granted.url(&owner);
         Rowlock::open(&owner).unwrap().migrate().await.unwrap();
-        // Twice: whoever may create roles, then the owner, who may not.
+        // Twice: as a role that may create roles, then as the owner, who may not.
         script(&mut granted.root, GRANTS).await.unwrap();
         let mut owner = PgConnection::connect(&owner).await.unwrap();
         script(&mut owner, GRANTS).await.unwrap();
@@ -117,7 +117,7 @@ async fn explain(pg: &mut PgConnection, text: &str) -> Result<(), sqlx::Error> {
     script(pg, &format!("explain execute {part} {args}")).await
 }
 
-/// Refused for want of a right, and for no other reason.
+/// Refused because a right is missing, and for no other reason.
 pub(crate) fn refused(said: &Result<(), sqlx::Error>) -> bool {
     let code = said
         .as_ref()

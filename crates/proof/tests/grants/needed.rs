@@ -257,7 +257,7 @@ const REVOCATIONS: &str = "
     from pg_namespace n cross join aclexplode(n.nspacl) a
     where n.nspname = 'rowlock' and a.grantee = $1::regrole";
 
-/// Whether a statement can miss what is taken away: a function's right is missed by who calls it, here or inside
+/// Whether a statement can miss what is taken away: a function's right is missed by its callers, here or inside
 /// another.
 fn may_need(text: &str, revocation: &str) -> bool {
     let function = revocation.strip_prefix("revoke execute on function rowlock.");

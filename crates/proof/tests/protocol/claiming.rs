@@ -4,7 +4,7 @@ use sqlx::{Connection, Executor, PgConnection};
 
 use crate::protocol::stage::{Side, alone};
 
-/// Ends whatever is in hand.
+/// Ends every job that is held.
 const DONE: &str = "select rowlock.done_v1(l.id || '-' || l.epoch || '-' || l.worker) from rowlock.lease l";
 
 async fn put(side: &mut Side, options: &str) {
@@ -242,7 +242,7 @@ async fn the_head_of_a_paused_group_is_not_claimed_when_it_comes_back() {
     .await;
 }
 
-/// A head ends while somebody enters its group: whoever entered is found by recovery.
+/// A head ends while another job enters its group: recovery finds the new job.
 #[tokio::test]
 async fn who_enters_a_group_while_its_head_ends_gets_the_turn() {
     alone("who_enters_a_group_while_its_head_ends_gets_the_turn", async |side| {

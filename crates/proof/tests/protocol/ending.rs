@@ -132,7 +132,7 @@ async fn a_job_that_expired() {
     .await;
 }
 
-/// Silences whoever holds the job, long ago.
+/// Sets the last heartbeat of the job's worker to long ago.
 const SILENCE: &str = "update rowlock.worker set beat = beat - interval '1 day', lease_ms = 1";
 
 /// What a dead worker held comes back to run alone, or is a case when its attempts are used up.

@@ -41,7 +41,7 @@ async fn an_enqueue_that_is_rolled_back_leaves_its_key_to_the_one_that_waits() {
     .await;
 }
 
-/// Whoever comes second to what happens once gets the answer of the first.
+/// The second caller of something that happens once gets the answer of the first.
 #[tokio::test]
 async fn a_twin_waits_and_gets_the_answer() {
     alone("a_twin_waits_and_gets_the_answer", async |side| {
@@ -91,7 +91,7 @@ async fn who_begins_to_wait_while_the_name_is_completed_is_found_by_recovery() {
     .await;
 }
 
-/// Nobody could beat meanwhile, so that nobody is dead for it.
+/// No worker could send a heartbeat meanwhile, so none is declared dead for it.
 #[tokio::test]
 async fn a_server_that_comes_back_gives_every_worker_a_lease_to_beat_again() {
     let mut cluster = Cluster::start().await.unwrap();
@@ -107,7 +107,7 @@ async fn a_server_that_comes_back_gives_every_worker_a_lease_to_beat_again() {
     assert_eq!(side.text("select rowlock.recover_v1()::text").await, "0");
     side.run(&format!("select rowlock.beat_v1({worker})")).await;
     side.run(&format!("select rowlock.done_v1('{token}')")).await;
-    // A lease after the server came back, whoever does not beat is dead as ever.
+    // A lease after the server came back, a worker without a heartbeat is dead as usual.
     side.run("select rowlock.enqueue_v1('note')").await;
     side.claim(&worker).await;
     side.run("update rowlock.worker set beat = beat - interval '1 day', lease_ms = 1")

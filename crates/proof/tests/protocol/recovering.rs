@@ -20,7 +20,7 @@ async fn recovered(side: &Side, isolation: &str) -> i64 {
     ended
 }
 
-/// A client that froze inside its beat keeps its own jobs, and no others.
+/// A client that froze inside its heartbeat keeps its own jobs, and no others.
 #[tokio::test]
 async fn a_beat_that_is_not_committed_stops_no_recovery() {
     alone("a_beat_that_is_not_committed_stops_no_recovery", async |side| {
@@ -85,7 +85,7 @@ async fn the_dead_and_groups_without_jobs_are_removed() {
         side.run("begin; select from rowlock.lease for update").await;
         assert_eq!(recovered(side, "repeatable read").await, 0);
         assert_eq!(side.text(left).await, "2 1");
-        // Who holds something stays until that is recovered.
+        // A worker that holds a job stays until the job is recovered.
         assert_eq!(recovered(side, "read committed").await, 0);
         assert_eq!(side.text(left).await, "1 0");
         side.run("commit").await;

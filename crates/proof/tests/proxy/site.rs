@@ -59,7 +59,7 @@ impl Site {
     }
 
     pub(crate) async fn end(self) {
-        // Whoever shares it has stopped; the database is removed from under the rest.
+        // The workers that share it have stopped; the database is removed with connections open.
         if let Some(proxy) = Arc::into_inner(self.proxy) {
             proxy.stop().await;
         }
@@ -114,7 +114,7 @@ impl Site {
         self.told(&self.url(), 1, jobs, jobs, true)
     }
 
-    /// A worker whose first handler waits until so many jobs are in hand.
+    /// A worker whose first handler waits until the worker holds so many jobs.
     pub(crate) fn worker(&self, url: &str, slots: usize, ahead: usize, in_hand: usize) -> Worker<Told> {
         self.told(url, slots, ahead, in_hand, false)
     }

@@ -1,4 +1,4 @@
-//! Breakers: a claim and whoever opens the breaker, in both orders; and two that want the last probe.
+//! Breakers: a claim and a concurrent opening of the breaker, in both orders; and two that want the last probe.
 
 use sqlx::{PgConnection, Row};
 

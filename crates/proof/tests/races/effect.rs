@@ -1,4 +1,4 @@
-//! Intents and replies against recovery, and resolutions against attempts: whoever comes first, nothing is written by a
+//! Intents and replies against recovery, and resolutions against attempts: in any order, nothing is written by a
 //! worker that has lost its lease, and nobody calls what somebody else is just finding out about.
 
 use std::time::Duration;

@@ -187,7 +187,7 @@ async fn a_beat_behind_a_mark_hears_that_it_is_dead(mut bed: Bed) {
     }
 }
 
-/// A beat of a client that froze before its commit must not keep anybody from marking others.
+/// A heartbeat of a client that froze before its commit must not keep other workers from being marked dead.
 async fn a_mark_beside_a_beat_passes_it_by(mut bed: Bed) {
     for (ends_by, marked) in [("commit", vec![]), ("rollback", vec![1])] {
         sqlx::query("delete from rowlock.worker")

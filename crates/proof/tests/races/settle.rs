@@ -1,4 +1,4 @@
-//! Settle against recovery, against a later claim, and against operators: one outcome, one place, whoever comes first.
+//! Settle against recovery, against a later claim, and against operators: one outcome, one place, in any order.
 
 use rowlock::{Ended, State};
 

@@ -135,7 +135,7 @@ async fn counters_raised_in_opposite_orders_answer_try_again_at_every_level(mut 
     );
 }
 
-/// A writer that only raises the counter holds up whoever guards the same key, by look or by counter.
+/// A writer that only raises the counter makes every guard of the same key wait, by look or by counter.
 async fn whoever_raises_is_waited_for_by_every_guard_of_the_key(mut bed: Bed) {
     struct Thing;
     impl rowlock::Guard<sqlx::Postgres> for Thing {

@@ -263,7 +263,7 @@ async fn the_body_of_a_waiting_job_is_kept_however_old_it_is(mut bed: Bed) {
     assert_eq!(stands(&mut bed, id).await, (State::Waiting, 1));
 }
 
-/// The wake travels with the commit of the completion, and vanishes with its rollback.
+/// The notification is sent with the commit of the completion, and dropped with its rollback.
 async fn a_completion_that_rolls_back_leaves_not_even_a_wake(mut bed: Bed) {
     let mut heard = sqlx::postgres::PgListener::connect(&bed.url).await.unwrap();
     let mut approver = bed.session().await;

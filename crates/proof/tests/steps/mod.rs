@@ -279,7 +279,7 @@ pub(crate) async fn beat(pg: &mut PgConnection, worker: i64) -> Said<bool> {
     Ok(row.is_some())
 }
 
-/// Declares dead whoever has not beaten for a lease, as seen `ahead_s` from now.
+/// Declares dead every worker without a heartbeat for a lease, as seen `ahead_s` from now.
 pub(crate) async fn mark_dead(pg: &mut PgConnection, ahead_s: i64) -> Said<Vec<i64>> {
     let now = Timestamp::now() + jiff::SignedDuration::from_secs(ahead_s);
     let marked: Vec<(Option<i64>, bool)> = sqlx::query_as(sql!("worker/mark_dead"))

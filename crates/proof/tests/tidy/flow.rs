@@ -126,7 +126,7 @@ fn allowed(module: &str, path: &[String], exports: &[Vec<String>]) -> bool {
     match module {
         _ if used == module || COMPOSERS.contains(&module) || DOORS.contains(&module) => true,
         _ if NOUNS.contains(&module) => noun,
-        // Above the verbs, below whoever runs the loop.
+        // Above the verbs, below the modules that run the loop.
         "attempt" => noun || verb(used).is_some() || used == "store" || used == "root",
         "store" => noun || (used == "observe" && path.last().is_some_and(|name| VIEWS.contains(&name.as_str()))),
         _ => match (verb(module), verb(used)) {

@@ -12,7 +12,7 @@ pub(crate) struct Said {
     pub(crate) code: Option<i32>,
 }
 
-/// The binary, untouched by the environment of whoever runs the tests.
+/// The binary, with a clean environment.
 pub(crate) fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rowlock"));
     command

@@ -83,8 +83,8 @@ impl Desk {
         Working(child)
     }
 
-    /// Freezes it at a moment when it holds no lock that everybody needs. On SQLite its beat may hold the write lock
-    /// for an instant, and a process frozen right then would stop all the others, as it says in the documentation.
+    /// Freezes it at a moment when it holds no lock that everybody needs. On SQLite its heartbeat may hold the write
+    /// lock for an instant, and a process frozen right then would stop all the others, as it says in the documentation.
     pub(crate) fn freeze(&self, worker: &Working) {
         loop {
             worker.signal(Signal::STOP);

@@ -214,7 +214,7 @@ impl Producer<'_> {
         put(&rowlock, conn, Trip { order, mishap }).await
     }
 
-    /// Most jobs are quick; some outlast a beat, and a few a lease, where they hold no transaction meanwhile.
+    /// Most jobs are quick; some outlast a heartbeat, and a few a lease, if they hold no transaction during it.
     fn takes(&mut self, most: u64) -> u64 {
         let most = if self.one_writer { most / 5 } else { most };
         let long = if self.slow { 30 } else { 1 };

@@ -23,7 +23,7 @@ pub(super) fn check(look: &Look<'_>) -> Vec<Finding> {
     if faults.wanted.iter().any(|kind| kind == "kill") {
         findings.push(recovery(look));
     }
-    // What depends on something that is down waits for that, whoever has been restarted.
+    // A job that depends on something that is down waits for that, whichever process has been restarted.
     let independent = look
         .history
         .workloads
@@ -82,7 +82,7 @@ fn alone(look: &Look<'_>) -> Finding {
         runs.sort_by_key(|(_, run)| (run.from, run.epoch));
         for pair in runs.windows(2) {
             let [(first, earlier), (_, later)] = pair else { continue };
-            // Who is stopped by hand hears of it when it next looks, and the next may have begun.
+            // An attempt that is stopped by hand learns of it at its next look, and the next attempt may have begun.
             if look.outcome(id, earlier.epoch).is_some_and(by_hand) {
                 continue;
             }

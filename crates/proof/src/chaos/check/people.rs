@@ -13,7 +13,7 @@ use crate::chaos::{
 /// The kind that people meddle with; its paths are looked at here alone.
 pub(super) const MEDDLED: &str = "errand";
 
-/// An attempt that a person ended, whoever had it.
+/// An attempt that an operator ended, whichever worker had it.
 pub(super) fn by_hand(outcome: &OutcomeRow) -> bool {
     outcome.worker == 0
 }

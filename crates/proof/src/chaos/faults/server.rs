@@ -202,7 +202,7 @@ async fn disk_full(ground: &Ground) -> Result<()> {
     ground.cluster().await?.revive().await
 }
 
-/// Everybody who goes through it is cut off, on both sides.
+/// Every connection through it is cut off, on both sides.
 async fn kill_pooler(ground: &Ground) -> Result<()> {
     let Some(mut pooler) = ground.pooler().await else {
         return Ok(());

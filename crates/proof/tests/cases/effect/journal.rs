@@ -1,4 +1,4 @@
-//! The journal of outside calls: the intent before, the reply after, and replies instead of calls.
+//! The journal of external calls: the intent before, the reply after, and replies instead of calls.
 
 use std::sync::Arc;
 

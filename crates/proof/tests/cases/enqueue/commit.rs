@@ -233,7 +233,7 @@ async fn a_bad_job_is_refused_by_field_and_the_callers_transaction_stays_good(be
         "if_retired"
     );
 
-    // All of it in one transaction, which is as good as new.
+    // All of it in one transaction, which stays usable.
     sqlx::query("insert into ledger (job, note) values (0, 'after')")
         .execute(&mut *tx)
         .await

@@ -154,7 +154,7 @@ async fn a_group_that_is_held_up_holds_nobody_else(bed: &Bed) {
     assert_eq!(seen.all()[3..], ["slow 1", "slow 2"]);
 }
 
-/// A worker that is lost with the head in hand.
+/// A worker that is lost while it holds the head.
 async fn many_in_one_transaction_keep_their_order_and_a_rollback_leaves_no_group(bed: &Bed) {
     let mut conn = bed.conn().await;
     for commit in [false, true] {

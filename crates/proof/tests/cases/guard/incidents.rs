@@ -73,7 +73,7 @@ async fn evaluate(mut cx: Staged<Arc<Race>>, job: Evaluate) -> Outcome {
 /// While a hundred handlers evaluate, nobody has a transaction open, and no more connections exist than were allowed.
 async fn nothing_is_held(bed: &Bed) {
     if bed.database.is_sqlite() {
-        // Whoever held the only writer would be in the way of this one.
+        // An evaluation that held the only writer would block this one.
         let mut conn = bed.conn().await;
         let tx = conn.begin_with("begin immediate").await.unwrap();
         tx.rollback().await.unwrap();
@@ -81,7 +81,7 @@ async fn nothing_is_held(bed: &Bed) {
     }
     let handlers = "select count(*) from pg_stat_activity where datname = current_database()
                     and application_name = 'rowlock handler'";
-    // Behind a pooler the connections are its own, and keep the name of whoever had them last.
+    // Behind a pooler the connections are the pooler's, and keep the name of their last client.
     if bed.database.queue_url == bed.database.url {
         assert!(bed.count(handlers).await <= POOL as i64, "no more than the pool");
     }

@@ -351,7 +351,7 @@ async fn a_named_job_has_a_key_too(bed: &Bed) {
     let admin = Admin::open(&bed.database.queue_url, "rowlock").unwrap();
     let named = |payload: &str| NamedJob::new("note", payload).key("k");
     let id = bed.rowlock.enqueue_now(Note::new("x")).key("k").await.unwrap().id();
-    // The same request, whoever makes it and however it is spelled.
+    // The same request, from any caller and in any spelling.
     let put = admin.enqueue(named(" {\"text\" : \"\\u0078\"} ")).await.unwrap();
     assert_eq!(existing(put).id, id);
     conflict(admin.enqueue(named("{}")).await);

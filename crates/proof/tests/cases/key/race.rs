@@ -1,5 +1,5 @@
 //! Fifty clients race one key, half of them with another body: one effect, 25 conflicts, and the stored answer for
-//! every repeat, whoever is first and whatever became of the job meanwhile.
+//! every repeat, whichever caller is first and whatever became of the job meanwhile.
 
 use std::{sync::Arc, time::Duration};
 

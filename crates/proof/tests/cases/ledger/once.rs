@@ -112,7 +112,7 @@ async fn another_request_under_the_same_key_is_refused_with_both_fingerprints(be
     let print = |text: &str| text.rsplit(' ').next().unwrap().to_owned();
     assert!(held.starts_with("a ledger entry with fingerprint "), "{held}");
     assert_ne!(print(&held), print(&given));
-    // The transaction is as good as before.
+    // The transaction stays usable.
     raise(&mut tx).await;
     tx.commit().await.unwrap();
     assert_eq!(counted(bed).await, 2);

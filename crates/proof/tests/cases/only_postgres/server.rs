@@ -1,4 +1,4 @@
-//! What only PostgreSQL has: wakes that travel with a commit, row locks, schemas by name, partitions.
+//! What only PostgreSQL has: notifications that are sent with a commit, row locks, schemas by name, partitions.
 
 use std::{future::pending, sync::Arc, time::Duration};
 

@@ -1,4 +1,4 @@
-//! The token: whoever lost the lease writes nothing, however its attempt ends.
+//! The token: a worker that lost the lease writes nothing, however its attempt ends.
 
 use std::time::Duration;
 

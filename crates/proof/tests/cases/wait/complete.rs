@@ -1,4 +1,4 @@
-//! Waiting jobs: nothing runs before its name is completed, in whoever's transaction that happens, and a limit ends
+//! Waiting jobs: nothing runs before its name is completed, in any transaction, and a limit ends
 //! what nobody completes.
 
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! The loop: in good order, beside others, and when a worker is lost.
+//! The loop: normal operation, beside other workers, and when a worker is lost.
 
 mod engine;
 mod recover;

@@ -1,4 +1,4 @@
-//! Worker: the loop in good order, from its settings to its stop.
+//! Worker: the loop in normal operation, from its settings to its stop.
 
 use std::{
     collections::HashMap,
