@@ -3,7 +3,8 @@
 //! Reading the words is a pure function, so that a test can ask whether a command line exists without running it. The
 //! workflows under `.github` are checked that way.
 
-use crate::{claims, counts, coverage, keeper, lint, release, test};
+use crate::check::{claims, counts, coverage, lint};
+use crate::{keeper, release, test};
 
 /// What `cargo xtask help` prints.
 pub(crate) const HELP: &str = include_str!("help.txt");

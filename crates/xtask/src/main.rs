@@ -10,30 +10,16 @@
 //! Invariant: whatever a command starts ends with it, however it ends. See `keeper.rs`, which alone
 //! owns servers and temporary folders.
 
-mod apt;
 mod bench;
-mod claims;
+mod check;
 mod command;
-mod compiled;
-mod counts;
-mod coverage;
-mod docs;
-mod emulator;
-mod extras;
-mod features;
 mod keeper;
-mod lint;
-mod packages;
-mod postgres;
-mod program;
+mod machine;
 mod proof;
 mod release;
-mod report;
 mod servers;
 mod step;
-mod suites;
 mod test;
-mod times;
 mod workspace;
 
 #[cfg(test)]
@@ -53,13 +39,13 @@ fn main() -> ExitCode {
     };
     let result = match command {
         Command::Test(options) => test::run(&options),
-        Command::Lint(options) => lint::run(&options),
-        Command::Docs => docs::run(),
-        Command::Features => features::run(),
-        Command::Coverage(options) => coverage::run(&options),
+        Command::Lint(options) => check::lint::run(&options),
+        Command::Docs => check::docs::run(),
+        Command::Features => check::features::run(),
+        Command::Coverage(options) => check::coverage::run(&options),
         Command::Release(options) => release::run(&options),
-        Command::Counts(options) => counts::run(&options),
-        Command::Claims(options) => claims::run(&options),
+        Command::Counts(options) => check::counts::run(&options),
+        Command::Claims(options) => check::claims::run(&options),
         Command::Servers => servers::run(),
         Command::Bench(args) => bench::run(&words(&args)),
         Command::Proof(args) => proof::run(&words(&args)),

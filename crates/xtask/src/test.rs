@@ -7,18 +7,23 @@
 //! and logged none fails the run, so that a suite cannot go missing unseen. The closing lines say where the time went, count
 //! tests and cases, and name what was left out, whatever the outcome.
 
+pub(crate) mod compiled;
+pub(crate) mod report;
+pub(crate) mod suites;
+pub(crate) mod times;
+
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use crate::compiled::Compiled;
-use crate::extras::Extras;
+use self::compiled::Compiled;
+use self::report::{Cases, Counts, Runner};
+use crate::check::lint;
 use crate::keeper::Keeper;
-use crate::postgres::{self, Server};
-use crate::program::{self, Program};
-use crate::report::{Cases, Counts, Runner};
+use crate::machine::extras::Extras;
+use crate::machine::postgres::{self, Server};
+use crate::machine::program::{self, Program};
 use crate::step::{Step, has_nextest};
-use crate::{lint, suites};
 
 /// The next step for someone without PostgreSQL.
 pub(crate) const HOW_TO_GET_POSTGRES: &str = "install its server, or name the folder of its programs in PG_BIN_DIRS";
@@ -258,7 +263,7 @@ impl Run<'_> {
                 crate::proof::mutants(keeper, &self.found)?;
             }
             if self.countable {
-                crate::counts::guard(keeper)?;
+                crate::check::counts::guard(keeper)?;
             }
         }
         Ok(())
@@ -401,7 +406,7 @@ fn path_of(program: &Program, may_install: bool, skipped: &mut Vec<String>) -> S
 
 /// Whether instructions can be counted on this machine; says so if not.
 fn is_countable(may_install: bool, skipped: &mut Vec<String>) -> bool {
-    let found = crate::counts::find_or_install(may_install);
+    let found = crate::check::counts::find_or_install(may_install);
     if let Err(error) = &found {
         crate::note(&format!("instructions are not counted: {error:#}"));
         skipped.push(format!("counts ({error})"));

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 use crate::keeper::Keeper;
-use crate::postgres::Use;
+use crate::machine::postgres::Use;
 use crate::step::Step;
 use crate::workspace::{self, Package};
 
