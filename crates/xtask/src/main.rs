@@ -1,7 +1,7 @@
 //! The workspace's own commands, called as `cargo xtask <command>`.
 //!
 //! `test` is what CI runs: it finds every PostgreSQL on the machine, starts a throw-away server of each, and runs the
-//! checks against them. `lint`, `docs`, `features`, `coverage`, `counts` and `claims` are single checks. `servers` starts the
+//! checks against them. `lint`, `docs`, `features`, `coverage`, `api`, `counts` and `claims` are single checks. `servers` starts the
 //! same servers for work by hand. `bench` starts one server sized for throughput and runs the benchmark against it.
 //! `proof` runs the chaos, which starts its own servers. `release` packages what is published.
 //! This crate is compiled before anything else, so each dependency is a wait before every first run. It has anyhow, and
@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         Command::Features => check::features::run(),
         Command::Coverage(options) => check::coverage::run(&options),
         Command::Release(options) => release::run(&options),
+        Command::Api(options) => check::api::run(&options),
         Command::Counts(options) => check::counts::run(&options),
         Command::Claims(options) => check::claims::run(&options),
         Command::Servers => servers::run(),

@@ -89,6 +89,8 @@ struct Run<'a> {
     told: Vec<(&'static str, String)>,
     countable: bool,
     pooled: bool,
+    /// Checks that turned out to be impossible here.
+    missed: Vec<String>,
     /// The cases' log.
     log: String,
     counts: Counts,
@@ -124,11 +126,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         told: Vec::new(),
         countable: false,
         pooled: false,
+        missed: Vec::new(),
         log: log.to_string_lossy().into_owned(),
         counts: Counts::default(),
     };
     run.prepare(&mut keeper, &mut skipped);
     let outcome = run.steps(&mut keeper);
+    skipped.append(&mut run.missed);
     let text = std::fs::read_to_string(&log).with_context(|| format!("could not read {}", log.display()))?;
     let cases = Cases::count(&run.databases(&keeper), &text);
     // A filter may well leave a database out; a whole run may not.
@@ -258,6 +262,9 @@ impl Run<'_> {
         self.doc_tests(keeper, &long)?;
         if self.options.whole() {
             docs(keeper, &long)?;
+            if let Some(why) = crate::check::api::guard(keeper)? {
+                self.missed.push(format!("public API ({why})"));
+            }
             crate::proof::smoke(keeper, &self.found, !self.options.allow_missing)?;
             if !self.found.is_empty() {
                 crate::proof::mutants(keeper, &self.found)?;

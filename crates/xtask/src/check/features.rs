@@ -69,6 +69,7 @@ mod tests {
             version: "1.0.0".to_owned(),
             dir: "lib".into(),
             published: true,
+            library: true,
             features: features.iter().map(|&feature| feature.to_owned()).collect(),
             needs: Vec::new(),
         }
