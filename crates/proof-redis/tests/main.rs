@@ -56,7 +56,7 @@ macro_rules! redis {
 /// Patient, so that a busy machine does not turn answers into unknown ones.
 async fn filter(server: &RedisServer, ttl: Duration) -> Filter {
     let filter = Filter::connect(&server.url(), ttl).await.unwrap();
-    filter.limit(Duration::from_secs(5))
+    filter.timeout(Duration::from_secs(5))
 }
 
 fn is_first(look: &Look) -> bool {
@@ -149,7 +149,7 @@ async fn a_redis_that_was_never_there_is_unknown_and_no_error() {
     let filter = Filter::connect(&server.url(), MINUTE).await.unwrap();
     assert_eq!(filter.first("k").await, Look::Unknown);
     server.again().await;
-    let filter = filter.limit(Duration::from_secs(5));
+    let filter = filter.timeout(Duration::from_secs(5));
     until("the filter to find it", Duration::from_secs(10), || async {
         is_first(&filter.first("k").await).then_some(())
     })
@@ -161,7 +161,7 @@ async fn a_frozen_redis_costs_a_look_no_more_than_its_limit() {
     let server = redis!();
     let filter = filter(&server, MINUTE).await;
     assert!(is_first(&filter.first("warm").await));
-    let hasty = filter.clone().limit(Duration::from_millis(50));
+    let hasty = filter.clone().timeout(Duration::from_millis(50));
     server.freeze();
     let start = Instant::now();
     let look = hasty.first("k").await;

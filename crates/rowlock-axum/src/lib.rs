@@ -73,7 +73,7 @@ pub struct Idempotency<DB: Backend> {
     rowlock: Rowlock<DB>,
     pool: Pool<DB>,
     hold: Hold,
-    wait: Duration,
+    timeout: Duration,
     body_bytes_max: usize,
     headers: Vec<HeaderName>,
     scope: Option<Arc<Scope>>,
@@ -87,7 +87,7 @@ impl<DB: Backend> Clone for Idempotency<DB> {
             rowlock: self.rowlock.clone(),
             pool: self.pool.clone(),
             hold: self.hold,
-            wait: self.wait,
+            timeout: self.timeout,
             body_bytes_max: self.body_bytes_max,
             headers: self.headers.clone(),
             scope: self.scope.clone(),
@@ -103,7 +103,7 @@ impl<DB: Backend> Idempotency<DB> {
             rowlock: rowlock.clone(),
             pool: pool.clone(),
             hold: Hold::Policy,
-            wait: Duration::from_secs(5),
+            timeout: Duration::from_secs(5),
             body_bytes_max: 1 << 20,
             headers: vec![
                 header::CONTENT_TYPE,
@@ -133,8 +133,8 @@ impl<DB: Backend> Idempotency<DB> {
 
     /// How long a concurrent request waits for the first one before it gets 409; 5 s unless set. On SQLite the pool's
     /// busy time-out decides instead.
-    pub fn wait(mut self, limit: Duration) -> Self {
-        self.wait = limit;
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
         self
     }
 
@@ -195,7 +195,7 @@ impl<DB: Backend> Idempotency<DB> {
     async fn try_to_take(&self, asked: &Asked) -> Result<(Transaction<'static, DB>, Once<DB>)> {
         let mut tx = self.rowlock.begin(&self.pool).await?;
         let take = self.rowlock.once(&mut tx, &asked.key).request_digest(asked.print);
-        let once = take.hold(self.hold).timeout(self.wait).await?;
+        let once = take.hold(self.hold).timeout(self.timeout).await?;
         Ok((tx, once))
     }
 

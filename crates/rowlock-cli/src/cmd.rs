@@ -1,35 +1,16 @@
 //! The commands.
 
 pub(crate) mod adopt;
-pub(crate) mod audit;
-pub(crate) mod breaker;
 pub(crate) mod bridge;
-mod bulk;
-pub(crate) mod case;
-pub(crate) mod cases;
-pub(crate) mod chain;
-pub(crate) mod complete;
 pub(crate) mod completions;
-pub(crate) mod delay;
 pub(crate) mod demo;
-pub(crate) mod doctor;
-pub(crate) mod effect;
-pub(crate) mod effects;
 pub(crate) mod enqueue;
-pub(crate) mod inspect;
-pub(crate) mod jobs;
 pub(crate) mod man;
 pub(crate) mod migrate;
-pub(crate) mod pause;
-pub(crate) mod prune;
-pub(crate) mod reopen;
-pub(crate) mod rollout;
+pub(crate) mod observe;
+pub(crate) mod operate;
 mod signal;
-pub(crate) mod status;
-mod tables;
-pub(crate) mod verify;
 pub(crate) mod work;
-pub(crate) mod workers;
 
 use std::time::Duration;
 
@@ -63,45 +44,45 @@ pub(crate) enum Command {
     /// Check an existing table, and print or apply what workers need to run its rows
     Adopt(adopt::Args),
     /// Count jobs by queue and kind, and list the workers
-    Status(status::Args),
+    Status(observe::status::Args),
     /// List jobs, newest first
-    Jobs(jobs::Args),
+    Jobs(observe::jobs::Args),
     /// List the worker processes: jobs held, last heartbeat, state
-    Workers(workers::Args),
+    Workers(observe::workers::Args),
     /// Show one job: payload, attempts, external calls, chain, and why it was retired
-    Inspect(inspect::Args),
+    Inspect(observe::inspect::Args),
     /// List every job of a chain, first link first
-    Chain(chain::Args),
+    Chain(observe::chain::Args),
     /// List cases: retired jobs that wait for a decision
-    Cases(cases::Args),
+    Cases(observe::cases::Args),
     /// Reopen, annotate or close cases
-    Case(case::Args),
+    Case(operate::case::Args),
     /// Reopen one case: its job is ready again, with all its attempts
-    Reopen(reopen::Args),
+    Reopen(operate::reopen::Args),
     /// List external calls that may or may not have happened
-    Effects(effects::Args),
+    Effects(observe::effects::Args),
     /// Record whether an uncertain external call happened
-    Effect(effect::Args),
+    Effect(operate::effect::Args),
     /// Show or set the percentage of keys that take a new code path
-    Rollout(rollout::Args),
+    Rollout(operate::rollout::Args),
     /// Stop every worker from claiming a queue, kind or group; without one, list the pauses
-    Pause(pause::Args),
+    Pause(operate::pause::Args),
     /// Let workers claim a paused queue, kind or group again
-    Resume(pause::Args),
+    Resume(operate::pause::Args),
     /// Show the breakers, or open and close one by hand
-    Breaker(breaker::Args),
+    Breaker(operate::breaker::Args),
     /// Make jobs due later
-    Delay(delay::Delay),
+    Delay(operate::delay::Delay),
     /// Make jobs due now
-    RunNow(bulk::Jobs),
+    RunNow(operate::bulk::Jobs),
     /// Cancel unfinished jobs; a running job is stopped and its result is dropped
-    Cancel(delay::WithReason),
+    Cancel(operate::delay::WithReason),
     /// Turn unfinished jobs into cases, and enqueue their compensation
-    Retire(delay::WithReason),
+    Retire(operate::delay::WithReason),
     /// Run finished jobs once more; what is stored under a key is not done again
-    Rerun(delay::WithReason),
+    Rerun(operate::delay::WithReason),
     /// Complete a name that jobs wait for, such as an approval
-    Complete(complete::Args),
+    Complete(operate::complete::Args),
     /// Add a job by its kind and JSON payload
     Enqueue(enqueue::Args),
     /// Run a program or call a server for each job of a kind, until stopped
@@ -109,13 +90,13 @@ pub(crate) enum Command {
     /// Let messages of an SQS queue trigger jobs, until stopped (needs the feature `sqs`)
     Bridge(bridge::Args),
     /// List what operators did, newest first
-    Audit(audit::Args),
+    Audit(observe::audit::Args),
     /// Delete old finished jobs now, as workers do about every ten minutes
-    Prune(prune::Args),
+    Prune(operate::prune::Args),
     /// Check everything that can stop jobs from running, and suggest a fix for each problem
-    Doctor(doctor::Args),
+    Doctor(observe::doctor::Args),
     /// Check the invariants of the live database
-    Verify(verify::Args),
+    Verify(observe::verify::Args),
     /// Print the completion script of a shell
     Completions(completions::Args),
     /// Print the man page, or write one page per command

@@ -64,7 +64,7 @@ use rowlock::{Error, Result};
 use uuid::Uuid;
 
 /// How long a look may take unless set.
-const LIMIT: Duration = Duration::from_millis(100);
+const TIMEOUT: Duration = Duration::from_millis(100);
 
 /// How long Redis is not asked after it did not answer. So looks cost next to nothing while it is away.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -103,7 +103,7 @@ pub struct Filter {
     client: Client,
     prefix: String,
     ttl_s: u64,
-    limit: Duration,
+    timeout: Duration,
 }
 
 #[derive(Default)]
@@ -146,7 +146,7 @@ impl Filter {
             client,
             prefix: "rowlock:".into(),
             ttl_s: ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0),
-            limit: LIMIT,
+            timeout: TIMEOUT,
         };
         filter.ask(&cmd("PING")).await;
         Ok(filter)
@@ -159,14 +159,14 @@ impl Filter {
     }
 
     /// The longest a look may take; 100 ms unless set.
-    pub fn limit(mut self, limit: Duration) -> Filter {
-        self.limit = limit;
+    pub fn timeout(mut self, timeout: Duration) -> Filter {
+        self.timeout = timeout;
         self
     }
 
     /// Whether somebody came with this key before. The [crate](self) says what the answer proves.
     ///
-    /// Never an error: a Redis that is away, full or slow is [`Look::Unknown`], within the limit. Cancel safety:
+    /// Never an error: a Redis that is away, full or slow is [`Look::Unknown`], within the timeout. Cancel safety:
     /// if it is dropped half-way, the key may be set, as after `Unknown`.
     pub async fn first(&self, key: &str) -> Look {
         let mark = Mark {
@@ -195,7 +195,7 @@ impl Filter {
     /// `None`: no answer, for whatever reason.
     async fn ask(&self, command: &Cmd) -> Option<Value> {
         let round = self.link().round;
-        let said = tokio::time::timeout(self.limit, async {
+        let said = tokio::time::timeout(self.timeout, async {
             let mut conn = self.connection().await?;
             command.query_async::<Value>(&mut conn).await
         });
@@ -220,8 +220,8 @@ impl Filter {
             return Ok(conn);
         }
         let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.limit))
-            .set_response_timeout(Some(self.limit));
+            .set_connection_timeout(Some(self.timeout))
+            .set_response_timeout(Some(self.timeout));
         let conn = self.client.get_multiplexed_async_connection_with_config(&config);
         let conn = conn.await?;
         self.link().conn = Some(conn.clone());

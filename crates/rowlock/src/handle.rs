@@ -51,15 +51,15 @@ pub(crate) use self::{
     hook::Hook,
     journal::{Emit, Held},
 };
+pub use crate::store::transition::RowId;
 use crate::{
     enqueue::JobOptions,
     error::{AlreadyHandled, Error},
     id::JobId,
     job::{Draft, Job, Limits},
-    lease::Claimed,
+    lease::{Claimed, Token},
     root::{Backend, InTransaction, Rowlock},
 };
-pub use crate::{lease::Token, store::transition::RowId};
 
 /// What a handler returns.
 pub type Outcome<DB> = std::result::Result<Done<DB>, Fail>;

@@ -10,7 +10,7 @@ use crate::{
     root::Backend,
     store::{
         Clock, Timing,
-        postgres::{Fresh, Hosts, PgStore, SCHEMA},
+        postgres::{Fresh, Hosts, PgStore, SCHEMA, tls},
     },
 };
 
@@ -49,7 +49,7 @@ impl Rowlock {
     /// # }
     /// ```
     ///
-    /// When `options` fails or takes longer than 5 seconds, the verb that needs a connection fails with
+    /// When `options` fails, asks for TLS in a build without it, or takes longer than 5 seconds, the verb that needs a connection fails with
     /// [`Error::Database`], and workers try again.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ impl Rowlock {
     {
         let fresh = move || -> Fresh {
             let options = options();
-            Box::pin(async move { options.await.map_err(Into::into) })
+            Box::pin(async move { tls::checked(options.await.map_err(Into::into)?).map_err(Into::into) })
         };
         Ok(Rowlock::of(opened(Hosts::by(fresh), schema, Clock::default())?))
     }
@@ -97,7 +97,7 @@ impl Backend for Postgres {
     }
 
     fn open_with(options: PgConnectOptions, schema: &str, clock: Clock) -> Result<PgStore> {
-        opened(Hosts::of(options), schema, clock)
+        opened(Hosts::of(tls::checked(options)?), schema, clock)
     }
 
     fn with(store: &PgStore, timing: Timing, handlers_max: usize) -> Result<PgStore> {

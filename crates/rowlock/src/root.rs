@@ -133,7 +133,8 @@ impl<DB: Backend> Rowlock<DB> {
     /// # Errors
     /// [`Error::Config`] when the URL cannot be read or names another kind of database; with several hosts also when one of
     /// them has no name or a wrong port, when there are more than 16, when a parameter (`host`, `port`) names others, or when
-    /// `target_session_attrs` is neither `read-write` nor `primary`. It never quotes the URL.
+    /// `target_session_attrs` is neither `read-write` nor `primary`; or when `sslmode` needs TLS and neither the feature
+    /// `tls` nor a TLS feature of sqlx is on. It never quotes the URL.
     pub fn open(url: &str) -> Result<Rowlock<DB>> {
         Rowlock::open_in(url, "rowlock")
     }
@@ -150,7 +151,7 @@ impl<DB: Backend> Rowlock<DB> {
     /// `Rowlock::open_with((*pool.connect_options()).clone())`. Rowlock opens its own connections.
     ///
     /// # Errors
-    /// [`Error::Config`] for a SQLite database in memory.
+    /// [`Error::Config`] for a SQLite database in memory, or for TLS in a build without it.
     pub fn open_with(options: Options<DB>) -> Result<Rowlock<DB>> {
         Rowlock::open_with_in(options, "rowlock")
     }

@@ -11,7 +11,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 
 use crate::keeper::Keeper;
-use crate::postgres;
+use crate::machine::postgres;
 use crate::step::{Step, workspace_root};
 use crate::test::HOW_TO_GET_POSTGRES;
 use crate::workspace::output;

@@ -3,7 +3,8 @@
 //! Reading the words is a pure function, so that a test can ask whether a command line exists without running it. The
 //! workflows under `.github` are checked that way.
 
-use crate::{claims, counts, coverage, keeper, lint, release, test};
+use crate::check::{api, claims, counts, coverage, lint};
+use crate::{keeper, release, test};
 
 /// What `cargo xtask help` prints.
 pub(crate) const HELP: &str = include_str!("help.txt");
@@ -17,6 +18,7 @@ pub(crate) enum Command {
     Features,
     Coverage(coverage::Options),
     Release(release::Options),
+    Api(api::Options),
     Counts(counts::Options),
     Claims(claims::Options),
     Servers,
@@ -40,6 +42,7 @@ impl Command {
             "features" => alone(name, rest, Command::Features),
             "coverage" => coverage::Options::parse(rest).map(Command::Coverage),
             "release" => release::Options::parse(rest).map(Command::Release),
+            "api" => api::Options::parse(rest).map(Command::Api),
             "counts" => counts::Options::parse(rest).map(Command::Counts),
             "claims" => claims::Options::parse(rest).map(Command::Claims),
             "servers" => alone(name, rest, Command::Servers),

@@ -20,9 +20,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 
-use crate::emulator::{self, Running};
-use crate::postgres::{Cluster, Server, Use};
-use crate::times::Times;
+use crate::machine::emulator::{self, Running};
+use crate::machine::postgres::{Cluster, Server, Use};
+use crate::test::times::Times;
 
 /// The least that must be free in memory for the folder of a run: servers, their logs and the tests' files take one.
 const MEMORY_KIB_MIN: u64 = 4 << 20;

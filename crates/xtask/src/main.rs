@@ -1,39 +1,25 @@
 //! The workspace's own commands, called as `cargo xtask <command>`.
 //!
 //! `test` is what CI runs: it finds every PostgreSQL on the machine, starts a throw-away server of each, and runs the
-//! checks against them. `lint`, `docs`, `features`, `coverage`, `counts` and `claims` are single checks. `servers`
-//! starts the same servers for work by hand. `bench` starts one server sized for throughput and runs the benchmark
-//! against it. `proof` runs the chaos, which starts its own servers. `release` packages what is published.
+//! checks against them. `lint`, `docs`, `features`, `coverage`, `api`, `counts` and `claims` are single checks.
+//! `servers` starts the same servers for work by hand. `bench` starts one server sized for throughput and runs the
+//! benchmark against it. `proof` runs the chaos, which starts its own servers. `release` packages what is published.
 //! This crate is compiled before anything else, so each dependency is a wait before every first run. It has anyhow, and
 //! serde_json for the output of `cargo metadata`.
 //!
 //! Invariant: whatever a command starts ends with it, however it ends. See `keeper.rs`, which alone
 //! owns servers and temporary folders.
 
-mod apt;
 mod bench;
-mod claims;
+mod check;
 mod command;
-mod compiled;
-mod counts;
-mod coverage;
-mod docs;
-mod emulator;
-mod extras;
-mod features;
 mod keeper;
-mod lint;
-mod packages;
-mod postgres;
-mod program;
+mod machine;
 mod proof;
 mod release;
-mod report;
 mod servers;
 mod step;
-mod suites;
 mod test;
-mod times;
 mod workspace;
 
 #[cfg(test)]
@@ -53,13 +39,14 @@ fn main() -> ExitCode {
     };
     let result = match command {
         Command::Test(options) => test::run(&options),
-        Command::Lint(options) => lint::run(&options),
-        Command::Docs => docs::run(),
-        Command::Features => features::run(),
-        Command::Coverage(options) => coverage::run(&options),
+        Command::Lint(options) => check::lint::run(&options),
+        Command::Docs => check::docs::run(),
+        Command::Features => check::features::run(),
+        Command::Coverage(options) => check::coverage::run(&options),
         Command::Release(options) => release::run(&options),
-        Command::Counts(options) => counts::run(&options),
-        Command::Claims(options) => claims::run(&options),
+        Command::Api(options) => check::api::run(&options),
+        Command::Counts(options) => check::counts::run(&options),
+        Command::Claims(options) => check::claims::run(&options),
         Command::Servers => servers::run(),
         Command::Bench(args) => bench::run(&words(&args)),
         Command::Proof(args) => proof::run(&words(&args)),

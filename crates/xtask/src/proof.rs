@@ -6,14 +6,14 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 
-use crate::apt;
-use crate::extras::Extras;
 use crate::keeper::Keeper;
-use crate::postgres::{self, Server};
-use crate::program::PGBOUNCER;
+use crate::machine::apt;
+use crate::machine::extras::Extras;
+use crate::machine::postgres::{self, Server};
+use crate::machine::program::PGBOUNCER;
 use crate::step::Step;
-use crate::suites;
 use crate::test::HOW_TO_GET_POSTGRES;
+use crate::test::suites;
 
 /// The workload that needs emulators of SQS and none of the faults.
 const RUN_SQS: &str = "run --locked --quiet --package proof-sqs --bin sqs --";

@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, bail};
 
 use crate::keeper::Keeper;
-use crate::postgres::Use;
+use crate::machine::postgres::Use;
 use crate::step::{Step, workspace_root};
 use crate::workspace::{self, Package};
 

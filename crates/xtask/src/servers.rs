@@ -7,10 +7,10 @@ use std::process::ExitCode;
 
 use anyhow::{Result, bail};
 
-use crate::extras::Extras;
 use crate::keeper::Keeper;
-use crate::postgres;
-use crate::program;
+use crate::machine::extras::Extras;
+use crate::machine::postgres;
+use crate::machine::program;
 
 /// Starts the servers, prints where they are, and runs until it is stopped.
 pub(crate) fn run() -> Result<ExitCode> {

@@ -14,8 +14,8 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::keeper::Keeper;
-use crate::report::{Counts, Runner, without_colour};
-use crate::times::Times;
+use crate::test::report::{Counts, Runner, without_colour};
+use crate::test::times::Times;
 
 /// A command, run at the root of the workspace.
 #[derive(Debug)]

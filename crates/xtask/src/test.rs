@@ -7,18 +7,23 @@
 //! database that was there and logged none fails the run, so that a suite cannot go missing unseen. The closing lines
 //! say where the time went, count tests and cases, and name what was left out, whatever the outcome.
 
+pub(crate) mod compiled;
+pub(crate) mod report;
+pub(crate) mod suites;
+pub(crate) mod times;
+
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use crate::compiled::Compiled;
-use crate::extras::Extras;
+use self::compiled::Compiled;
+use self::report::{Cases, Counts, Runner};
+use crate::check::lint;
 use crate::keeper::Keeper;
-use crate::postgres::{self, Server};
-use crate::program::{self, Program};
-use crate::report::{Cases, Counts, Runner};
+use crate::machine::extras::Extras;
+use crate::machine::postgres::{self, Server};
+use crate::machine::program::{self, Program};
 use crate::step::{Step, has_nextest};
-use crate::{lint, suites};
 
 /// The next step for someone without PostgreSQL.
 pub(crate) const HOW_TO_GET_POSTGRES: &str = "install its server, or name the folder of its programs in PG_BIN_DIRS";
@@ -84,6 +89,8 @@ struct Run<'a> {
     told: Vec<(&'static str, String)>,
     countable: bool,
     pooled: bool,
+    /// Checks that turned out to be impossible here.
+    missed: Vec<String>,
     /// The cases' log.
     log: String,
     counts: Counts,
@@ -119,11 +126,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         told: Vec::new(),
         countable: false,
         pooled: false,
+        missed: Vec::new(),
         log: log.to_string_lossy().into_owned(),
         counts: Counts::default(),
     };
     run.prepare(&mut keeper, &mut skipped);
     let outcome = run.steps(&mut keeper);
+    skipped.append(&mut run.missed);
     let text = std::fs::read_to_string(&log).with_context(|| format!("could not read {}", log.display()))?;
     let cases = Cases::count(&run.databases(&keeper), &text);
     // A filter may well leave a database out; a whole run may not.
@@ -253,12 +262,15 @@ impl Run<'_> {
         self.doc_tests(keeper, &long)?;
         if self.options.whole() {
             docs(keeper, &long)?;
+            if let Some(why) = crate::check::api::guard(keeper)? {
+                self.missed.push(format!("public API ({why})"));
+            }
             crate::proof::smoke(keeper, &self.found, !self.options.allow_missing)?;
             if !self.found.is_empty() {
                 crate::proof::mutants(keeper, &self.found)?;
             }
             if self.countable {
-                crate::counts::guard(keeper)?;
+                crate::check::counts::guard(keeper)?;
             }
         }
         Ok(())
@@ -401,7 +413,7 @@ fn path_of(program: &Program, may_install: bool, skipped: &mut Vec<String>) -> S
 
 /// Whether instructions can be counted on this machine; says so if not.
 fn is_countable(may_install: bool, skipped: &mut Vec<String>) -> bool {
-    let found = crate::counts::find_or_install(may_install);
+    let found = crate::check::counts::find_or_install(may_install);
     if let Err(error) = &found {
         crate::note(&format!("instructions are not counted: {error:#}"));
         skipped.push(format!("counts ({error})"));

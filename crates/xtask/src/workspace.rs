@@ -18,6 +18,8 @@ pub(crate) struct Package {
     pub(crate) dir: PathBuf,
     /// `false` if the manifest says `publish = false`.
     pub(crate) published: bool,
+    /// Whether others can depend on it; a program cannot be depended on.
+    pub(crate) library: bool,
     /// In the order of the alphabet.
     pub(crate) features: Vec<String>,
     /// Crates of this workspace that a registry must have before it takes this one.
@@ -65,9 +67,17 @@ fn read(package: &Value, members: &[&str]) -> Result<Package> {
         published: package["publish"]
             .as_array()
             .is_none_or(|registries| !registries.is_empty()),
+        library: package["targets"].as_array().into_iter().flatten().any(is_library),
         features: features.keys().cloned().collect(),
         needs,
     })
+}
+
+fn is_library(target: &Value) -> bool {
+    let kinds = target["kind"].as_array().into_iter().flatten();
+    kinds
+        .filter_map(Value::as_str)
+        .any(|kind| kind == "lib" || kind == "proc-macro")
 }
 
 /// Runs cargo at the root of the workspace and returns its standard output.
@@ -95,7 +105,7 @@ mod tests {
 
     const METADATA: &str = r#"{"packages": [
         {"name": "lib", "version": "1.0.0", "publish": null, "manifest_path": "/x/lib/Cargo.toml",
-         "features": {"b": [], "a": ["b"]},
+         "features": {"b": [], "a": ["b"]}, "targets": [{"kind": ["lib"]}, {"kind": ["test"]}],
          "dependencies": [{"name": "serde", "kind": null, "req": "^1"},
                           {"name": "macros", "kind": null, "req": "^1.0.0"},
                           {"name": "tests", "kind": "dev", "req": "*"}, {"name": "macros", "kind": "dev", "req": "*"}]},
@@ -111,6 +121,7 @@ mod tests {
         assert_eq!(packages[0].features, ["a", "b"]);
         assert_eq!(packages[0].dir, PathBuf::from("/x/lib"));
         assert_eq!(packages[2].needs, ["lib"]);
+        assert_eq!([packages[0].library, packages[2].library], [true, false]);
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl Consumer {
         let filter = Filter::connect(&server.url(), Duration::from_secs(60)).await.unwrap();
         Consumer {
             // Patient, so that a busy machine does not turn answers into unknown ones.
-            filter: filter.limit(Duration::from_secs(5)),
+            filter: filter.timeout(Duration::from_secs(5)),
             rowlock,
             pool,
             looks: Arc::default(),

@@ -286,7 +286,8 @@ async fn a_completion_that_rolls_back_leaves_not_even_a_wake(mut bed: Bed) {
     let mut heard = sqlx::postgres::PgListener::connect(&bed.url).await.unwrap();
     let mut approver = bed.session().await;
     for queue in ["never", "kept"] {
-        let job = bed.rowlock.enqueue_now(Approved {}).queue(queue);
+        let mut tx = BegunByHand::new(&mut approver.pg);
+        let job = bed.rowlock.enqueue(&mut tx, Approved {}).queue(queue);
         let _ = job.waits_for(queue).await.unwrap();
     }
     heard.listen("rowlock_wake").await.unwrap();

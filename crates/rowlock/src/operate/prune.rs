@@ -34,10 +34,15 @@ impl Operate {
     ///
     /// # Errors
     /// [`Error::Config`](crate::Error::Config) when the retention is refused, as a worker would refuse it. Cancel safety: what was removed stays so.
-    pub async fn prune(&self, keep: &Retention, actor: &str, tell: impl Fn(&Pruned) + Send + Sync) -> Result<Pruned> {
-        keep.check(std::iter::empty())?;
-        let mut detail = format!("finished jobs older than {}", spelled(keep.history));
-        if let Some(cases) = keep.cases {
+    pub async fn prune(
+        &self,
+        retention: &Retention,
+        actor: &str,
+        tell: impl Fn(&Pruned) + Send + Sync,
+    ) -> Result<Pruned> {
+        retention.check(std::iter::empty())?;
+        let mut detail = format!("finished jobs older than {}", spelled(retention.history));
+        if let Some(cases) = retention.cases {
             detail += &format!(", cases older than {}", spelled(cases));
         }
         self.prune_deed(actor, "prune", &detail, 0, "begun").await?;
@@ -45,12 +50,12 @@ impl Operate {
         let mut all = Pruned::default();
         let ended = loop {
             // The same moment in every round: what is over meanwhile is for the next time, or this would not end.
-            let keep = Retention {
-                history: keep.history.saturating_add(begun.elapsed()),
-                cases: keep.cases.map(|cases| cases.saturating_add(begun.elapsed())),
-                ..*keep
+            let retention = Retention {
+                history: retention.history.saturating_add(begun.elapsed()),
+                cases: retention.cases.map(|cases| cases.saturating_add(begun.elapsed())),
+                ..*retention
             };
-            let swept = match self.store.maintain(&keep).await {
+            let swept = match self.store.maintain(&retention).await {
                 Ok(swept) => swept,
                 Err(error) => break Err(error),
             };

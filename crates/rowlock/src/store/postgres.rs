@@ -27,6 +27,7 @@ mod setting;
 mod settle;
 mod sql;
 mod sweep;
+pub mod tls;
 mod triggers;
 mod twin;
 mod url;

@@ -141,6 +141,7 @@ mod tests {
             version: "1.0.0".to_owned(),
             dir: name.into(),
             published: true,
+            library: true,
             features: Vec::new(),
             needs: needs.iter().map(|&need| need.to_owned()).collect(),
         }

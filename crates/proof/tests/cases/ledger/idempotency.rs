@@ -249,7 +249,7 @@ async fn a_twin_waits_for_the_first_and_gets_its_response(bed: &Bed) {
 }
 
 async fn a_twin_of_one_that_takes_too_long_is_told_so(bed: &Bed) {
-    let front = Arc::new(Front::with(bed, |layer| layer.wait(Duration::from_millis(50))).await);
+    let front = Arc::new(Front::with(bed, |layer| layer.timeout(Duration::from_millis(50))).await);
     let slow = front.clone();
     let first = tokio::spawn(async move { slow.post("/wait", "k", "").await });
     until("the handler to hold its transaction", async || front.entered() == 1).await;

@@ -55,7 +55,7 @@ async fn what_people_did_is_read_newest_first(bed: &Bed) {
     operate.pause(&Target::queue("mail"), "tess").await.unwrap();
     let read = async |filter: AuditFilter| {
         let all = observe.audit(&filter).await.unwrap();
-        let line = |one: AuditView| format!("{} {} {:?} {}", one.actor, one.verb, one.job, one.jobs);
+        let line = |one: AuditView| format!("{} {} {:?} {}", one.actor, one.verb, one.job.map(i64::from), one.jobs);
         all.into_iter().map(line).collect::<Vec<_>>()
     };
     let (delay, cancel, pause) = (

@@ -27,6 +27,7 @@ use tokio::sync::watch;
 use super::{
     conns::{Conns, timed_out},
     pooler::Pooler,
+    tls,
     url::{self, Url},
 };
 use crate::{
@@ -121,7 +122,10 @@ impl Hosts {
     /// # Errors
     /// [`Error::Config`]. It quotes nothing: a password with a `/` or `,` of its own may stand anywhere.
     pub fn parse(url: &str) -> Result<Hosts> {
-        let options = |url: String| PgConnectOptions::from_str(&url).map_err(|_| unreadable(&url));
+        let options = |url: String| {
+            let options = PgConnectOptions::from_str(&url).map_err(|_| unreadable(&url))?;
+            tls::checked(options)
+        };
         let url = Url::parse(url)?;
         let all: Vec<PgConnectOptions> = url.each.into_iter().map(options).collect::<Result<_>>()?;
         let pooler = url.pooled.then(Pooler::new);

@@ -75,7 +75,7 @@ enum What {
 }
 
 /// An error's number as it is printed: twelve hexadecimal digits.
-pub(super) fn error_no(text: &str) -> Result<ErrorNo, String> {
+pub(crate) fn error_no(text: &str) -> Result<ErrorNo, String> {
     text.parse()
         .map_err(|_| "use the twelve digits that `rowlock cases --by-error` prints".into())
 }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::{Result, bail};
 
 use crate::keeper::Keeper;
-use crate::postgres::Use;
+use crate::machine::postgres::Use;
 use crate::step::Step;
 use crate::workspace::{self, Package};
 
@@ -70,6 +70,7 @@ mod tests {
             version: "1.0.0".to_owned(),
             dir: "lib".into(),
             published: true,
+            library: true,
             features: features.iter().map(|&feature| feature.to_owned()).collect(),
             needs: Vec::new(),
         }

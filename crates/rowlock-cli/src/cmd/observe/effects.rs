@@ -1,7 +1,7 @@
 //! `rowlock effects`: external calls of staged handlers, by default only the uncertain ones.
 
 use anyhow::Result;
-use rowlock::effect::EffectFilter;
+use rowlock::{JobId, effect::EffectFilter};
 
 use super::{Place, tables};
 use crate::output;
@@ -13,7 +13,7 @@ pub(crate) struct Args {
     all: bool,
     /// Only calls of this job
     #[arg(long, value_name = "ID", value_parser = super::job_id)]
-    job: Option<i64>,
+    job: Option<JobId>,
     /// Maximum number of calls
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     max: u32,

@@ -16,7 +16,7 @@ pub(super) struct Owner(Option<(u32, u32)>);
 
 impl Owner {
     pub(super) fn find() -> Result<Owner> {
-        if !crate::apt::is_root() {
+        if !crate::machine::apt::is_root() {
             return Ok(Owner(None));
         }
         for user in ["postgres", "nobody"] {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use anyhow::Result;
 
 use crate::keeper::Keeper;
-use crate::postgres::Use;
+use crate::machine::postgres::Use;
 use crate::step::Step;
 
 /// What the caller asked for.

@@ -68,7 +68,7 @@ fn wanted(word: &str) -> Result<Wanted, String> {
 }
 
 /// A state for commands that act on jobs.
-pub(super) fn state(word: &str) -> Result<State, String> {
+pub(crate) fn state(word: &str) -> Result<State, String> {
     State::parse(word).ok_or_else(|| {
         let hint = match word {
             "done" => "use finished",

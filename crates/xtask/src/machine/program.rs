@@ -56,7 +56,7 @@ impl Program {
         if !may_install {
             bail!("no {} found", self.name);
         }
-        if !crate::apt::is_possible() {
+        if !crate::machine::apt::is_possible() {
             bail!("no {} found, and only root can install it", self.name);
         }
         self.install()?;
@@ -86,7 +86,8 @@ impl Program {
                 .and_then(|()| std::fs::set_permissions(POLICY, Permissions::from_mode(0o755)))
                 .with_context(|| format!("could not write {POLICY}"))?;
         }
-        let result = crate::apt::install(self.name).with_context(|| format!("could not install {}", self.name));
+        let result =
+            crate::machine::apt::install(self.name).with_context(|| format!("could not install {}", self.name));
         if forbid {
             // Left behind it would keep every later install from starting what it installs.
             let _ = std::fs::remove_file(POLICY);

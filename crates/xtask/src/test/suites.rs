@@ -74,10 +74,11 @@ pub(crate) const POSTGRES_MODULES: &str =
 pub(crate) const POOLED_CASES: &str = "postgres::cases";
 
 /// What else only the long command does.
-pub(crate) const LONG_STEPS: [&str; 4] = [
+pub(crate) const LONG_STEPS: [&str; 5] = [
     "other PostgreSQL versions",
     "two minutes of chaos",
     "two mutants",
+    "public API",
     "instruction counts",
 ];
 

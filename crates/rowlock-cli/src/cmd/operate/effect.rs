@@ -82,7 +82,7 @@ pub(crate) async fn run(place: &Place, args: Args) -> Result<()> {
 }
 
 /// Whether the job is a case because of an uncertain call.
-pub(super) fn is_parked(case: &CaseView) -> bool {
+pub(crate) fn is_parked(case: &CaseView) -> bool {
     case.reason.starts_with("effect ") && case.reason.contains(" is in doubt since ")
 }
 

@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::{Context, Result, bail};
 
 use crate::keeper::Keeper;
-use crate::postgres;
+use crate::machine::postgres;
 use crate::step::Step;
 use figures::{Comparison, Cost, Figures};
 
@@ -78,11 +78,11 @@ pub(crate) fn find_or_install(may_install: bool) -> Result<()> {
     if !may_install {
         bail!("no valgrind");
     }
-    if !crate::apt::is_possible() {
+    if !crate::machine::apt::is_possible() {
         bail!("no valgrind, and only root can install it");
     }
     crate::note("no valgrind found: installing Debian's package valgrind with apt-get");
-    crate::apt::install("valgrind").context("could not install valgrind")
+    crate::machine::apt::install("valgrind").context("could not install valgrind")
 }
 
 fn has_valgrind() -> bool {
@@ -205,7 +205,7 @@ mod tests {
 
     #[test]
     fn the_accepted_figures_read() {
-        let text = include_str!("../../counts/accepted.txt");
+        let text = include_str!("../../../counts/accepted.txt");
         assert!(Figures::parse(text).unwrap().len() > 0);
     }
 }

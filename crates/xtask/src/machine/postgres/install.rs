@@ -16,7 +16,7 @@ pub(super) fn install() -> Result<()> {
     std::fs::create_dir_all(SETTINGS_DIR)
         .and_then(|()| std::fs::write(&settings, "create_main_cluster = false\n"))
         .with_context(|| format!("could not write {}", settings.display()))?;
-    let result = crate::apt::install("postgresql")
+    let result = crate::machine::apt::install("postgresql")
         .context("could not install PostgreSQL; install its server by hand, or pass --allow-missing");
     // Left behind it would only keep a later, wanted install from making its cluster.
     let _ = std::fs::remove_file(&settings);

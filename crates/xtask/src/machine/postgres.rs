@@ -76,7 +76,7 @@ impl Use {
 /// Every PostgreSQL found, lowest version first; installs Debian's when there is none and it may.
 pub(crate) fn find_or_install() -> Result<Vec<Server>> {
     let found = find()?;
-    if !found.is_empty() || searching_is_off() || !crate::apt::is_possible() {
+    if !found.is_empty() || searching_is_off() || !crate::machine::apt::is_possible() {
         return Ok(found);
     }
     install::install()?;

@@ -102,7 +102,7 @@ impl Emulator {
             .and_then(|listener| listener.local_addr())
             .context("no free port")?
             .port();
-        let log = File::create(dir.join(crate::postgres::LOG)).context("could not make its log")?;
+        let log = File::create(dir.join(crate::machine::postgres::LOG)).context("could not make its log")?;
         let mut command = (self.command)(python, port);
         command
             .current_dir(dir)
@@ -202,7 +202,7 @@ fn is_ready(answer: &str) -> bool {
 }
 
 fn log_of(dir: &Path) -> String {
-    let text = std::fs::read(dir.join(crate::postgres::LOG)).unwrap_or_default();
+    let text = std::fs::read(dir.join(crate::machine::postgres::LOG)).unwrap_or_default();
     String::from_utf8_lossy(&text).into_owned()
 }
 

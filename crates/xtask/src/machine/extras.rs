@@ -6,9 +6,9 @@
 
 use anyhow::{Context, Result};
 
-use crate::emulator;
 use crate::keeper::Keeper;
-use crate::packages::{NODE, PYTHON, Packages};
+use crate::machine::emulator;
+use crate::machine::packages::{NODE, PYTHON, Packages};
 
 /// The variables for the tests, and what is missing, each with the reason.
 #[derive(Debug, Default, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use std::process::{Command, ExitCode, Stdio};
 use anyhow::Result;
 
 use crate::keeper::Keeper;
-use crate::postgres::{self, Use};
+use crate::machine::postgres::{self, Use};
 use crate::step::Step;
 
 /// The library, its macros and the axum layer, run by their own tests and by the suites of `proof`.

@@ -128,7 +128,7 @@ impl Packages {
             Ok(commands) => return Ok(commands),
             Err(error) => error,
         };
-        if !crate::apt::is_possible() {
+        if !crate::machine::apt::is_possible() {
             return Err(missing.context(format!("only root can install Debian's {}", self.debian.join(" and "))));
         }
         crate::note(&format!(
@@ -136,7 +136,7 @@ impl Packages {
             self.debian.join(" and ")
         ));
         for package in self.debian {
-            crate::apt::install(package)?;
+            crate::machine::apt::install(package)?;
         }
         (self.commands)(folder)
     }

@@ -1,0 +1,9 @@
+//! Single checks, each a command of its own; some are also steps of `test`.
+
+pub(crate) mod api;
+pub(crate) mod claims;
+pub(crate) mod counts;
+pub(crate) mod coverage;
+pub(crate) mod docs;
+pub(crate) mod features;
+pub(crate) mod lint;
