@@ -207,11 +207,5 @@ begin
 end
 $body$;
 
-revoke all on function rowlock.refuse from public;
-revoke all on function rowlock.delay from public;
-revoke all on function rowlock.seize from public;
-revoke all on function rowlock.end_by_hand from public;
-revoke all on function rowlock.cancel from public;
-revoke all on function rowlock.drop_audit from public;
-revoke all on function rowlock.retire from public;
-revoke all on function rowlock.rerun from public;
+revoke all on function rowlock.refuse, rowlock.delay, rowlock.seize, rowlock.end_by_hand, rowlock.cancel,
+  rowlock.drop_audit, rowlock.retire, rowlock.rerun from public;
