@@ -64,7 +64,8 @@ begin
   if next is not null then
     perform rowlock.check_strings('next', next);
     following := rowlock.encode(
-      next ->> 'kind', next -> 'payload', next, array['kind', 'payload', 'at', 'attempts', 'delay_ms', 'expires', 'priority', 'queue', 'tags', 'version'],
+      next ->> 'kind', next -> 'payload', next,
+      array['kind', 'payload', 'at', 'attempts', 'delay_ms', 'expires', 'priority', 'queue', 'tags', 'version'],
       coalesce(body.chain, lease.id), body.position + 1, body.trace);
   end if;
   if result is not null then

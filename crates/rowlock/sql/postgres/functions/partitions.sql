@@ -83,4 +83,5 @@ begin
 end
 $body$;
 
-revoke all on function rowlock.make_partitions, rowlock.drop_history from public;
+revoke all on function rowlock.make_partitions from public;
+revoke all on function rowlock.drop_history from public;
