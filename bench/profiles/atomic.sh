@@ -11,15 +11,15 @@ url=$1 rounds=$2 jobs=32000
 work=$(mktemp -d)
 trap 'rm -r "$work"' EXIT
 
-no_link=$(printf ', null%.0s' {1..16})
-link=", '8b1e6a0a-0000-4000-8000-00000000000a', 'book', 1, 1, 'default', 1, '0', 5, '{\"account\": 1}', null, :id, 1, null, 0, null, null"
+no_link="null"
+link="'{\"uid\": \"8b1e6a0a-0000-4000-8000-00000000000a\", \"kind\": \"book\", \"kind_no\": 1, \"version\": 1, \"queue\": \"default\", \"queue_no\": 1, \"priority\": 1, \"attempts_max\": 5, \"payload\": \"{}\", \"chain\": :id, \"position\": 1, \"delay_us\": 0}'"
 vars='\set account random(0, 9999)
 \set id :client_id * 10000 + :seq
 \set seq :seq + 1'
 work_sql='update bench_account set total = total + 1 where id = :account;
 insert into bench_entry values (:id, :account);'
 open="begin isolation level read committed\\; set local lock_timeout = 5000\\; set local idle_in_transaction_session_timeout = 5000\\; set local rowlock_tx.marker = 'm'\\; savepoint rowlock"
-settle() { echo "select rowlock.settle_done(:id, 1, 1, 'm', null, null$1)"; }
+settle() { echo "select rowlock.settle_done(:id, 1, 1, 'm', null, null, $1, null)"; }
 
 printf '%s\n' "$vars" "begin;" "$work_sql" "commit;" > "$work/bare"
 printf '%s\n' "$vars" "$open;" "$work_sql" "$(settle "$no_link");" "commit;" > "$work/settled"

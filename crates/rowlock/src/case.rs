@@ -24,8 +24,9 @@ pub struct CaseView {
     pub attempts_max: i32,
     /// When it was retired.
     pub retired_at: Timestamp,
-    /// Every ended attempt, oldest first, copied here so that it outlives the outcome log: a JSON array of objects
-    /// with `epoch`, `attempt`, `outcome`, `worker`, `started_at`, `ended_at` and `error`.
+    /// The ended attempts, oldest first, copied here so that they outlive the outcome log: a JSON array of objects
+    /// with `epoch`, `attempt`, `outcome`, `worker`, `started_at`, `ended_at` and `error`. Of more than a hundred only the
+    /// first and the last fifty are kept; the first one after the gap has the number of the others as `left_out`.
     pub history: serde_json::Value,
     /// The error that it shares with others; `None` until a worker has looked, which is a matter of seconds.
     pub error_no: Option<ErrorNo>,

@@ -273,8 +273,8 @@ impl Draft {
         }
     }
 
-    /// The one form in which a job travels as JSON: as a next job, as a compensation in another job's body, and as an
-    /// element of what SQLite enqueues. `rowlock.put_job` and SQLite's `enqueue/jobs.sql` read it.
+    /// The one form in which a job travels: as a next job, as a compensation in another job's body, and as an element of what
+    /// SQLite enqueues. `rowlock.put_job` and SQLite's `enqueue/jobs.sql` read it.
     pub(crate) fn encoded(&self) -> Encoded<'_> {
         let group = self.group.as_ref();
         Encoded {
@@ -303,7 +303,7 @@ impl Draft {
         }
     }
 
-    /// [`Draft::encoded`] as text.
+    /// [`Draft::encoded`] as JSON.
     pub(crate) fn to_json(&self) -> Result<String> {
         serde_json::to_string(&self.encoded()).map_err(|source| Error::Encode {
             kind: self.kind.clone(),
@@ -313,7 +313,7 @@ impl Draft {
 }
 
 /// See [`Draft::encoded`]. What is JSON itself goes in as text: parsed and written again, its keys could change order and its
-/// numbers their digits. Times are microseconds since 1970.
+/// numbers their digits. Times are microseconds since 1970; what is not there is left out.
 #[derive(Serialize)]
 pub(crate) struct Encoded<'a> {
     uid: Uuid,
@@ -325,18 +325,29 @@ pub(crate) struct Encoded<'a> {
     priority: i16,
     attempts_max: i32,
     payload: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
     tags: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     chain: Option<i64>,
     position: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
     due_us: Option<i64>,
     delay_us: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
     expires_us: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     if_retired: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     trace: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     waits_for: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     limit_us: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     in_group: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     group_no: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     group_stops: Option<bool>,
 }
 

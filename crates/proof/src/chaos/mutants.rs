@@ -84,7 +84,8 @@ const CHARGE: &str = "one charge per order at a till that knows keys";
 const BOLD: &[&str] = &["failed beats ignored", "told to be dead and goes on"];
 
 /// The whole token, as the statements ask for it.
-const TOKEN: &str = "l.id = any (array[u.id]) and l.epoch = u.epoch and l.worker = u.worker";
+const TOKEN: &str = "l.id = any (array[u.id]) and l.epoch = any (array[u.epoch]) and l.worker = any (array[u.worker])";
+const ONE_TOKEN: &str = "l.id = ids[1] and l.epoch = epochs[1] and l.worker = workers[1]";
 
 /// Every bug that can be put in.
 pub const MUTANTS: [Mutant; 21] = [
@@ -287,7 +288,10 @@ pub const MUTANTS: [Mutant; 21] = [
         name: "settled by id alone",
         seen_in: "oban, graphile-worker",
         in_library: BOLD,
-        function: ("end_leases", &[(TOKEN, "l.id = any (array[u.id])")]),
+        function: (
+            "end_leases",
+            &[(ONE_TOKEN, "l.id = ids[1]"), (TOKEN, "l.id = any (array[u.id])")],
+        ),
         slow: true,
         noticed_by: &[FENCED, ONCE, PATH],
         ..PLAIN

@@ -99,6 +99,29 @@ async fn a_handler_may_choose_the_delay_of_its_retry(bed: &Bed) {
     );
 }
 
+/// A job may be deferred without end, and its case must still be written.
+async fn a_case_keeps_the_first_and_the_last_fifty_of_a_long_history(bed: &Bed) {
+    let id = bed.note("x").await;
+    let before = "insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at)
+        with recursive n (no) as (select 1 union all select no + 1 from n where no < 150)
+        select j.id, n.no, 1, 0, 'deferred', j.created_at, j.created_at from rowlock.job j cross join n";
+    bed.run(before).await;
+    bed.run("update rowlock.ready set epoch = 150").await;
+    let failing = |_: Ctx, _: Note, _tx: Tx| async move { fail("no".to_owned()) };
+    bed.work(bed.worker().handle(rowlock::atomic(failing).backoff(AT_ONCE)), &[id])
+        .await;
+    let case = bed.rowlock.observe().case(id).await.unwrap().unwrap();
+    let history = case.history.as_array().unwrap();
+    let epochs: Vec<i64> = history.iter().map(|e| e["epoch"].as_i64().unwrap()).collect();
+    assert_eq!(epochs, (1..=50).chain(104..=153).collect::<Vec<i64>>());
+    let left_out: Vec<_> = history.iter().filter(|e| e.get("left_out").is_some()).collect();
+    assert_eq!(left_out.len(), 1);
+    assert_eq!(
+        (left_out[0]["epoch"].as_i64(), left_out[0]["left_out"].as_i64()),
+        (Some(104), Some(53))
+    );
+}
+
 async fn an_exhausted_job_becomes_a_case_with_its_whole_history(bed: &Bed) {
     let id = bed.note("x").await;
     let failing =
@@ -344,6 +367,7 @@ mod tests {
         a_retry_stores_its_backoff_in_the_row,
         a_handler_may_choose_the_delay_of_its_retry,
         an_exhausted_job_becomes_a_case_with_its_whole_history,
+        a_case_keeps_the_first_and_the_last_fifty_of_a_long_history,
         a_deferred_attempt_is_given_back,
         a_handler_may_retire_or_cancel_whatever_attempts_are_left,
         only_done_keeps_what_the_handler_wrote,

@@ -96,7 +96,4 @@ begin
 end
 $body$;
 
-revoke all on function rowlock.place_again from public;
-revoke all on function rowlock.reopen from public;
-revoke all on function rowlock.close_case from public;
-revoke all on function rowlock.edit_case from public;
+revoke all on function rowlock.place_again, rowlock.reopen, rowlock.close_case, rowlock.edit_case from public;

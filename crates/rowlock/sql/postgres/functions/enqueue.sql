@@ -53,11 +53,11 @@ begin
 end
 $body$;
 
--- A job as it is stored for later and put by `rowlock.put_job`, from what callers give: {"kind", "payload", …}. The library writes
--- the same (`Encoded`). Times are microseconds since 1970.
+-- A job to be put, in the form that the library writes too (`Encoded`), from what callers give: {"kind", "payload", …}. Times are
+-- microseconds since 1970, and what is JSON itself is text.
 create or replace function rowlock.encode(
   kind text, payload json, given json, known text[], in_chain bigint default null, at_position int default 0, by_trace text default null
-) returns json
+) returns jsonb
 language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
 as $body$
 declare
@@ -69,7 +69,7 @@ declare
 begin
   perform rowlock.check_options(given, known);
   perform rowlock.check_json('payload', body);
-  return json_build_object(
+  return jsonb_strip_nulls(jsonb_build_object(
     'uid', gen_random_uuid(), 'kind', named, 'kind_no', rowlock.number_of(named || '@' || version), 'version', version,
     'queue', queue, 'queue_no', rowlock.number_of(queue), 'priority', rowlock.number_option(given, 'priority', 3, 1, 5),
     'attempts_max', rowlock.number_option(given, 'attempts', 10, 1, 10000), 'payload', body::text,
@@ -80,18 +80,19 @@ begin
     'delay_us', 1000 * rowlock.number_option(given, 'delay_ms', 0, 0, 316224000000),
     'expires_us', (extract(epoch from rowlock.time_option(given, 'expires')) * 1000000)::bigint,
     'if_retired', case when json_typeof(given -> 'if_retired') = 'object' then rowlock.encode(
-      given -> 'if_retired' ->> 'kind', given -> 'if_retired' -> 'payload', given -> 'if_retired', array['kind', 'payload', 'queue', 'priority', 'attempts', 'version', 'tags'])::text end,
+      given -> 'if_retired' ->> 'kind', given -> 'if_retired' -> 'payload', given -> 'if_retired',
+      array['kind', 'payload', 'queue', 'priority', 'attempts', 'version', 'tags'])::text end,
     'trace', coalesce(by_trace, given ->> 'trace'), 'waits_for', rowlock.key_option(given, 'waits_for'),
     'limit_us', 1000 * rowlock.number_option(given, 'wait_limit_ms', null, 0, 316224000000),
     'in_group', named_group, 'group_no', rowlock.number_of(named_group),
-    'group_stops', case when named_group is not null then coalesce(given ->> 'group_stops' = 'true', false) end);
+    'group_stops', case when named_group is not null then coalesce(given ->> 'group_stops' = 'true', false) end));
 end
 $body$;
 
--- Puts one job from its encoding, under the id that was reserved for it, if any: to ready, or to waiting. A compensation
+-- Puts one job, under the id that was reserved for it, if any: to ready, or to waiting. A compensation
 -- becomes the link behind the job that was retired. It says which queue got it.
 create or replace function rowlock.put_job(
-  body json, at timestamptz, reserved bigint default null, waits boolean default false, in_chain bigint default null,
+  draft jsonb, at timestamptz, reserved bigint default null, waits boolean default false, in_chain bigint default null,
   at_position int default null, by_trace text default null
 ) returns bigint
 language plpgsql security invoker
@@ -99,40 +100,39 @@ as $body$
 declare
   now constant timestamptz := coalesce(at, clock_timestamp());
   job constant bigint := coalesce(reserved, nextval('rowlock.job_id'));
-  due timestamptz;
-  expires timestamptz;
+  queue_no constant bigint := draft ->> 'queue_no';
+  due constant timestamptz := greatest(now, coalesce(
+    'epoch'::timestamptz + (draft ->> 'due_us')::bigint * interval '1 us', now + (draft ->> 'delay_us')::bigint * interval '1 us'));
+  expires constant timestamptz := 'epoch'::timestamptz + (draft ->> 'expires_us')::bigint * interval '1 us';
   limit_at timestamptz;
-  e record;
 begin
-  select r.* into e from json_to_record(body) as r (
-    uid uuid, kind text, kind_no bigint, version int, queue text, queue_no bigint, priority smallint, attempts_max int, payload text,
-    tags text, chain bigint, "position" int, due_us bigint, delay_us bigint, expires_us bigint, if_retired text, trace text,
-    waits_for text, limit_us bigint, in_group text, group_no bigint, group_stops boolean
-  );
-  due := greatest(coalesce('epoch'::timestamptz + e.due_us * interval '1 us', now + e.delay_us * interval '1 us', now), now);
-  expires := 'epoch'::timestamptz + e.expires_us * interval '1 us';
   insert into rowlock.job (
     id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired, trace,
     created_at, waits_for, in_group, group_no, group_stops
   ) values (
-    job, e.uid, e.kind, e.version, e.queue, e.priority, e.attempts_max, e.payload::json, e.tags::jsonb, coalesce(in_chain, e.chain),
-    coalesce(at_position, e.position), expires, e.if_retired::json, coalesce(by_trace, e.trace), now, e.waits_for, e.in_group,
-    e.group_no, e.group_stops
+    job, (draft ->> 'uid')::uuid, draft ->> 'kind', (draft ->> 'version')::int, draft ->> 'queue', (draft ->> 'priority')::smallint,
+    (draft ->> 'attempts_max')::int, (draft ->> 'payload')::json, (draft ->> 'tags')::jsonb,
+    coalesce(in_chain, (draft ->> 'chain')::bigint), coalesce(at_position, (draft ->> 'position')::int), expires,
+    (draft ->> 'if_retired')::json, coalesce(by_trace, draft ->> 'trace'), now, draft ->> 'waits_for', draft ->> 'in_group',
+    (draft ->> 'group_no')::bigint, (draft ->> 'group_stops')::boolean
   );
   if not waits then
     insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
-    values (e.queue_no, e.kind_no, false, e.priority, due, job, 0, 0, e.attempts_max);
-    return e.queue_no;
+    values (
+      queue_no, (draft ->> 'kind_no')::bigint, false, (draft ->> 'priority')::smallint, due, job, 0, 0, (draft ->> 'attempts_max')::int
+    );
+    return queue_no;
   end if;
-  limit_at := now + e.limit_us * interval '1 us';
+  limit_at := now + (draft ->> 'limit_us')::bigint * interval '1 us';
   insert into rowlock.waiting (
     id, name, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_at, limit_ends, since, group_no
   ) values (
-    job, e.waits_for, e.queue_no, e.kind_no, e.priority, due, 0, 0, e.attempts_max,
-    case when e.waits_for is not null then least(limit_at, expires) end,
-    case when e.waits_for is null or expires <= coalesce(limit_at, 'infinity') then 'cancelled' else 'retired' end, now, e.group_no
+    job, draft ->> 'waits_for', queue_no, (draft ->> 'kind_no')::bigint, (draft ->> 'priority')::smallint, due, 0, 0,
+    (draft ->> 'attempts_max')::int, case when draft ? 'waits_for' then least(limit_at, expires) end,
+    case when draft ? 'group_no' or expires <= coalesce(limit_at, 'infinity') then 'cancelled' else 'retired' end,
+    now, (draft ->> 'group_no')::bigint
   );
-  return e.queue_no;
+  return queue_no;
 end
 $body$;
 
@@ -149,7 +149,7 @@ declare
   key constant text := rowlock.key_option(given, 'key');
   hold_ms constant bigint := rowlock.number_option(given, 'hold_ms', null, 1, 316224000000);
   hold constant text := coalesce(given ->> 'hold', case when hold_ms is null then 'policy' else 'period' end);
-  body json;
+  draft jsonb;
   waits boolean := false;
 begin
   if given ->> 'at' is not null and given ->> 'delay_ms' is not null then
@@ -184,7 +184,7 @@ begin
     raise exception 'group: a job of a group cannot also wait for a name; let a job that waits enqueue it as its next job'
       using errcode = 'RL012';
   end if;
-  body := rowlock.encode(enqueue_v1.kind, enqueue_v1.payload, given, array[
+  draft := rowlock.encode(enqueue_v1.kind, enqueue_v1.payload, given, array[
     'at', 'attempts', 'delay_ms', 'expires', 'group', 'group_stops', 'hold', 'hold_ms', 'if_retired', 'key', 'on_trigger', 'priority',
     'queue', 'tags', 'trace', 'version', 'wait_limit_ms', 'waits_for']);
   is_new := true;
@@ -198,12 +198,12 @@ begin
   else
     id := nextval('rowlock.job_id');
   end if;
-  if body ->> 'group_no' is not null then
-    waits := not rowlock.enter_group((body ->> 'group_no')::bigint, id);
-  elsif body ->> 'waits_for' is not null then
-    waits := not exists (select from rowlock.completion c where c.name = body ->> 'waits_for');
+  if draft ? 'group_no' then
+    waits := not rowlock.enter_group((draft ->> 'group_no')::bigint, id);
+  elsif draft ? 'waits_for' then
+    waits := not exists (select from rowlock.completion c where c.name = draft ->> 'waits_for');
   end if;
-  perform rowlock.put_job(body, null, id, waits);
+  perform rowlock.put_job(draft, null, id, waits);
 end
 $body$;
 
@@ -241,9 +241,5 @@ as $body$
   select pg_notify(split_part('rowlock.', '.', 1) || '_wake', rowlock.number_of(queue)::text)
 $body$;
 
-revoke all on function rowlock.take_key from public;
-revoke all on function rowlock.encode from public;
-revoke all on function rowlock.put_job from public;
-revoke all on function rowlock.enqueue_v1 from public;
-revoke all on function rowlock.enqueue_many_v1 from public;
-revoke all on function rowlock.wake_v1 from public;
+revoke all on function rowlock.take_key, rowlock.encode, rowlock.put_job, rowlock.enqueue_v1, rowlock.enqueue_many_v1,
+  rowlock.wake_v1 from public;

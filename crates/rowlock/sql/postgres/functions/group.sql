@@ -129,7 +129,4 @@ begin
 end
 $body$;
 
-revoke all on function rowlock.end_waits from public;
-revoke all on function rowlock.pass_turns from public;
-revoke all on function rowlock.withdraw from public;
-revoke all on function rowlock.enter_group from public;
+revoke all on function rowlock.end_waits, rowlock.pass_turns, rowlock.withdraw, rowlock.enter_group from public;

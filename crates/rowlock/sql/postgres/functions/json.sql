@@ -82,7 +82,4 @@ begin
 end
 $body$;
 
-revoke all on function rowlock.canonical from public;
-revoke all on function rowlock.fingerprint from public;
-revoke all on function rowlock.check_strings from public;
-revoke all on function rowlock.check_json from public;
+revoke all on function rowlock.canonical, rowlock.fingerprint, rowlock.check_strings, rowlock.check_json from public;

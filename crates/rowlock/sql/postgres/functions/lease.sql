@@ -57,14 +57,15 @@ as $body$
 declare
   lease record;
   body record;
-  following json;
+  following jsonb;
 begin
   select t.* into lease from rowlock.lease_of(token) t;
   select j.chain, j.position, j.group_no, j.trace into body from rowlock.job j where j.id = lease.id;
   if next is not null then
     perform rowlock.check_strings('next', next);
     following := rowlock.encode(
-      next ->> 'kind', next -> 'payload', next, array['kind', 'payload', 'at', 'attempts', 'delay_ms', 'expires', 'priority', 'queue', 'tags', 'version'],
+      next ->> 'kind', next -> 'payload', next,
+      array['kind', 'payload', 'at', 'attempts', 'delay_ms', 'expires', 'priority', 'queue', 'tags', 'version'],
       coalesce(body.chain, lease.id), body.position + 1, body.trace);
   end if;
   if result is not null then
@@ -139,12 +140,5 @@ as $body$
   select rowlock.settle_lease(token, 'cancelled', 'finished', 0, reason)
 $body$;
 
-revoke all on function rowlock.lease_of from public;
-revoke all on function rowlock.end_lease from public;
-revoke all on function rowlock.settle_lease from public;
-revoke all on function rowlock.done_v1 from public;
-revoke all on function rowlock.fail_v1 from public;
-revoke all on function rowlock.defer_v1 from public;
-revoke all on function rowlock.release_v1 from public;
-revoke all on function rowlock.retire_v1 from public;
-revoke all on function rowlock.cancel_v1 from public;
+revoke all on function rowlock.lease_of, rowlock.end_lease, rowlock.settle_lease, rowlock.done_v1, rowlock.fail_v1,
+  rowlock.defer_v1, rowlock.release_v1, rowlock.retire_v1, rowlock.cancel_v1 from public;

@@ -83,5 +83,4 @@ begin
 end
 $body$;
 
-revoke all on function rowlock.once_v1 from public;
-revoke all on function rowlock.answer_v1 from public;
+revoke all on function rowlock.once_v1, rowlock.answer_v1 from public;

@@ -108,10 +108,5 @@ begin
 end
 $body$;
 
-revoke all on function rowlock.number_of from public;
-revoke all on function rowlock.number_option from public;
-revoke all on function rowlock.name_option from public;
-revoke all on function rowlock.key_option from public;
-revoke all on function rowlock.time_option from public;
-revoke all on function rowlock.check_options from public;
-revoke all on function rowlock.tags_option from public;
+revoke all on function rowlock.number_of, rowlock.number_option, rowlock.name_option, rowlock.key_option,
+  rowlock.time_option, rowlock.check_options, rowlock.tags_option from public;

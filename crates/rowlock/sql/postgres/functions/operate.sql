@@ -63,9 +63,9 @@ begin
 end
 $body$;
 
--- Takes a job that is not finished from wherever it is, a case only to be closed, under a lease of nobody (worker 0), to be ended
--- like any other attempt. Of one that runs the lease changes hands: the attempt did not end by its own doing, and must not take this for its commit. It
--- says where the job was; RL010 and RL011 as `rowlock.refuse` says.
+-- Takes a job that is not finished from wherever it is, a case only to be closed, under a lease of nobody (worker 0), to be
+-- ended like any other attempt. Of one that runs the lease changes hands: the attempt did not end by its own doing, and must not
+-- take this for its commit. It says where the job was; RL010 and RL011 as `rowlock.refuse` says.
 create or replace function rowlock.seize(job bigint, verb text, out place text, out epoch bigint)
 language plpgsql security invoker
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -207,11 +207,5 @@ begin
 end
 $body$;
 
-revoke all on function rowlock.refuse from public;
-revoke all on function rowlock.delay from public;
-revoke all on function rowlock.seize from public;
-revoke all on function rowlock.end_by_hand from public;
-revoke all on function rowlock.cancel from public;
-revoke all on function rowlock.drop_audit from public;
-revoke all on function rowlock.retire from public;
-revoke all on function rowlock.rerun from public;
+revoke all on function rowlock.refuse, rowlock.delay, rowlock.seize, rowlock.end_by_hand, rowlock.cancel,
+  rowlock.drop_audit, rowlock.retire, rowlock.rerun from public;

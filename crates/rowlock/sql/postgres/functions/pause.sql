@@ -57,5 +57,4 @@ begin
 end
 $body$;
 
-revoke all on function rowlock.pause from public;
-revoke all on function rowlock.resume from public;
+revoke all on function rowlock.pause, rowlock.resume from public;

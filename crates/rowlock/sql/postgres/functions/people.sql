@@ -30,10 +30,5 @@ create or replace function rowlock.reopen_v1(job bigint, actor text) returns tex
 language sql volatile security invoker set search_path = pg_catalog, pg_temp
 as $body$ select rowlock.reopen(job, actor) $body$;
 
-revoke all on function rowlock.retire_job_v1 from public;
-revoke all on function rowlock.cancel_job_v1 from public;
-revoke all on function rowlock.pause_v1 from public;
-revoke all on function rowlock.resume_v1 from public;
-revoke all on function rowlock.delay_v1 from public;
-revoke all on function rowlock.rerun_v1 from public;
-revoke all on function rowlock.reopen_v1 from public;
+revoke all on function rowlock.retire_job_v1, rowlock.cancel_job_v1, rowlock.pause_v1, rowlock.resume_v1,
+  rowlock.delay_v1, rowlock.rerun_v1, rowlock.reopen_v1 from public;

@@ -29,28 +29,42 @@ create or replace function rowlock.end_leases(
   out held bigint[], out woken bigint[]
 )
 language plpgsql security invoker
-set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $body$
 declare
   now constant timestamptz := coalesce(at, clock_timestamp());
+  one rowlock.lease;
   gone rowlock.lease[];
   retired bigint[];
 begin
   if coalesce(current_setting('rowlock_tx.marker', true), '') <> marker then
     raise exception 'this transaction is not the one job % was given', ids[1] using errcode = 'RL002';
   end if;
-  with gone as (
-    delete from rowlock.lease l
-    using unnest(ids, epochs, workers, outcomes, errors, results)
-      with ordinality as u (id, epoch, worker, outcome, error, result, ord)
-    -- By the key, row by row, whatever the statistics say: one equality more, and an index read from end to end can be a plan.
-    where l.id = any (array[u.id]) and l.epoch = u.epoch and l.worker = u.worker
-    returning l as lease, l.id, l.epoch, l.worker, l.attempt, l.claimed_at, u.outcome, u.error, u.result, u.ord
-  ), logged as (
-    insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error, result)
-    select id, epoch, worker, attempt, coalesce(outcome, 'done'), claimed_at, now, error, result::json from gone
-  )
-  select array_agg(g.ord), array_agg(g.lease) into held, gone from gone g;
+  if cardinality(ids) = 1 then
+    -- As below, in half the time: it is what a handler's transaction ends with.
+    delete from rowlock.lease l where l.id = ids[1] and l.epoch = epochs[1] and l.worker = workers[1] returning l.* into one;
+    if found then
+      insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error, result)
+      values (
+        one.id, one.epoch, one.worker, one.attempt, coalesce(outcomes[1], 'done'), one.claimed_at, now, errors[1], results[1]::json
+      );
+      held := '{1}';
+      gone := array[one];
+    end if;
+  else
+    with gone as (
+      delete from rowlock.lease l
+      using unnest(ids, epochs, workers, outcomes, errors, results)
+        with ordinality as u (id, epoch, worker, outcome, error, result, ord)
+      -- By the key, row by row, whatever the statistics say: an equality, and a join of whole tables can be a plan.
+      where l.id = any (array[u.id]) and l.epoch = any (array[u.epoch]) and l.worker = any (array[u.worker])
+      returning l as lease, l.id, l.epoch, l.worker, l.attempt, l.claimed_at, u.outcome, u.error, u.result, u.ord
+    ), logged as (
+      insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error, result)
+      select id, epoch, worker, attempt, coalesce(outcome, 'done'), claimed_at, now, error, result::json from gone
+    )
+    select array_agg(g.ord), array_agg(g.lease) filter (where places is not null) into held, gone from gone g;
+  end if;
   if places is not null then
     insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
     select
@@ -86,22 +100,22 @@ $body$;
 -- token no longer holds: whatever comes behind the call in the same string, a commit too, is then not run. It says which queues
 -- got work by the turn of its group.
 create or replace function rowlock.settle_done(
-  token_id bigint, token_epoch bigint, token_worker bigint, marker text, result text, turn bigint, next json, at timestamptz
+  token_id bigint, token_epoch bigint, token_worker bigint, marker text, result text, turn bigint, next jsonb, at timestamptz
 ) returns bigint[]
 language plpgsql security invoker
 as $body$
 declare
   ended record;
+  queue bigint;
 begin
-  select e.held, e.woken into ended
-  from rowlock.end_leases(
+  ended := rowlock.end_leases(
     array[token_id], array[token_epoch], array[token_worker], array[result], case when turn is not null then array[turn] end,
-    marker, at) e;
+    marker, at);
   if ended.held is null then
     raise exception 'the lease of job % is lost', token_id using errcode = 'RL001';
   end if;
   if next is not null and not (token_epoch > 1 and rowlock.has_next(token_id)) then
-    perform rowlock.put_job(next, at);
+    queue := rowlock.put_job(next, at);
   end if;
   return ended.woken;
 end
@@ -129,7 +143,7 @@ set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off se
 as $body$
 begin
   return array(
-    select rowlock.put_job(c.if_retired, compensate.at, null, false, c.chain, c.position, c.trace)
+    select rowlock.put_job(c.if_retired::jsonb, compensate.at, null, false, c.chain, c.position, c.trace)
     from (
       select j.if_retired, coalesce(j.chain, j.id) as chain, j.position + 1 as position, j.trace
       from rowlock.job j
@@ -157,8 +171,5 @@ begin
 end
 $body$;
 
-revoke all on function rowlock.history_of from public;
-revoke all on function rowlock.end_leases from public;
-revoke all on function rowlock.settle_done from public;
-revoke all on function rowlock.has_next from public;
-revoke all on function rowlock.compensate from public;
+revoke all on function rowlock.history_of, rowlock.end_leases, rowlock.settle_done, rowlock.has_next,
+  rowlock.compensate from public;

@@ -127,7 +127,4 @@ begin
 end
 $body$;
 
-revoke all on function rowlock.join_v1 from public;
-revoke all on function rowlock.beat_v1 from public;
-revoke all on function rowlock.leave_v1 from public;
-revoke all on function rowlock.recover_v1 from public;
+revoke all on function rowlock.join_v1, rowlock.beat_v1, rowlock.leave_v1, rowlock.recover_v1 from public;

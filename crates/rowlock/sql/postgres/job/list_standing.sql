@@ -2,92 +2,68 @@
 -- Index: ready_id, waiting_pkey, lease_pkey or case_file_pkey, backwards from where the last page ended; for finished ones outcome_id; job_pkey. The joins are written so that no plan can turn them round.
 with walk as materialized (
   (
-    select s.id
-    from (
-      select x.id from rowlock.ready x
-      where $3::text = 'ready' and x.id < coalesce($5::bigint, 9223372036854775807) order by x.id desc
-    ) s
-    cross join lateral (
-      select from rowlock.job j
-      where j.id = s.id
-        and ($1::text is null or j.queue = $1) and ($2::text is null or j.kind = $2)
-        and ($4::text is null or j.tags @> jsonb_build_array($4))
-      limit 1
-    ) j
-    order by s.id desc limit $6
+    select x.id from rowlock.ready x
+    where $3::text = 'ready' and x.id < coalesce($5::bigint, 9223372036854775807)
+      and exists (
+        select from rowlock.job j
+        where j.id = x.id and ($1::text is null or j.queue = $1) and ($2::text is null or j.kind = $2)
+          and ($4::text is null or j.tags @> jsonb_build_array($4))
+        offset 0
+      )
+    order by x.id desc limit $6
   )
   union all
   (
-    select s.id
-    from (
-      select x.id from rowlock.waiting x
-      where $3::text = 'waiting' and x.id < coalesce($5::bigint, 9223372036854775807) order by x.id desc
-    ) s
-    cross join lateral (
-      select from rowlock.job j
-      where j.id = s.id
-        and ($1::text is null or j.queue = $1) and ($2::text is null or j.kind = $2)
-        and ($4::text is null or j.tags @> jsonb_build_array($4))
-      limit 1
-    ) j
-    order by s.id desc limit $6
+    select x.id from rowlock.waiting x
+    where $3::text = 'waiting' and x.id < coalesce($5::bigint, 9223372036854775807)
+      and exists (
+        select from rowlock.job j
+        where j.id = x.id and ($1::text is null or j.queue = $1) and ($2::text is null or j.kind = $2)
+          and ($4::text is null or j.tags @> jsonb_build_array($4))
+        offset 0
+      )
+    order by x.id desc limit $6
   )
   union all
   (
-    select s.id
-    from (
-      select x.id from rowlock.lease x
-      where $3::text = 'leased' and x.id < coalesce($5::bigint, 9223372036854775807) order by x.id desc
-    ) s
-    cross join lateral (
-      select from rowlock.job j
-      where j.id = s.id
-        and ($1::text is null or j.queue = $1) and ($2::text is null or j.kind = $2)
-        and ($4::text is null or j.tags @> jsonb_build_array($4))
-      limit 1
-    ) j
-    order by s.id desc limit $6
+    select x.id from rowlock.lease x
+    where $3::text = 'leased' and x.id < coalesce($5::bigint, 9223372036854775807)
+      and exists (
+        select from rowlock.job j
+        where j.id = x.id and ($1::text is null or j.queue = $1) and ($2::text is null or j.kind = $2)
+          and ($4::text is null or j.tags @> jsonb_build_array($4))
+        offset 0
+      )
+    order by x.id desc limit $6
   )
   union all
   (
-    select s.id
-    from (
-      select x.id from rowlock.case_file x
-      where $3::text = 'case' and x.id < coalesce($5::bigint, 9223372036854775807) order by x.id desc
-    ) s
-    cross join lateral (
-      select from rowlock.job j
-      where j.id = s.id
-        and ($1::text is null or j.queue = $1) and ($2::text is null or j.kind = $2)
-        and ($4::text is null or j.tags @> jsonb_build_array($4))
-      limit 1
-    ) j
-    order by s.id desc limit $6
+    select x.id from rowlock.case_file x
+    where $3::text = 'case' and x.id < coalesce($5::bigint, 9223372036854775807)
+      and exists (
+        select from rowlock.job j
+        where j.id = x.id and ($1::text is null or j.queue = $1) and ($2::text is null or j.kind = $2)
+          and ($4::text is null or j.tags @> jsonb_build_array($4))
+        offset 0
+      )
+    order by x.id desc limit $6
   )
   union all
   (
-    select s.id
-    from (
-      select o.id, o.epoch from rowlock.outcome o
-      where $3::text = 'finished' and o.outcome in ('done', 'cancelled') and o.id < coalesce($5::bigint, 9223372036854775807)
-      order by o.id desc
-    ) s
-    cross join lateral (
-      select from rowlock.job j
-      where j.id = s.id
-        and ($1::text is null or j.queue = $1) and ($2::text is null or j.kind = $2)
-        and ($4::text is null or j.tags @> jsonb_build_array($4))
-      limit 1
-    ) j
-    -- One that was re-run has gone on.
-    where case
-      when (select 1 from rowlock.outcome x where x.id = s.id and x.epoch > s.epoch limit 1) is not null then false
-      when (select 1 from rowlock.ready r where r.id = s.id limit 1) is not null then false
-      when (select 1 from rowlock.lease l where l.id = s.id limit 1) is not null then false
-      when (select 1 from rowlock.waiting w where w.id = s.id limit 1) is not null then false
-      else true
-    end
-    order by s.id desc limit $6
+    select x.id from rowlock.outcome x
+    where $3::text = 'finished' and x.outcome in ('done', 'cancelled') and x.id < coalesce($5::bigint, 9223372036854775807)
+      and exists (
+        select from rowlock.job j
+        where j.id = x.id and ($1::text is null or j.queue = $1) and ($2::text is null or j.kind = $2)
+          and ($4::text is null or j.tags @> jsonb_build_array($4))
+        offset 0
+      )
+      -- One that was re-run has gone on.
+      and not exists (select from rowlock.outcome o where o.id = x.id and o.epoch > x.epoch offset 0)
+      and not exists (select from rowlock.ready r where r.id = x.id offset 0)
+      and not exists (select from rowlock.lease l where l.id = x.id offset 0)
+      and not exists (select from rowlock.waiting w where w.id = x.id offset 0)
+    order by x.id desc limit $6
   )
 )
 select

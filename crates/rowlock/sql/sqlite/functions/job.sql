@@ -33,121 +33,74 @@ begin
   where id = new.id;
 end;
 
-drop trigger if exists rowlock_verb_cancel;
-create trigger rowlock_verb_cancel instead of insert on rowlock_verb when new.verb = 'cancel'
+-- Ends a job by a person's word, from wherever it is: by way of a lease of nobody, so that it ends as every attempt does. Of one
+-- that runs the lease changes hands: the attempt did not end by its own doing, and must not take this for its commit.
+drop trigger if exists rowlock_verb_end;
+create trigger rowlock_verb_end instead of insert on rowlock_verb when new.verb in ('cancel', 'retire', 'close')
 begin
   select case
     when new.actor is null then raise(abort, 'RL011: the actor is missing; say who does it')
     when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
-    when exists (select 1 from rowlock_case_file c where c.id = new.id)
-      then raise(abort, 'RL011: the job is a case, and cannot be cancelled')
+    when new.verb = 'close' then case
+      when not exists (select 1 from rowlock_case_file c where c.id = new.id) then raise(abort, 'RL011: the job is not a case')
+    end
+    when exists (select 1 from rowlock_case_file c where c.id = new.id) then case new.verb
+      when 'cancel' then raise(abort, 'RL011: the job is a case, and cannot be cancelled')
+      else raise(abort, 'RL011: the job is a case, and cannot be retired')
+    end
     when not exists (select 1 from rowlock_ready r where r.id = new.id)
       and not exists (select 1 from rowlock_waiting w where w.id = new.id)
       and not exists (select 1 from rowlock_lease l where l.id = new.id)
-      then raise(abort, 'RL011: the job is finished, and cannot be cancelled')
+    then case new.verb
+      when 'cancel' then raise(abort, 'RL011: the job is finished, and cannot be cancelled')
+      else raise(abort, 'RL011: the job is finished, and cannot be retired')
+    end
   end;
-  insert into rowlock_outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
-  select
-    p.id, p.epoch, p.worker, p.attempt, 'cancelled', coalesce(p.since, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000),
-    'cancelled by ' || new.actor || coalesce(': ' || new.reason, '')
-  from (
-    select r.id, r.epoch + 1 as epoch, 0 as worker, r.attempt, null as since from rowlock_ready r where r.id = new.id
-    union all
-    select w.id, w.epoch + 1, 0, w.attempt, w.since from rowlock_waiting w where w.id = new.id
-    union all
-    select l.id, l.epoch, 0, l.attempt, l.claimed_at from rowlock_lease l where l.id = new.id
-  ) p;
-  insert into rowlock_audit (at, actor, verb, id, detail, before, after)
+  insert into rowlock_by_hand (id, verb, outcome, said, reason, actor, now)
   values (
-    coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor, 'cancel', new.id, new.reason,
-    case
-      when exists (select 1 from rowlock_ready r where r.id = new.id) then 'ready'
-      when exists (select 1 from rowlock_waiting w where w.id = new.id) then 'waiting'
-      else 'leased'
-    end, 'finished'
+    new.id, new.verb, case new.verb when 'retire' then 'retired' else 'cancelled' end,
+    case new.verb when 'retire' then 'retired' when 'close' then 'closed' else 'cancelled' end || ' by ' || new.actor
+      || coalesce(': ' || new.reason, ''),
+    new.reason, new.actor, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)
   );
-  delete from rowlock_ready where id = new.id;
-  delete from rowlock_waiting where id = new.id;
-  delete from rowlock_lease where id = new.id;
-  update rowlock_job_group
-  set head = (select min(w.id) from rowlock_waiting w where w.group_no = rowlock_job_group.no and rowlock_job_group.paused = 0)
-  where no = (select j.group_no from rowlock_job j where j.id = new.id) and head = new.id;
-  insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
-  select w.id, w.queue_no, w.kind_no, w.alone, w.priority, max(w.due_at, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), w.epoch, w.attempt, w.attempts_max
-  from rowlock_job j
-  join rowlock_job_group g on g.no = j.group_no
-  join rowlock_waiting w on w.id = g.head
-  where j.id = new.id;
-  delete from rowlock_waiting where id = (
-    select g.head from rowlock_job j join rowlock_job_group g on g.no = j.group_no where j.id = new.id
-  );
-  delete from rowlock_job_group
-  where no = (select j.group_no from rowlock_job j where j.id = new.id) and head is null and paused = 0;
 end;
 
-drop trigger if exists rowlock_verb_retire;
-create trigger rowlock_verb_retire instead of insert on rowlock_verb when new.verb = 'retire'
+drop trigger if exists rowlock_end_by_hand;
+create trigger rowlock_end_by_hand instead of insert on rowlock_by_hand
 begin
-  select case
-    when new.actor is null then raise(abort, 'RL011: the actor is missing; say who does it')
-    when not exists (select 1 from rowlock_job j where j.id = new.id) then raise(abort, 'RL010: no such job')
-    when exists (select 1 from rowlock_case_file c where c.id = new.id)
-      then raise(abort, 'RL011: the job is a case, and cannot be retired')
-    when not exists (select 1 from rowlock_ready r where r.id = new.id)
-      and not exists (select 1 from rowlock_waiting w where w.id = new.id)
-      and not exists (select 1 from rowlock_lease l where l.id = new.id)
-      then raise(abort, 'RL011: the job is finished, and cannot be retired')
-  end;
-  insert into rowlock_outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error)
-  select
-    p.id, p.epoch, 0, p.attempt, 'retired', coalesce(p.since, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000),
-    'retired by ' || new.actor || coalesce(': ' || new.reason, '')
-  from (
-    select r.id, r.epoch + 1 as epoch, r.attempt, null as since from rowlock_ready r where r.id = new.id
-    union all
-    select w.id, w.epoch + 1, w.attempt, null from rowlock_waiting w where w.id = new.id
-    union all
-    select l.id, l.epoch, l.attempt, l.claimed_at from rowlock_lease l where l.id = new.id
-  ) p;
   insert into rowlock_audit (at, actor, verb, id, detail, before, after)
   values (
-    coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), new.actor, 'retire', new.id, new.reason,
+    new.now, new.actor, new.verb, new.id, new.reason,
     case
       when exists (select 1 from rowlock_ready r where r.id = new.id) then 'ready'
       when exists (select 1 from rowlock_waiting w where w.id = new.id) then 'waiting'
+      when exists (select 1 from rowlock_case_file c where c.id = new.id) then 'case'
       else 'leased'
-    end, 'case'
+    end,
+    case new.outcome when 'retired' then 'case' else 'finished' end
   );
-  insert into rowlock_case_file (id, epoch, attempt, attempts_max, queue_no, kind_no, priority, reason, retired_at, history)
+  update rowlock_lease set worker = 0 where id = new.id;
+  insert into rowlock_lease (id, epoch, worker, attempt, attempts_max, queue_no, kind_no, alone, priority, claimed_at)
+  select r.id, r.epoch + 1, 0, r.attempt, r.attempts_max, r.queue_no, r.kind_no, 0, r.priority, new.now
+  from rowlock_ready r where r.id = new.id
+  union all
   select
-    p.id, p.epoch, p.attempt, p.attempts_max, p.queue_no, p.kind_no, p.priority,
-    'retired by ' || new.actor || coalesce(': ' || new.reason, ''), coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000),
-    (
-      select json_group_array(json_object(
-        'epoch', o.epoch, 'attempt', o.attempt, 'outcome', o.outcome, 'worker', o.worker,
-        'started_at', strftime('%Y-%m-%dT%H:%M:%S', o.started_at / 1000000, 'unixepoch') || printf('.%06dZ', o.started_at % 1000000),
-        'ended_at', strftime('%Y-%m-%dT%H:%M:%S', o.ended_at / 1000000, 'unixepoch') || printf('.%06dZ', o.ended_at % 1000000),
-        'error', o.error))
-      from (
-        select x.epoch, x.attempt, x.outcome, x.worker, x.started_at, x.ended_at, x.error
-        from rowlock_outcome x where x.id = new.id order by x.epoch
-      ) o
-    )
-  from (
-    select r.id, r.epoch + 1 as epoch, r.attempt, r.attempts_max, r.queue_no, r.kind_no, r.priority from rowlock_ready r where r.id = new.id
-    union all
-    select w.id, w.epoch + 1, w.attempt, w.attempts_max, w.queue_no, w.kind_no, w.priority from rowlock_waiting w where w.id = new.id
-    union all
-    select l.id, l.epoch, l.attempt, l.attempts_max, l.queue_no, l.kind_no, l.priority from rowlock_lease l where l.id = new.id
-  ) p;
+    w.id, w.epoch + 1, 0, w.attempt, w.attempts_max, w.queue_no, w.kind_no, 0, w.priority,
+    case new.verb when 'cancel' then w.since else new.now end
+  from rowlock_waiting w where w.id = new.id
+  union all
+  select c.id, c.epoch + 1, 0, c.attempt, c.attempts_max, c.queue_no, c.kind_no, 0, c.priority, new.now
+  from rowlock_case_file c where c.id = new.id;
   delete from rowlock_ready where id = new.id;
   delete from rowlock_waiting where id = new.id;
-  delete from rowlock_lease where id = new.id;
+  delete from rowlock_case_file where id = new.id;
+  insert into rowlock_end (id, outcome, place, delay_us, error, now)
+  values (new.id, new.outcome, case new.outcome when 'retired' then 'case' else 'finished' end, 0, new.said, new.now);
   insert into rowlock_job (uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, trace, created_at)
   select
     j.if_retired ->> 'uid', j.if_retired ->> 'kind', j.if_retired ->> 'version', j.if_retired ->> 'queue',
     j.if_retired ->> 'priority', j.if_retired ->> 'attempts_max', j.if_retired ->> 'payload',
-    j.if_retired ->> 'tags', coalesce(j.chain, j.id), j.position + 1, j.trace, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)
+    j.if_retired ->> 'tags', coalesce(j.chain, j.id), j.position + 1, j.trace, new.now
   from rowlock_job j join rowlock_case_file c on c.id = j.id
   where j.id = new.id and json_valid(j.if_retired) and j.was_done is not 1
     and not exists (
@@ -163,7 +116,7 @@ begin
     );
   insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
   select
-    x.id, j.if_retired ->> 'queue_no', j.if_retired ->> 'kind_no', 0, x.priority, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000), 0, 0, x.attempts_max
+    x.id, j.if_retired ->> 'queue_no', j.if_retired ->> 'kind_no', 0, x.priority, new.now, 0, 0, x.attempts_max
   from rowlock_job j
   join rowlock_job x on x.chain = coalesce(j.chain, j.id) and x.position = j.position + 1 and x.uid = j.if_retired ->> 'uid'
   -- It was enqueued just now, and stands nowhere yet.
@@ -174,20 +127,9 @@ begin
     and not exists (select 1 from rowlock_waiting w where w.id = x.id)
     and not exists (select 1 from rowlock_case_file c where c.id = x.id)
     and not exists (select 1 from rowlock_outcome o where o.id = x.id);
-  update rowlock_job_group
-  set head = (select min(w.id) from rowlock_waiting w where w.group_no = rowlock_job_group.no and rowlock_job_group.paused = 0)
-  where no = (select j.group_no from rowlock_job j where j.id = new.id and coalesce(j.group_stops, 0) = 0) and head = new.id;
-  insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
-  select w.id, w.queue_no, w.kind_no, w.alone, w.priority, max(w.due_at, coalesce(new.now, cast(round(unixepoch('subsec') * 1000) as integer) * 1000)), w.epoch, w.attempt, w.attempts_max
-  from rowlock_job j
-  join rowlock_job_group g on g.no = j.group_no
-  join rowlock_waiting w on w.id = g.head
-  where j.id = new.id;
-  delete from rowlock_waiting where id = (
-    select g.head from rowlock_job j join rowlock_job_group g on g.no = j.group_no where j.id = new.id
-  );
-  delete from rowlock_job_group
-  where no = (select j.group_no from rowlock_job j where j.id = new.id) and head is null and paused = 0;
+  insert into rowlock_turn (no, head, now)
+  select j.group_no, j.id, new.now from rowlock_job j
+  where j.id = new.id and j.group_no is not null and not (new.outcome = 'retired' and coalesce(j.group_stops, 0) = 1);
 end;
 
 -- Runs a finished job once more, with all its attempts, under its own uid and a new epoch: by way of a case that nobody ever

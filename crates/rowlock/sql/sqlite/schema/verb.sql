@@ -12,3 +12,17 @@ create view rowlock_verb as
 select
   '' as verb, 0 as id, '' as actor, null as at, null as reason, null as target, null as now, null as queue_no, null as kind_no
 where 0;
+
+-- What the triggers call one another by. Whoever inserts here has checked what is asked: the end of a lease, the turn of a group,
+-- and the end of a job by a person's word.
+create view rowlock_end as
+select 0 as id, '' as outcome, '' as place, 0 as delay_us, null as error, null as result, 0 as now
+where 0;
+
+create view rowlock_turn as
+select 0 as no, 0 as head, 0 as now
+where 0;
+
+create view rowlock_by_hand as
+select 0 as id, '' as verb, '' as outcome, '' as said, null as reason, '' as actor, 0 as now
+where 0;

@@ -1,8 +1,7 @@
--- Logs how attempts ended, only where the token still holds; a token that does not come back has lost its lease.
--- Index: rowlock_lease by id; writes rowlock_outcome_id. The lease itself goes last (settle/gone.sql): the statements between read it.
-insert into rowlock_outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error, result)
+-- Records how attempts ended, only where the token still holds.
+-- Index: rowlock_lease by id; writes rowlock_outcome_id, rowlock_ready_order. All inside the trigger rowlock_end_lease.
+insert into rowlock_end (id, outcome, place, delay_us, error, result, now)
 select
-  l.id, l.epoch, l.worker, l.attempt, s.value ->> 'outcome', l.claimed_at, ?2, s.value ->> 'error', s.value ->> 'result'
+  l.id, s.value ->> 'outcome', s.value ->> 'place', s.value ->> 'delay_us', s.value ->> 'error', s.value ->> 'result', ?2
 from jsonb_each(?1) s
 cross join rowlock_lease l on l.id = s.value ->> 'id' and l.epoch = s.value ->> 'epoch' and l.worker = s.value ->> 'worker'
-returning id, epoch, worker

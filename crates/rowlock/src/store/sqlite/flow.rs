@@ -222,8 +222,6 @@ pub struct EndRow<'a> {
     pub outcome: &'a str,
     pub place: &'a str,
     pub delay_us: i64,
-    /// To be claimed with nothing beside it.
-    pub alone: i64,
     pub error: Option<&'a str>,
     pub result: Option<&'a str>,
 }
@@ -238,7 +236,6 @@ impl<'a> From<&'a Settlement> for EndRow<'a> {
             outcome: settlement.ended.as_str(),
             place: settlement.to.as_str(),
             delay_us: i64::try_from(delay.as_micros()).unwrap_or(i64::MAX),
-            alone: 0,
             error: settlement.error.as_deref(),
             result: settlement.result.as_deref(),
         }
@@ -247,17 +244,12 @@ impl<'a> From<&'a Settlement> for EndRow<'a> {
 
 /// Ends the leases whose tokens hold, and says which those were.
 pub async fn end_leases(db: &mut SqliteConnection, now: i64, ends: &[EndRow<'_>]) -> sqlx::Result<HashSet<Token>> {
-    let all_finish = ends.iter().all(|e| e.place == State::Finished.as_str());
-    let statements = match all_finish {
-        true => sql::SETTLE_FINISHED,
-        false => sql::SETTLE_ALL,
-    };
-    let logged = sqlx::query(statements)
+    let held = sqlx::query(sql::SETTLE)
         .bind(rows::array(ends)?)
         .bind(now)
         .fetch_all(&mut *db)
         .await?;
-    logged.iter().map(rows::token).collect()
+    held.iter().map(rows::token).collect()
 }
 
 /// The tokens that held, and the queues that got due work.

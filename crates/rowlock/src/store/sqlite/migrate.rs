@@ -23,8 +23,8 @@ pub const BASE: &[&str] = texts!("schema":
 /// What follows the base, from number 2 on: `sql/sqlite/schema/migrations`.
 const MIGRATIONS: &[Migration] = &[];
 
-/// The triggers that are functions here: they run the verbs of plain SQL.
-pub const FUNCTIONS: &[&str] = texts!("functions": "job", "pause", "case");
+/// The triggers that are functions here: they end leases, and run the verbs of plain SQL.
+pub const FUNCTIONS: &[&str] = texts!("functions": "end", "job", "pause", "case");
 
 /// The schema this binary speaks.
 pub const SCHEMA: i32 = Scripts::number(MIGRATIONS);

@@ -69,7 +69,6 @@ pub async fn expire(db: &mut SqliteConnection, now: i64, max: i32) -> sqlx::Resu
             outcome: Ended::Lost.as_str(),
             place: to.as_str(),
             delay_us: 0,
-            alone: 1,
             error: Some(WORKER_LOST),
             result: None,
         });

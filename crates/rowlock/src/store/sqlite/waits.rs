@@ -178,13 +178,6 @@ async fn complete_whole(
     moved
 }
 
-/// One element of what the statements that end waits read.
-#[derive(Serialize)]
-struct Over<'a> {
-    id: i64,
-    reason: &'a str,
-}
-
 /// What ended, and the queues that got due work.
 async fn end_over(db: &mut SqliteConnection, now: i64, max: i32) -> sqlx::Result<(Vec<WaitOver>, Vec<i64>)> {
     let found = sqlx::query(sql::WAITS_OVER)
@@ -196,15 +189,24 @@ async fn end_over(db: &mut SqliteConnection, now: i64, max: i32) -> sqlx::Result
     if over.is_empty() {
         return Ok(Default::default());
     }
-    let ends = over.iter().map(|o| Over {
-        id: o.id,
-        reason: &o.reason,
-    });
-    sqlx::query(sql::WAITS_OVER_END)
-        .bind(rows::array(&ends.collect::<Vec<_>>())?)
-        .bind(now)
+    let mut ends = Vec::with_capacity(over.len());
+    for (row, over) in found.iter().zip(&over) {
+        ends.push(flow::EndRow {
+            id: over.id,
+            epoch: row.try_get("epoch")?,
+            worker: 0,
+            outcome: over.ended.as_str(),
+            place: after_wait(Some(over.ended)).as_str(),
+            delay_us: 0,
+            error: Some(&over.reason),
+            result: None,
+        });
+    }
+    sqlx::query(sql::WAITS_OVER_LEASE)
+        .bind(rows::array(&ends)?)
         .execute(&mut *db)
         .await?;
+    flow::end_leases(db, now, &ends).await?;
     let cases = over.iter().filter(|o| after_wait(Some(o.ended)) == State::Case);
     let next = flow::compensations(db, &cases.map(|o| o.id).collect::<Vec<_>>()).await?;
     flow::enqueue(db, now, &next).await?;

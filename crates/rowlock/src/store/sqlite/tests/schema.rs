@@ -125,7 +125,7 @@ async fn triggers_that_were_changed_are_as_in_the_files_after_their_hash_was() {
     let rig = Rig::new().await;
     let mut conn = rig.conn().await;
     let right = objects(&mut conn).await;
-    let other = "drop trigger rowlock_verb_cancel; update rowlock_migration set hash = 'another' where version = 0";
+    let other = "drop trigger rowlock_verb_end; update rowlock_migration set hash = 'another' where version = 0";
     sqlx::raw_sql(other).execute(&mut conn).await.unwrap();
     assert_ne!(objects(&mut conn).await, right);
     assert_eq!(rig.store.migrate(&[]).await.unwrap(), ["functions"]);
@@ -177,7 +177,7 @@ async fn hot_statements_use_their_index() {
                  (queue_no=? AND kind_no=? AND alone=? AND priority=? AND due_at>? AND due_at<?)";
     assert!(claim.contains(range), "{claim}");
     assert!(!claim.contains("TEMP B-TREE"), "the limit must stop the walk: {claim}");
-    for file in ["settle/attempts", "settle/ready", "settle/case", "claim/body"] {
+    for file in ["settle/held", "settle/attempts", "claim/body"] {
         let settle = plan(file).await;
         assert!(settle.contains(" USING INTEGER PRIMARY KEY"), "{settle}");
     }
