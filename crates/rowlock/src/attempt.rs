@@ -4,8 +4,8 @@
 //! The two differ only in where their end is written and looked up, which is the trait [`Claim`].
 //!
 //! Whatever happens in the handler, exactly one of these follows: the end committed in the handler's own transaction; a
-//! settlement waits to be written by the engine; the claim was lost; or the handler was cut off and someone else records
-//! that. This is [`Finished`].
+//! settlement waits to be written by the engine; the claim was lost; or the handler was cut off and someone else
+//! records that. This is [`Finished`].
 
 mod begin;
 mod bond;
@@ -20,7 +20,7 @@ use std::{future::Future, time::Duration};
 use crate::{
     error::{Error, Result},
     event::Skipped,
-    handle::{Emit, Held},
+    handle::Emit,
     lease::Token,
     root::{Backend, Rowlock},
     state::Ended,
@@ -66,8 +66,6 @@ pub(crate) struct Env<DB: Backend> {
     pub(crate) resolved: Box<dyn Fn(Token, bool) + Send + Sync>,
     /// Called for events in the middle of an attempt.
     pub(crate) emit: Emit,
-    /// Whether the worker renews its lease in time; a row has a claim of its own.
-    pub(crate) held: Held,
 }
 
 /// What an attempt is made at: a job under a lease, or a claimed row of a user's own table.
@@ -75,9 +73,6 @@ pub(crate) trait Claim<DB: Backend>: Sync {
     fn env(&self) -> &Env<DB>;
 
     fn hand(&self) -> &hand::InHand;
-
-    /// Answers whether the claim is renewed in time, whenever it is asked.
-    fn held(&self) -> Held;
 
     /// Writes the end in the handler's transaction, only if the token still holds.
     fn settle_in(&self, held: &mut DB::Held, settlement: &Settlement)

@@ -351,7 +351,7 @@ impl Trying {
 
 /// What a worker knows of the breakers that its kinds are bound to.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known(Arc<Mutex<HashMap<String, Standing>>>);
+pub(crate) struct KnownBreakers(Arc<Mutex<HashMap<String, Standing>>>);
 
 /// As it was read last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -364,7 +364,7 @@ pub(crate) struct Standing {
     good: bool,
 }
 
-impl Known {
+impl KnownBreakers {
     fn map(&self) -> MutexGuard<'_, HashMap<String, Standing>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -14,7 +14,7 @@ use std::{
 };
 
 use crate::{
-    breaker::Known,
+    breaker::KnownBreakers,
     job::{kind_no, queue_no},
     lease::{Claimed, WorkerId},
     pause::Pauses,
@@ -63,7 +63,7 @@ pub(crate) struct Planner {
     bytes: f64,
     /// What is left alone meanwhile.
     pauses: Arc<Pauses>,
-    breakers: Known,
+    breakers: KnownBreakers,
 }
 
 impl Planner {
@@ -101,12 +101,12 @@ impl Planner {
             full_cost: Duration::ZERO,
             bytes: 0.0,
             pauses: Arc::default(),
-            breakers: Known::default(),
+            breakers: KnownBreakers::default(),
         }
     }
 
     /// From here on jobs of this kind are asked for only while these are closed, as far as is known here.
-    pub(crate) fn bind(&mut self, kind: &str, names: &[String], known: &Known) {
+    pub(crate) fn bind(&mut self, kind: &str, names: &[String], known: &KnownBreakers) {
         let bound: Arc<[String]> = names.into();
         for lane in self.lanes.iter_mut().filter(|lane| lane.kind == kind) {
             lane.bound = bound.clone();

@@ -2,8 +2,8 @@
 //!
 //! The transaction is owned by the handler and handed back through the return value. [`Done`] can only be made from a
 //! [`Tx`] (or from a staged context that needs none), so an atomic handler cannot report success without handing its
-//! transaction back. Dropped on the way (an error, a panic), a `Tx` leaves its connection in a slot that the engine
-//! holds; the engine rolls back to its savepoint there and records the failure.
+//! transaction back. Dropped on the way (an error, a panic), a `Tx` leaves its connection in a `DroppedTx` that the
+//! engine holds; the engine rolls back to its savepoint there and records the failure.
 
 mod answer;
 pub(crate) mod atomic;
@@ -195,11 +195,11 @@ impl<A, DB: Backend> Deref for Ctx<A, DB> {
 }
 
 /// Where a dropped transaction leaves its connection for the engine.
-pub(crate) struct Slot<DB: Backend>(Arc<Mutex<Option<DB::Held>>>);
+pub(crate) struct DroppedTx<DB: Backend>(Arc<Mutex<Option<DB::Held>>>);
 
-impl<DB: Backend> Slot<DB> {
+impl<DB: Backend> DroppedTx<DB> {
     pub(crate) fn new() -> Self {
-        Slot(Arc::default())
+        DroppedTx(Arc::default())
     }
 
     pub(crate) fn take(&self) -> Option<DB::Held> {
@@ -211,9 +211,9 @@ impl<DB: Backend> Slot<DB> {
     }
 }
 
-impl<DB: Backend> Clone for Slot<DB> {
+impl<DB: Backend> Clone for DroppedTx<DB> {
     fn clone(&self) -> Self {
-        Slot(self.0.clone())
+        DroppedTx(self.0.clone())
     }
 }
 
@@ -224,7 +224,7 @@ impl<DB: Backend> Clone for Slot<DB> {
 pub struct Tx<DB: Backend> {
     // Taken only by `done` and by drop, which both consume the value.
     held: Option<DB::Held>,
-    slot: Slot<DB>,
+    dropped: DroppedTx<DB>,
     pub(crate) attempt: Attempt,
     pub(crate) rowlock: Rowlock<DB>,
     pub(crate) hooks: Vec<Hook>,
@@ -233,10 +233,10 @@ pub struct Tx<DB: Backend> {
 crate::debug::debug_fields!([DB: Backend] Tx<DB>, "Tx", attempt);
 
 impl<DB: Backend> Tx<DB> {
-    pub(crate) fn new(held: DB::Held, slot: Slot<DB>, attempt: Attempt, rowlock: Rowlock<DB>) -> Self {
+    pub(crate) fn new(held: DB::Held, dropped: DroppedTx<DB>, attempt: Attempt, rowlock: Rowlock<DB>) -> Self {
         Tx {
             held: Some(held),
-            slot,
+            dropped,
             attempt,
             rowlock,
             hooks: Vec::new(),
@@ -249,7 +249,7 @@ impl<DB: Backend> Tx<DB> {
         Done {
             held: held.map(|held| Handed {
                 held: Some(held),
-                slot: self.slot.clone(),
+                dropped: self.dropped.clone(),
             }),
             hooks: std::mem::take(&mut self.hooks),
             ..Done::without_writes(&self.attempt, &self.rowlock)
@@ -260,7 +260,7 @@ impl<DB: Backend> Tx<DB> {
 impl<DB: Backend> Drop for Tx<DB> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            self.slot.put(held);
+            self.dropped.put(held);
         }
     }
 }
@@ -293,10 +293,10 @@ impl<DB: Backend> InTransaction<DB> for Tx<DB> {
     }
 }
 
-/// A connection on its way back to the engine; dropped before it arrives, it waits in the slot.
+/// A connection on its way back to the engine; dropped before it arrives, it waits in `DroppedTx`.
 pub(crate) struct Handed<DB: Backend> {
     held: Option<DB::Held>,
-    slot: Slot<DB>,
+    dropped: DroppedTx<DB>,
 }
 
 impl<DB: Backend> Handed<DB> {
@@ -308,7 +308,7 @@ impl<DB: Backend> Handed<DB> {
 impl<DB: Backend> Drop for Handed<DB> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
-            self.slot.put(held);
+            self.dropped.put(held);
         }
     }
 }

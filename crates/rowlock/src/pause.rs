@@ -138,9 +138,9 @@ impl Pauses {
 
 /// The pauses as they were read last.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Known(Arc<Mutex<Arc<Pauses>>>);
+pub(crate) struct KnownPauses(Arc<Mutex<Arc<Pauses>>>);
 
-impl Known {
+impl KnownPauses {
     pub(crate) fn now(&self) -> Arc<Pauses> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }

@@ -300,7 +300,6 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
             timing: Timing::of_lease(LEASE),
             resolved: Box::new(|_, _| {}),
             emit: Arc::new(|_| {}),
-            held: Arc::new(|| true),
         }
     }
 
@@ -341,7 +340,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
                         worker: "rig".into(),
                         kind: claimed.body.as_ref().map_or("", |b| &b.kind).to_owned(),
                     };
-                    let (limit, session) = (handler.time_limit, Session::new(worker));
+                    let (limit, session) = (handler.time_limit, Session::new(worker, None));
                     let job = InHand::of_job(&claimed, ending, limit, names, session, Bond::default());
                     return Ok((claimed, handler, job));
                 }

@@ -1,5 +1,5 @@
-//! A table of the user's own that is worked off like a queue: its name, which of its columns play which part, and what was
-//! found of them.
+//! A table of the user's own that is worked off like a queue: its name, which of its columns play which part, and what
+//! was found of them.
 //!
 //! Names go into statements, so they are taken from the catalogue and always quoted. A template names its places
 //! `{id}`, `{due}` and so on, and is filled in one pass: what is put in is never looked at again.
@@ -147,8 +147,8 @@ pub struct TableName {
 }
 
 impl TableName {
-    /// Reads `table`, `schema.table` or `"odd schema"."odd.table"`. Without quotes a name is taken as it stands too: it is
-    /// not folded to lower case.
+    /// Reads `table`, `schema.table` or `"odd schema"."odd.table"`. Without quotes a name is taken as it stands too: it
+    /// is not folded to lower case.
     ///
     /// # Errors
     /// [`Error::Invalid`] for what is no name.
@@ -183,8 +183,8 @@ impl TableName {
         }
     }
 
-    /// The queue under which its cases and metrics appear: its own name where that is one, with the schema unless that is
-    /// `public`; else what can be kept of it and a number.
+    /// The queue under which its cases and metrics appear: its own name where that is one, with the schema unless that
+    /// is `public`; else what can be kept of it and a number.
     pub(crate) fn queue(&self) -> String {
         let whole = self.exact();
         let plain = whole.strip_prefix("public.").unwrap_or(&whole);
@@ -266,8 +266,8 @@ pub struct Adoptee {
     /// The primary key: its column and its type, as the catalogue has them.
     pub key: (String, String),
     pub columns: Columns,
-    /// Whether the index that claims lean on has the claim's time before the due time. It is null wherever they look, but the
-    /// planner walks an index in order only if it is told all of that order.
+    /// Whether the index that claims lean on has the claim's time before the due time. It is null wherever they look,
+    /// but the planner walks an index in order only if it is told all of that order.
     pub claim_first: bool,
 }
 
@@ -315,8 +315,9 @@ impl Adoptee {
     }
 }
 
-/// What the world outside knows a row by: the same on every attempt, after a reopen too, and of no other row. It is made of
-/// the table's random name and the primary key, and of nothing that changes: the due time moves with every backoff.
+/// What the world outside knows a row by: the same on every attempt, after a reopen too, and of no other row. It is
+/// made of the table's random name and the primary key, and of nothing that changes: the due time moves with every
+/// backoff.
 pub(crate) fn row_uid(identity: Uuid, id: &str) -> Uuid {
     let mut hash = Sha256::new();
     hash.update(identity.as_bytes());

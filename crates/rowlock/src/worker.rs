@@ -7,12 +7,15 @@ mod batch;
 pub(crate) mod breaker;
 mod claimer;
 mod crew;
-mod hand;
 mod hooks;
 pub(crate) mod leased;
+mod leases;
+pub(crate) mod line;
 mod relay;
-mod running;
-mod settler;
+pub(crate) mod running;
+pub(crate) mod settings;
+pub(crate) mod settler;
+pub(crate) mod shared;
 pub(crate) mod turnover;
 mod watch;
 
@@ -23,20 +26,19 @@ use std::{
     time::{Duration, Instant},
 };
 
-use self::{breaker::Breakers, running::Running};
-#[cfg(feature = "postgres")]
-pub(crate) use self::{hand::cut_off, watch::check_timing};
+use self::{
+    running::Running,
+    settings::{Settings, check_timing, declared},
+};
 use crate::{
-    breaker::Breaker,
     error::{Error, Result, chain, code_of},
-    event::{Counters, Event, Listener},
+    event::{Counters, Event},
     handle::{Handler, atomic::Handler as Bound},
     job::{check_name, number},
     lease::WorkerId,
-    pause::{Known, Pauses},
     retention::{Horizon, Retention},
     root::{Backend, Rowlock},
-    store::{Store, Timing, breaker::Breakers as _, setting::Settings, verbs::Verbs},
+    store::{Store, Timing, verbs::Verbs},
 };
 
 /// Connections for handlers unless told otherwise.
@@ -54,20 +56,14 @@ pub struct Worker<A, DB: Backend> {
     state: Arc<A>,
     queues: Vec<(String, usize)>,
     handlers: Vec<Bound<DB>>,
-    name: String,
-    lease: Duration,
-    grace: Duration,
-    retention: Retention,
+    settings: Settings,
     prefetch: Option<usize>,
     connections: Option<usize>,
     listen: bool,
-    counters: Arc<Counters>,
-    listeners: Vec<Listener>,
     companions: Vec<Companion<DB>>,
-    breakers: Vec<(String, Breaker)>,
 }
 
-crate::debug::debug_fields!([A, DB: Backend] Worker<A, DB>, "Worker", name, queues, lease, grace, retention, prefetch, connections, breakers);
+crate::debug::debug_fields!([A, DB: Backend] Worker<A, DB>, "Worker", queues, settings, prefetch, connections);
 
 impl<DB: Backend> Worker<(), DB> {
     /// A worker on this database, without state.
@@ -77,17 +73,11 @@ impl<DB: Backend> Worker<(), DB> {
             state: Arc::new(()),
             queues: Vec::new(),
             handlers: Vec::new(),
-            name: format!("pid {}", std::process::id()),
-            lease: Duration::from_secs(15),
-            grace: Duration::from_secs(30),
-            retention: Retention::new(),
+            settings: Settings::new(Duration::from_secs(15)),
             prefetch: None,
             connections: None,
             listen: true,
-            counters: Arc::default(),
-            listeners: Vec::new(),
             companions: Vec::new(),
-            breakers: Vec::new(),
         }
     }
 
@@ -99,17 +89,11 @@ impl<DB: Backend> Worker<(), DB> {
             queues: self.queues,
             // Handlers registered for no state keep working: theirs is captured already.
             handlers: self.handlers,
-            name: self.name,
-            lease: self.lease,
-            grace: self.grace,
-            retention: self.retention,
+            settings: self.settings,
             prefetch: self.prefetch,
             connections: self.connections,
             listen: self.listen,
-            counters: self.counters,
-            listeners: self.listeners,
             companions: self.companions,
-            breakers: self.breakers,
         }
     }
 }
@@ -126,32 +110,32 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
     pub fn handle<T>(mut self, handler: Handler<A, DB, T>) -> Self {
         let (handler, breakers) = handler.bind(self.state.clone());
         self.handlers.push(handler);
-        self.breakers.extend(breakers);
+        self.settings.breakers.extend(breakers);
         self
     }
 
     /// A name for people; it need not be unique, and decides nothing.
     pub fn name(mut self, name: impl Into<String>) -> Self {
-        self.name = name.into();
+        self.settings.name = name.into();
         self
     }
 
     /// How long a silent worker keeps its jobs (15 s unless set; 2 s to 1 h).
     pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
+        self.settings.lease = lease;
         self
     }
 
     /// How long handlers may go on after the stop (30 s unless set).
     pub fn grace(mut self, grace: Duration) -> Self {
-        self.grace = grace;
+        self.settings.grace = grace;
         self
     }
 
     /// How long history, cases and keys are kept. A worker whose keys would go before their operations are over refuses
     /// to start; see [`Retention`].
     pub fn retention(mut self, retention: Retention) -> Self {
-        self.retention = retention;
+        self.settings.retention = retention;
         self
     }
 
@@ -176,7 +160,7 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
 
     /// Calls this for every event, after the commit that made it so. Keep it quick: it runs on the worker's tasks.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
-        self.listeners.push(Box::new(listener));
+        self.settings.listen(listener);
         self
     }
 
@@ -194,11 +178,12 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
 
     /// Running totals; keep the handle, the worker is consumed by running it.
     pub fn counters(&self) -> Arc<Counters> {
-        self.counters.clone()
+        self.settings.counters.clone()
     }
 
-    /// Runs until `stop` resolves, then stops in good order: no more claims, unstarted jobs are released without burning
-    /// an attempt, running handlers are told and given the grace period, and after-commit hooks get what is left of it.
+    /// Runs until `stop` resolves, then stops in good order: no more claims, unstarted jobs are released without
+    /// burning an attempt, running handlers are told and given the grace period, and after-commit hooks get what is
+    /// left of it.
     ///
     /// Once started it does not fail: it survives any database outage and goes on when the database is back.
     ///
@@ -207,7 +192,7 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
     ///
     /// Cancel safety: dropped, its handlers are dropped with it and their jobs are recovered by others after the lease.
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<()> {
-        let timing = Timing::of_lease(self.lease);
+        let timing = self.settings.timing();
         self.check(timing)?;
         let concurrency: usize = self.queues.iter().map(|(_, n)| *n).sum();
         let connections = self
@@ -226,30 +211,17 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         patiently(|| {
             // A new id for each try: the one before may have been entered although its reply was lost.
             worker = WorkerId::random();
-            rowlock.store().register(worker, &self.name, self.lease)
+            rowlock
+                .store()
+                .register(worker, &self.settings.name, self.settings.lease)
         })
         .await?;
         let names = self.names();
         patiently(|| rowlock.store().note_names(&names)).await?;
-        // Before the first claim: what was paused while nobody ran is left alone.
-        let pauses = Known::default();
-        patiently(|| async {
-            pauses.set(Pauses::of(rowlock.store().pauses().await?));
-            Ok(())
-        })
-        .await?;
-        let declared = declared(&self.breakers)?;
-        let breakers = Breakers::new(declared.clone());
-        if !declared.is_empty() {
-            patiently(|| async {
-                rowlock.store().declare_breakers(&declared, &self.name).await?;
-                breakers.0.look(rowlock.store(), &self.name).await.map(drop)
-            })
-            .await?;
-        }
+        let prepared = self.settings.prepare(&rowlock).await?;
         let queues: Vec<String> = self.queues.iter().map(|(queue, _)| queue.clone()).collect();
         let kinds: Vec<String> = self.handlers.iter().map(|handler| handler.kind.to_string()).collect();
-        let running = Running::start(self, rowlock, timing, worker, pauses, breakers)?;
+        let running = Running::on_queues(self, rowlock, worker, prepared)?;
         tracing::info!(%worker, queues = queues.join(" "), kinds = kinds.join(" "), "worker started");
         stop.await;
         running.stop().await;
@@ -268,9 +240,10 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
     }
 
     fn check(&self, timing: Timing) -> Result<()> {
-        watch::check_timing(timing)?;
+        check_timing(timing)?;
         let handlers = self.handlers.iter();
-        self.retention
+        self.settings
+            .retention
             .check(handlers.map(|h| Horizon::of(&h.kind, h.attempts_max, h.backoff, h.time_limit)))?;
         if self.queues.is_empty() || self.handlers.is_empty() {
             return Err(Error::Config(
@@ -291,7 +264,7 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
                 return Err(Error::Config(format!("queue {queue:?} is added twice; remove one")));
             }
         }
-        declared(&self.breakers)?;
+        declared(&self.settings.breakers)?;
         for (i, handler) in self.handlers.iter().enumerate() {
             check_name("kind", &handler.kind)?;
             if handler.version < 1 {
@@ -314,27 +287,8 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
     }
 }
 
-/// Each breaker once.
-pub(crate) fn declared(breakers: &[(String, Breaker)]) -> Result<Vec<(String, Breaker)>> {
-    let mut declared: Vec<(String, Breaker)> = Vec::new();
-    for (name, breaker) in breakers {
-        check_name("breaker", name)?;
-        breaker.check(name)?;
-        match declared.iter().find(|(other, _)| other == name) {
-            Some((_, other)) if other != breaker => {
-                return Err(Error::Config(format!(
-                    "breaker {name:?} has two different settings; use the same for every kind that is bound to it"
-                )));
-            }
-            Some(_) => {}
-            None => declared.push((name.clone(), *breaker)),
-        }
-    }
-    Ok(declared)
-}
-
-/// A connection cut at the very start is no reason to give up, nor is a database that is about to be back; one that stays
-/// away is, and so is one that says no.
+/// Tries to start again while the connection breaks or the database is away for a moment. Gives up if the database
+/// stays away or refuses.
 pub(crate) async fn patiently<F: Future<Output = Result<()>>>(mut start: impl FnMut() -> F) -> Result<()> {
     const TRIES: u32 = 5;
     let (began, mut tries, mut wait) = (Instant::now(), 1, Duration::from_millis(200));
@@ -353,7 +307,7 @@ pub(crate) async fn patiently<F: Future<Output = Result<()>>>(mut start: impl Fn
     }
 }
 
-/// Nobody answers, or the server is starting, stopping or out of room or connections.
+/// Whether there is no answer, or the server is starting, stopping or out of memory, disk or connections.
 fn is_passing(error: &sqlx::Error) -> bool {
     let code = code_of(error).unwrap_or_default();
     matches!(error, sqlx::Error::Io(_))

@@ -8,21 +8,21 @@ use std::{
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::Settings;
+use super::rows::Rows;
 use crate::{
     attempt::{
         Bond,
-        hand::{Cut, InHand, Names, Session, lock},
+        hand::{Held, InHand, Names, Session, lock},
     },
-    job::{Job, number, queue_no},
+    job::number,
     lease::{Token, WorkerId},
     settle::Ending,
     state::Ended,
     store::{
         Settlement,
-        postgres::adopt::{AdoptedTable, ClaimedRow, RowEnd, RowToken},
+        postgres::adopt::{ClaimedRow, RowEnd, RowToken},
     },
-    table::{RetiredRow, row_uid},
+    table::row_uid,
 };
 
 /// A row from its claim to its end.
@@ -32,9 +32,8 @@ pub(crate) struct RowInHand {
     pub(super) token: RowToken,
     pub(super) uid: Uuid,
     pub(super) due_at: Timestamp,
-    /// When the last answered claim or beat was sent.
-    renewed: Mutex<Instant>,
-    /// The same, only of those that wrote the row: a row that somebody has locked is not written.
+    lease: Duration,
+    /// When the last renewal that wrote the row was sent. A row that somebody has locked is held, but not written.
     written: Mutex<Instant>,
     /// What its handler asked for when it was done.
     done_as: Mutex<RowEnd>,
@@ -44,10 +43,10 @@ pub(crate) struct RowInHand {
 
 impl RowInHand {
     pub(super) fn new(
-        table: &AdoptedTable,
-        settings: &Settings,
+        rows: &Rows,
         claimed: &ClaimedRow,
-        sent: Instant,
+        names: Names,
+        (sent, lease): (Instant, Duration),
         bond: Bond,
     ) -> Arc<RowInHand> {
         let id = &claimed.token.id;
@@ -61,27 +60,21 @@ impl RowInHand {
             },
             attempt,
             attempts_max: count(claimed.max_attempts),
-            backoff: settings.backoff,
+            backoff: rows.backoff,
             probe: !bond.tries.is_empty(),
             member: None,
             of_row: true,
         };
-        let names = Names {
-            queue: table.queue.clone(),
-            queue_no: queue_no(&table.queue),
-            worker: settings.name.as_str().into(),
-            kind: RetiredRow::KIND.to_owned(),
-        };
         let waited = claimed.claimed_at.duration_since(claimed.due_at);
-        let session = Session::new(ending.token.worker);
-        let mut hand = InHand::new(ending, settings.time_limit, names, session, bond);
+        let session = Session::new(ending.token.worker, Some(sent));
+        let mut hand = InHand::new(ending, rows.time_limit, names, session, bond);
         hand.waited = Duration::try_from(waited).unwrap_or_default();
         Arc::new(RowInHand {
             hand,
-            uid: row_uid(table.identity, id),
+            uid: row_uid(rows.table.identity, id),
             due_at: claimed.due_at,
             token: claimed.token.clone(),
-            renewed: Mutex::new(sent),
+            lease,
             written: Mutex::new(sent),
             done_as: Mutex::new(RowEnd::Done),
             doubts: Mutex::default(),
@@ -115,29 +108,28 @@ impl RowInHand {
         *lock(&self.done_as) = end;
     }
 
-    /// Stops the handler; whether this was the first reason.
-    pub(super) fn end(&self, why: Cut) -> bool {
-        let first = !self.hand.cut.is_cancelled();
-        self.hand.end(why);
-        first
+    /// Whether others may have claimed the row by now.
+    pub(super) fn is_claim_over(&self) -> bool {
+        self.hand.session().is_unrenewed_for(self.lease)
     }
 
-    pub(super) fn renewed(&self) -> Instant {
-        *lock(&self.renewed)
+    /// Whether the row should be written again: its last renewal is this old, and its handler was not cut off.
+    pub(super) fn needs_renewal(&self, age: Duration) -> bool {
+        lock(&self.written).elapsed() >= age && !self.hand.cut.is_cancelled()
     }
 
-    pub(super) fn written(&self) -> Instant {
-        *lock(&self.written)
-    }
-
+    /// A renewal that was sent then was answered; it may have written the row.
     pub(super) fn renew(&self, sent: Instant, written: bool) {
-        let newer = |at: &Mutex<Instant>| {
-            let mut at = lock(at);
-            *at = sent.max(*at);
-        };
-        newer(&self.renewed);
+        self.hand.session().renew(sent);
         if written {
-            newer(&self.written);
+            let mut at = lock(&self.written);
+            *at = sent.max(*at);
         }
+    }
+}
+
+impl Held for RowInHand {
+    fn hand(&self) -> &InHand {
+        &self.hand
     }
 }

@@ -11,16 +11,17 @@ use serde::{Serialize, de::DeserializeOwned};
 use sqlx::{FromRow, PgConnection, Postgres, postgres::PgRow};
 use uuid::Uuid;
 
-use super::{attempt::plain, hand::RowInHand, journal::RowJournal, run::Shared};
+use super::{attempt::plain, hand::RowInHand, journal::RowJournal, rows::RowShared};
 use crate::{
     handle::{
         Done, Effect, EffectKey, Fail, Tx,
-        atomic::{Decoded, Ready, Running},
+        atomic::{Decoded, HandlerFuture, Ready},
         journal::Effects,
         staged::Outside,
     },
     root::{InTransaction, Rowlock, sealed},
     store::postgres::adopt::RowEnd,
+    worker::shared::Claims,
 };
 
 /// What a row's handler returns.
@@ -30,7 +31,7 @@ pub type RowOutcome = std::result::Result<RowDone, Fail>;
 #[derive(Clone)]
 pub struct RowAttempt {
     pub(super) row: Arc<RowInHand>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<RowShared>,
 }
 
 impl std::fmt::Debug for RowAttempt {
@@ -100,7 +101,7 @@ impl<A> RowCtx<A> {
 
     /// For enqueuing in the handler's transaction: `cx.rowlock().enqueue(&mut *tx, job)`.
     pub fn rowlock(&self) -> &Rowlock<Postgres> {
-        self.attempt.shared.rowlock()
+        &self.attempt.shared.rowlock
     }
 }
 
@@ -125,9 +126,9 @@ crate::debug::debug_fields!([A] RowStaged<A>, "Staged", attempt);
 impl<A> RowStaged<A> {
     fn new(state: Arc<A>, attempt: RowAttempt, outside: Outside<Postgres>) -> RowStaged<A> {
         let RowAttempt { row, shared } = &attempt;
-        let (store, table) = (shared.store.clone(), shared.table.clone());
+        let (store, table) = (shared.store().clone(), shared.table.clone());
         let journal = RowJournal::new(store, table, row.clone(), shared.timing.lease);
-        let limits = *shared.rowlock().limits();
+        let limits = *shared.rowlock.limits();
         let effects = outside.effects(Arc::new(journal), plain(shared, row), limits);
         RowStaged {
             state,
@@ -144,20 +145,20 @@ impl<A> RowStaged<A> {
 
     /// For enqueuing inside the transaction that `begin` gives.
     pub fn rowlock(&self) -> &Rowlock<Postgres> {
-        self.attempt.shared.rowlock()
+        &self.attempt.shared.rowlock
     }
 
-    /// Goes outside under a key that is the same on every attempt of this row, also after its case was reopened. The intent
-    /// is committed before `f` runs and the reply after it, both only while the claim holds; a later attempt gets the stored
-    /// reply without a call. A call that ended in any other way is made again under the same key, or parks the row
-    /// ([`Effect::park`]); one that fails with [`NotDone`](crate::NotDone) has not happened.
+    /// Goes outside under a key that is the same on every attempt of this row, also after its case was reopened. The
+    /// intent is committed before `f` runs and the reply after it, both only while the claim holds; a later attempt
+    /// gets the stored reply without a call. A call that ended in any other way is made again under the same key, or
+    /// parks the row ([`Effect::park`]); one that fails with [`NotDone`](crate::NotDone) has not happened.
     ///
-    /// A name stands for one call in a row's whole life. Where a row is worked off again and again ([`Tx::keep`](RowTx::keep)), put
-    /// what tells the occasions apart into the name: `format!("mail-{}", row.round)`.
+    /// A name stands for one call in a row's whole life. Where a row is worked off again and again
+    /// ([`Tx::keep`](RowTx::keep)), put what tells the occasions apart into the name: `format!("mail-{}", row.round)`.
     ///
     /// # Errors
-    /// Whatever `f` returns; a case for a name that is none, for a reply that cannot be stored or read back, and for a parked
-    /// doubt; the end of the attempt when its claim is lost.
+    /// Whatever `f` returns; a case for a name that is none, for a reply that cannot be stored or read back, and for a
+    /// parked doubt; the end of the attempt when its claim is lost.
     ///
     /// Cancel safety: dropped half-way, the call may have happened: its effect is in doubt.
     pub fn effect<'a, T, F, Fut, E>(&'a self, name: &str, f: F) -> Effect<'a, T>
@@ -176,7 +177,7 @@ impl<A> RowStaged<A> {
     /// The database could not be reached. Cancel-safe: a connection dropped half-way is closed.
     pub async fn begin(self) -> std::result::Result<RowTx, Fail> {
         let RowAttempt { row, shared } = self.attempt;
-        let tx = self.outside.begin(shared.rowlock().clone(), plain(&shared, &row));
+        let tx = self.outside.begin(shared.rowlock.clone(), plain(&shared, &row));
         let tx = tx.await?;
         Ok(RowTx { tx, row, staged: true })
     }
@@ -184,7 +185,7 @@ impl<A> RowStaged<A> {
     /// Done, with nothing of its own to write.
     pub fn done(self) -> RowDone {
         let RowAttempt { row, shared } = &self.attempt;
-        RowDone(Done::without_writes(&plain(shared, row), shared.rowlock()))
+        RowDone(Done::without_writes(&plain(shared, row), &shared.rowlock))
     }
 }
 
@@ -196,8 +197,8 @@ impl<A> Deref for RowStaged<A> {
     }
 }
 
-/// The transaction of a row's handler: what is written through it commits with the row's end, or not at all. It derefs to
-/// sqlx's connection. Ending it by hand makes the row a case, because its writes could no longer be undone.
+/// The transaction of a row's handler: what is written through it commits with the row's end, or not at all. It derefs
+/// to sqlx's connection. Ending it by hand makes the row a case, because its writes could no longer be undone.
 pub struct RowTx {
     tx: Tx<Postgres>,
     row: Arc<RowInHand>,
@@ -210,23 +211,23 @@ crate::debug::debug_fields!([] RowTx, "Tx");
 impl RowTx {
     /// The row is done: inactive, its claim and its last error cleared, in the same commit as what the handler wrote.
     pub fn done(self) -> RowDone {
-        self.ended(RowEnd::Done)
+        self.done_as(RowEnd::Done)
     }
 
     /// This occasion is done, and the row goes on: its claim and its last error are cleared and it has all its attempts
     /// again; everything else is as your own SQL left it. Move the due time there, or it is due again at once.
     pub fn keep(self) -> RowDone {
         let calls_of = self.staged.then_some(self.row.uid);
-        self.ended(RowEnd::Kept { calls_of })
+        self.done_as(RowEnd::Kept { calls_of })
     }
 
-    /// The row is done and goes: it is deleted in the same commit as what the handler wrote, only while the claim holds. Do
-    /// not delete it by a statement of your own: its end then finds nothing, and all is rolled back.
+    /// The row is done and goes: it is deleted in the same commit as what the handler wrote, only while the claim
+    /// holds. Do not delete it by a statement of your own: its end then finds nothing, and all is rolled back.
     pub fn delete(self) -> RowDone {
-        self.ended(RowEnd::Deleted)
+        self.done_as(RowEnd::Deleted)
     }
 
-    fn ended(self, end: RowEnd) -> RowDone {
+    fn done_as(self, end: RowEnd) -> RowDone {
         self.row.done_as(end);
         RowDone(self.tx.done())
     }
@@ -302,7 +303,7 @@ impl Handler {
                     row: in_hand,
                     staged: false,
                 };
-                Box::pin(async move { f(cx, row, tx).await.map(|done| done.0) }) as Running<Postgres>
+                Box::pin(async move { f(cx, row, tx).await.map(|done| done.0) }) as HandlerFuture<Postgres>
             }))
         }))
     }
@@ -319,7 +320,7 @@ impl Handler {
             let (row, f, state) = (read::<T>(row)?, f.clone(), state.clone());
             Ok(Box::new(move |outside| {
                 let cx = RowStaged::new(state, attempt, outside);
-                Box::pin(async move { f(cx, row).await.map(|done| done.0) }) as Running<Postgres>
+                Box::pin(async move { f(cx, row).await.map(|done| done.0) }) as HandlerFuture<Postgres>
             }))
         }))
     }

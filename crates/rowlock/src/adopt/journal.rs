@@ -141,7 +141,7 @@ fn known(found: FoundCall) -> Option<Known> {
 
 impl CallJournal for RowJournal {
     /// Sent once: an intent cannot tell its own first try from one of an earlier attempt.
-    fn begin<'a>(&'a self, intent: &'a Intent) -> Fut<'a, Begun> {
+    fn begin_call<'a>(&'a self, intent: &'a Intent) -> Fut<'a, Begun> {
         Box::pin(async move {
             let (key, token) = (self.key(&intent.name), &self.row.token);
             let begun = self
@@ -168,7 +168,7 @@ impl CallJournal for RowJournal {
         })
     }
 
-    fn end<'a>(&'a self, end: &'a CallEnd) -> Fut<'a, Noted> {
+    fn end_call<'a>(&'a self, end: &'a CallEnd) -> Fut<'a, Noted> {
         Box::pin(patiently(self.lease * REPLY_PATIENCE, move || -> Fut<'a, Noted> {
             Box::pin(async move {
                 match end.state {

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use serde_json::json;
 use sqlx::Postgres;
 
-use super::run::Shared;
+use super::rows::RowShared;
 use crate::{
     backoff::Backoff,
     error::chain,
@@ -14,13 +14,13 @@ use crate::{
     retention::Horizon,
     store::postgres::{PgStore, adopt::AdoptedTable},
     table::RetiredRow,
-    worker::Worker,
+    worker::{Worker, shared::Claims},
 };
 
 /// The wait before the database is asked again whether a worker can start on it.
 const WAIT_START: Duration = Duration::from_secs(5);
 
-/// How long a reopened case may be tried for; the worker below checks the same, but nobody hears it then.
+/// How long a reopened case may be retried. The worker below checks the same, but could only log it.
 pub(super) fn horizon() -> Horizon<'static> {
     let (attempts, limit) = (RetiredRow::ATTEMPTS_MAX, RetiredRow::TIME_LIMIT);
     Horizon::of(RetiredRow::KIND, attempts, Backoff::DEFAULT, limit)
@@ -32,13 +32,13 @@ struct Reopening {
 }
 
 /// Serves the queue of the table's cases until the worker is gone.
-pub(super) async fn run(shared: Arc<Shared>) {
+pub(super) async fn run(shared: Arc<RowShared>) {
     loop {
         let reopening = Reopening {
-            store: shared.store.clone(),
+            store: shared.store().clone(),
             table: shared.table.clone(),
         };
-        let worker = Worker::new(shared.rowlock())
+        let worker = Worker::new(&shared.rowlock)
             .state(reopening)
             .queue(&*shared.table.queue, 1)
             .name(format!("{} (cases)", shared.settings.name))
@@ -49,7 +49,7 @@ pub(super) async fn run(shared: Arc<Shared>) {
         let Err(error) = worker.run_until(shared.gone.cancelled()).await else {
             return;
         };
-        // It fails before its start alone: the database was away then.
+        // A worker fails only before it starts: the database was away.
         let table = &*shared.table.queue;
         tracing::error!(
             table,
@@ -62,15 +62,15 @@ pub(super) async fn run(shared: Arc<Shared>) {
     }
 }
 
-/// Waits until the database answers; `false` when the worker is gone before. A worker that starts waits for it too, and would
-/// hold up the stop.
-async fn answers(shared: &Shared) -> bool {
+/// Waits until the database answers; `false` if the worker is gone before. A worker that starts would wait too, but
+/// would delay the stop.
+async fn answers(shared: &RowShared) -> bool {
     loop {
         tokio::select! {
             () = tokio::time::sleep(WAIT_START) => {}
             () = shared.gone.cancelled() => return false,
         }
-        if shared.rowlock().check_schema().await.is_ok() {
+        if shared.rowlock.check_schema().await.is_ok() {
             return true;
         }
     }

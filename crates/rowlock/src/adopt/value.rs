@@ -83,8 +83,8 @@ impl<A> RowHandler<A> {
         self
     }
 
-    /// Binds the table to a dependency by name, as [`Handler::breaker`](crate::Handler::breaker) binds a kind: while the
-    /// breaker is not closed, no row is claimed except for probes. Probes are counted for each table separately.
+    /// Binds the table to a dependency by name, as [`Handler::breaker`](crate::Handler::breaker) binds a kind: while
+    /// the breaker is not closed, no row is claimed except for probes. Probes are counted for each table separately.
     pub fn breaker(mut self, name: impl Into<String>, breaker: Breaker) -> Self {
         self.breakers.push((name.into(), breaker));
         self

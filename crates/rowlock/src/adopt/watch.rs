@@ -1,5 +1,4 @@
-//! Beats, the cut-off, time limits and recovery of an adopted table, on a thread and runtime of their own: a handler that
-//! blocks its executor cannot stop them.
+//! Renewal and recovery of the claims on a table, on the thread of the watch.
 
 use std::{
     collections::HashMap,
@@ -7,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use super::{attempt, hand::RowInHand, run::Shared};
+use super::{hand::RowInHand, rows::RowShared};
 use crate::{
     attempt::hand::Cut,
     error::Result,
@@ -19,51 +18,32 @@ use crate::{
         adopt::{RECOVER_MAX, RowToken, Stale, refused},
     },
     table::RetiredRow,
-    worker::cut_off,
 };
 
-/// How often time limits and the ends of claims are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// How often what people have paused, and where the breakers stand, is looked at; it counts within a second.
-const CHANGES_EVERY: Duration = Duration::from_millis(400);
+/// How often it is checked whether claims on locked rows must be renewed.
+const LOCKED_EVERY: Duration = Duration::from_millis(50);
 /// A worker looks for stale claims at least as often as this, and at most.
 const RECOVER_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 /// How long a renewal waits for somebody's lock at most, before it is sent again.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Runs the watch until the worker is gone; the thread ends by itself then.
-pub(super) fn start(shared: Arc<Shared>) -> std::io::Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let watching = move || {
-        runtime.block_on(async {
-            let (beats, rest) = (shared.store.twin_here(), shared.store.twin_here());
-            tokio::select! {
-                () = beat(&shared, &beats) => {}
-                () = stand_in_line(&shared, &beats) => {}
-                () = look(&shared, &rest) => {}
-                () = recover(&shared, &rest) => {}
-                () = heed(&shared, &rest) => {}
-                () = shared.gone.cancelled() => {}
-            }
-        });
-        // A connection still trying to close must not hold the process.
-        runtime.shutdown_background();
-    };
-    std::thread::Builder::new()
-        .name("rowlock-rows".into())
-        .spawn(watching)?;
-    Ok(())
+pub(super) async fn watch_rows(shared: &RowShared, beats: &PgStore, rest: &PgStore) {
+    tokio::select! {
+        () = renew_always(shared, beats) => {}
+        () = renew_locked(shared, beats) => {}
+        () = recover_always(shared, rest) => {}
+    }
 }
 
-/// One statement renews every claim that is a third of the lease old; those that are over sooner are never written for it.
-async fn beat(shared: &Shared, store: &PgStore) {
+/// One statement renews every claim that is a third of the lease old. Claims that end sooner are never written for it.
+async fn renew_always(shared: &RowShared, store: &PgStore) {
     let every = shared.timing.lease / 3;
     let pause = (every / 5).min(Duration::from_millis(500));
     loop {
         tokio::time::sleep(pause).await;
         let mut rows = shared.in_hand();
-        // One that was cut is not renewed: a handler that does not let go must not hold its row for ever.
-        rows.retain(|row| row.written().elapsed() >= every && !row.hand.cut.is_cancelled());
+        // A handler that was cut off but does not end must not hold its row for ever.
+        rows.retain(|row| row.needs_renewal(every));
         if rows.is_empty() {
             continue;
         }
@@ -73,7 +53,7 @@ async fn beat(shared: &Shared, store: &PgStore) {
     }
 }
 
-async fn renew(shared: &Shared, store: &PgStore, rows: &[Arc<RowInHand>]) -> Result<()> {
+async fn renew(shared: &RowShared, store: &PgStore, rows: &[Arc<RowInHand>]) -> Result<()> {
     let tokens: Vec<RowToken> = rows.iter().map(|row| row.token.clone()).collect();
     let sent = Instant::now();
     match store.beat_rows(&shared.table, &tokens).await {
@@ -81,9 +61,9 @@ async fn renew(shared: &Shared, store: &PgStore, rows: &[Arc<RowInHand>]) -> Res
             let held: HashMap<_, _> = held.into_iter().collect();
             for row in rows {
                 match held.get(&row.token.token) {
-                    // One that somebody has locked is held, and asked for again after the next pause.
+                    // A row that somebody has locked is held, and asked for again after the next pause.
                     Some(written) => row.renew(sent, *written),
-                    None => drop(row.end(Cut::DeclaredDead)),
+                    None => row.hand.session().stop(Cut::DeclaredDead),
                 }
             }
             Ok(())
@@ -91,7 +71,7 @@ async fn renew(shared: &Shared, store: &PgStore, rows: &[Arc<RowInHand>]) -> Res
         Err(error) if refused(&error) => {
             // One by one, so that those which the table refuses do not take the others with them.
             match rows {
-                [row] => shared.refused.tell(&shared.table.queue, &row.token.id, &error),
+                [row] => shared.refused.warn_once(&shared.table.queue, &row.token.id, &error),
                 _ => {
                     for row in rows {
                         Box::pin(renew(shared, store, std::slice::from_ref(row))).await?;
@@ -104,20 +84,24 @@ async fn renew(shared: &Shared, store: &PgStore, rows: &[Arc<RowInHand>]) -> Res
     }
 }
 
-/// A claim that could not be renewed for half the lease, because somebody has its row locked, waits for that in a statement
-/// of its own: recovery steps over locked rows, so the renewal is there first when the lock ends.
-async fn stand_in_line(shared: &Shared, store: &PgStore) {
+/// A claim that could not be renewed for half the lease, because somebody has its row locked, waits for the lock in a
+/// separate statement. Recovery skips locked rows, so the renewal comes first when the lock ends.
+async fn renew_locked(shared: &RowShared, store: &PgStore) {
     let lease = shared.timing.lease;
     let wait = (lease / 6).min(LOCK_WAIT_MAX);
-    let locked = |row: &Arc<RowInHand>| row.written().elapsed() >= lease / 2 && !row.hand.cut.is_cancelled();
+    let locked = |row: &Arc<RowInHand>| row.needs_renewal(lease / 2);
     loop {
         let mut rows = shared.in_hand();
         rows.retain(locked);
-        // Hardly ever out of line while there is something to wait for.
-        let pause = if rows.is_empty() { LOOK_EVERY } else { LOOK_EVERY / 10 };
+        // While there is a lock to wait for, hardly any time passes without a renewal that waits.
+        let pause = if rows.is_empty() {
+            LOCKED_EVERY
+        } else {
+            LOCKED_EVERY / 10
+        };
         tokio::time::sleep(pause).await;
         // Two at a time, so that they take few connections; none holds one lock while it waits for another.
-        let line = |first: usize| {
+        let every_second = |first: usize| {
             let rows = &rows;
             async move {
                 for row in rows.iter().skip(first).step_by(2).filter(|row| locked(row)) {
@@ -134,33 +118,12 @@ async fn stand_in_line(shared: &Shared, store: &PgStore) {
                 }
             }
         };
-        tokio::join!(line(0), line(1));
+        tokio::join!(every_second(0), every_second(1));
     }
 }
 
-/// Stops handlers whose time is over, and those whose claim others may soon take.
-async fn look(shared: &Arc<Shared>, store: &PgStore) {
-    loop {
-        tokio::time::sleep(LOOK_EVERY).await;
-        let mut ending = false;
-        for row in shared.in_hand() {
-            if row.renewed().elapsed() >= cut_off(shared.timing.lease) {
-                ending |= row.end(Cut::LeaseEnding);
-            }
-            if let Some(problem) = row.hand.overdue(Instant::now(), None)
-                && row.hand.condemn()
-            {
-                tokio::spawn(attempt::end_hung(shared.clone(), store.clone(), row, problem));
-            }
-        }
-        if ending {
-            shared.emit(Event::CutOff);
-        }
-    }
-}
-
-/// Every worker recovers, each at its own times; a round that dies half-way is finished by the next one, anywhere.
-async fn recover(shared: &Shared, store: &PgStore) {
+/// Every worker recovers, each at its own times. A round that is interrupted is finished by the next one, anywhere.
+async fn recover_always(shared: &RowShared, store: &PgStore) {
     let every = (shared.timing.lease / 4).clamp(RECOVER_EVERY.0, RECOVER_EVERY.1);
     let mut more = false;
     loop {
@@ -170,7 +133,7 @@ async fn recover(shared: &Shared, store: &PgStore) {
         let without = shared.refused.left_out();
         let stale = Stale {
             lease: shared.timing.lease,
-            backoff: shared.settings.backoff,
+            backoff: shared.backoff,
             without: &without,
         };
         let (recovered, refused) = match store.recover_rows(&shared.table, stale).await {
@@ -195,22 +158,6 @@ async fn recover(shared: &Shared, store: &PgStore) {
                 silent: row.silent,
                 retired: row.retired,
             });
-        }
-    }
-}
-
-async fn heed(shared: &Shared, store: &PgStore) {
-    loop {
-        tokio::time::sleep(CHANGES_EVERY).await;
-        match shared.look(store).await {
-            Ok(true) => shared.woken.notify_one(),
-            Ok(false) => {}
-            Err(error) => {
-                tracing::debug!(
-                    "could not read pauses and breakers, using the last known state: {}",
-                    error.cause()
-                )
-            }
         }
     }
 }

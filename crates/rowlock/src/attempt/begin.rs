@@ -13,7 +13,7 @@ use super::{Claim, Finished, Next, Nobody, conclude::conclude, guard::guarded, h
 use crate::{
     error::Result,
     handle::{
-        Attempt, Fail, Held, Slot,
+        Attempt, DroppedTx, Fail, Held,
         atomic::{Decoded, Ready, open},
         staged::Outside,
     },
@@ -46,36 +46,35 @@ pub(crate) async fn atomic<DB: Backend>(
     hand.holder.store(DB::holder(&held), Ordering::Relaxed);
     // The time limit starts here, not while waiting for a connection.
     hand.start();
-    let (slot, tx) = open(held, attempt, &env.rowlock);
+    let (dropped, tx) = open(held, attempt, &env.rowlock);
     let outcome = guarded(Box::pin(async move { decoded(tx).await }), hand).await;
-    conclude(claim, outcome, slot, false, next).await
+    conclude(claim, outcome, dropped, false, next).await
 }
 
 /// Runs a staged handler, which opens a transaction itself if it needs one.
 pub(crate) async fn staged<DB: Backend>(claim: &impl Claim<DB>, ready: Ready<DB>, level: Isolation) -> Finished {
     let hand = claim.hand();
     hand.start();
-    let (slot, called) = (Slot::new(), Arc::new(AtomicBool::new(false)));
-    let outside = outside(claim, slot.clone(), called.clone(), level);
+    let (dropped, called) = (DroppedTx::new(), Arc::new(AtomicBool::new(false)));
+    let outside = outside(claim, dropped.clone(), called.clone(), level);
     let outcome = guarded(Box::pin(async move { ready(outside).await }), hand).await;
     // Earlier attempts may have made calls too.
     let called = called.load(Ordering::Relaxed) || hand.is_repeated();
-    conclude(claim, outcome, slot, called, &mut Nobody).await
+    conclude(claim, outcome, dropped, called, &mut Nobody).await
 }
 
 /// What a staged handler is lent.
 pub(crate) fn outside<DB: Backend>(
     claim: &impl Claim<DB>,
-    slot: Slot<DB>,
+    dropped: DroppedTx<DB>,
     called: Arc<AtomicBool>,
     level: Isolation,
 ) -> Outside<DB> {
     let (env, hand) = (claim.env(), claim.hand());
-    let (renewed, cut) = (claim.held(), hand.cut.clone());
-    // Whether the attempt surely holds its claim at the moment it is asked.
-    let held: Held = Arc::new(move || !cut.is_cancelled() && renewed());
+    let (session, cut, lease) = (hand.session().clone(), hand.cut.clone(), env.timing.lease);
+    let held: Held = Arc::new(move || !cut.is_cancelled() && !session.is_ending(lease));
     Outside {
-        slot,
+        dropped,
         called,
         timing: env.timing,
         level,

@@ -4,7 +4,7 @@ use std::sync::Mutex;
 
 use super::hand::lock;
 use crate::{
-    breaker::{BreakerState, Known},
+    breaker::{BreakerState, KnownBreakers},
     handle::Fail,
     settle::Ending,
     store::Settlement,
@@ -31,7 +31,7 @@ impl Bond {
     }
 
     /// Whether the breakers that must be closed for a start are closed, as far as is known here.
-    pub(crate) fn admitted(&self, known: &Known) -> bool {
+    pub(crate) fn admitted(&self, known: &KnownBreakers) -> bool {
         self.seen.iter().all(|(name, version)| match known.of(name) {
             // Once another probe has opened it again, this one has nothing to find out.
             Some(standing) if self.tries.contains(name) => {
@@ -47,8 +47,8 @@ impl Bond {
         lock(&self.blamed).clone()
     }
 
-    /// The handler is to run once more in the same attempt.
-    pub(super) fn again(&self) {
+    /// The handler runs once more in the same attempt.
+    pub(super) fn start_over(&self) {
         *lock(&self.blamed) = None;
     }
 

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     fault::{mutant, point},
-    handle::{Done, Fail, How, Slot},
+    handle::{Done, DroppedTx, Fail, How},
     root::Backend,
     store::{Settlement, Store},
 };
@@ -20,7 +20,7 @@ use crate::{
 pub(super) async fn conclude<DB: Backend>(
     claim: &impl Claim<DB>,
     body: Body<DB>,
-    slot: Slot<DB>,
+    dropped: DroppedTx<DB>,
     called: bool,
     next: &mut impl Next<DB>,
 ) -> Finished {
@@ -29,11 +29,11 @@ pub(super) async fn conclude<DB: Backend>(
     if !hand.returned() {
         // The cut-off won. Keep the connection until the watch has checked whether user code committed on it.
         hand.cut.cancelled().await;
-        drop(slot.take());
+        drop(dropped.take());
         return Finished::Cut;
     }
     let fail = match body {
-        Body::Cut => return cut_off(env, holder, slot, hand).await,
+        Body::Cut => return cut_off(env, holder, dropped, hand).await,
         Body::Returned(Ok(done)) => match succeeded(claim, done, next).await {
             Ok(finished) => return finished,
             Err(fail) => fail,
@@ -43,12 +43,12 @@ pub(super) async fn conclude<DB: Backend>(
         Body::Panicked(text) => Fail::retry(format!("handler panicked: {text}")),
     };
     if fail.how == How::LeaseLost {
-        drop(slot.take());
+        drop(dropped.take());
         return Finished::LeaseLost;
     }
     let skipped = fail.skipped();
     let settlement = hand.failed(fail);
-    let Some(mut held) = slot.take() else {
+    let Some(mut held) = dropped.take() else {
         return Finished::Settle { settlement, skipped };
     };
     point!("before-failure");
@@ -67,9 +67,14 @@ pub(super) async fn conclude<DB: Backend>(
 }
 
 /// Ends an attempt that was cut off. Its connection is not used again, whatever was under way on it.
-pub(crate) async fn cut_off<DB: Backend>(env: &Env<DB>, holder: i64, slot: Slot<DB>, hand: &InHand) -> Finished {
+pub(crate) async fn cut_off<DB: Backend>(
+    env: &Env<DB>,
+    holder: i64,
+    dropped: DroppedTx<DB>,
+    hand: &InHand,
+) -> Finished {
     let committed = hand.why() != Some(Cut::DeclaredDead) && ended_by_hand(env, holder).await;
-    drop(slot.take());
+    drop(dropped.take());
     match committed {
         true => settle(hand.ending.retired(format!("{COMMITTED}; then: it was stopped"))),
         false => Finished::Cut,
@@ -83,8 +88,8 @@ pub(crate) async fn ended_by_hand<DB: Backend>(env: &Env<DB>, holder: i64) -> bo
     holder != 0 && matches!(within(limit, env.rowlock.store().cut(holder)).await, Ok(true))
 }
 
-/// Ends a hung handler's backend, so that it keeps no row lock, then drops the handler. The settlement is for the caller to
-/// write, from another thread than the handler's, which may be the one that hangs.
+/// Ends a hung handler's backend, so that it keeps no row lock, then drops the handler. The settlement is for the
+/// caller to write, from another thread than the handler's, which may be the one that hangs.
 pub(crate) async fn end_hung(store: &dyn Store, hand: &InHand, problem: String) -> Settlement {
     let holder = hand.holder.load(Ordering::Relaxed);
     let mut committed = false;
@@ -99,7 +104,7 @@ pub(crate) async fn end_hung(store: &dyn Store, hand: &InHand, problem: String) 
         }
     }
     if !mutant!("overdue handler runs on") {
-        hand.end(Cut::TimeLimit);
+        hand.stop(Cut::TimeLimit);
     }
     match committed {
         true => hand.ending.retired(format!("{COMMITTED}; then: {problem}")),

@@ -6,7 +6,7 @@ use tracing::Instrument;
 
 use super::hand::InHand;
 use crate::{
-    handle::{Done, Fragile, Outcome, atomic::Running, panic_text},
+    handle::{Done, Fragile, Outcome, atomic::HandlerFuture, panic_text},
     root::Backend,
 };
 
@@ -19,7 +19,7 @@ pub(crate) enum Body<DB: Backend> {
 }
 
 /// Runs a handler until it returns or is cut off.
-pub(crate) async fn guarded<DB: Backend>(handler: Running<DB>, hand: &InHand) -> Body<DB> {
+pub(crate) async fn guarded<DB: Backend>(handler: HandlerFuture<DB>, hand: &InHand) -> Body<DB> {
     let span = hand.show();
     tokio::select! {
         biased;

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::Bond;
 use crate::{
     event::{Event, Skipped},
+    fault::mutant,
     handle::{Fail, Hook},
     lease::{Claimed, Token, WorkerId},
     settle::Ending,
@@ -39,27 +40,56 @@ pub(crate) enum Cut {
     Stopped,
 }
 
-/// The time in which a worker's id is good.
+/// The time in which a claim is good: of a worker's id with all its jobs, or of one row.
 pub(crate) struct Session {
     pub(crate) worker: WorkerId,
     pub(crate) cut: CancellationToken,
     why: Mutex<Option<Cut>>,
+    /// When the last answered renewal was sent; `None` in a test rig, where nothing is renewed.
+    renewed: Mutex<Option<Instant>>,
 }
 
 impl Session {
-    pub(crate) fn new(worker: WorkerId) -> Arc<Session> {
+    /// A session whose claim was sent at this time.
+    pub(crate) fn new(worker: WorkerId, sent: Option<Instant>) -> Arc<Session> {
         Arc::new(Session {
             worker,
             cut: CancellationToken::new(),
             why: Mutex::new(None),
+            renewed: Mutex::new(sent),
         })
     }
 
-    /// Ends it, with all its handlers. The first reason stays.
-    pub(crate) fn end(&self, why: Cut) {
+    /// Stops all handlers of the session. The first reason stays.
+    pub(crate) fn stop(&self, why: Cut) {
         lock(&self.why).get_or_insert(why);
         self.cut.cancel();
     }
+
+    /// A renewal that was sent at this time was answered.
+    pub(crate) fn renew(&self, sent: Instant) {
+        let mut renewed = lock(&self.renewed);
+        *renewed = renewed.map(|before| before.max(sent));
+    }
+
+    pub(crate) fn renewed(&self) -> Option<Instant> {
+        *lock(&self.renewed)
+    }
+
+    /// Whether the last renewal is at least this long ago.
+    pub(crate) fn is_unrenewed_for(&self, time: Duration) -> bool {
+        self.renewed().is_some_and(|renewed| renewed.elapsed() >= time)
+    }
+
+    /// Whether handlers must stop now: the lease may end before the next renewal is answered.
+    pub(crate) fn is_ending(&self, lease: Duration) -> bool {
+        self.is_unrenewed_for(cut_off(lease)) && !mutant!("failed beats ignored")
+    }
+}
+
+/// How long after sending its last answered renewal a worker stops its handlers.
+pub(crate) fn cut_off(lease: Duration) -> Duration {
+    lease.saturating_sub(Duration::from_secs(1).max(lease / 10))
 }
 
 /// The names that spans and events give.
@@ -96,6 +126,17 @@ pub(crate) struct InHand {
     trace: Option<String>,
     /// What shows its handler's run.
     span: Mutex<Option<tracing::Span>>,
+}
+
+/// A claimed job or row, with what its kind of claim needs beside it.
+pub(crate) trait Held: Send + Sync + 'static {
+    fn hand(&self) -> &InHand;
+}
+
+impl Held for InHand {
+    fn hand(&self) -> &InHand {
+        self
+    }
 }
 
 impl InHand {
@@ -217,11 +258,11 @@ impl InHand {
         true
     }
 
-    /// It is to run once more in the same attempt, because the transaction that it shared did not commit.
-    pub(crate) fn again(&self) {
+    /// Runs once more in the same attempt, because the transaction that it shared did not commit.
+    pub(crate) fn start_over(&self) {
         drop(self.take_hooks());
         trace::ended(self.shown(), "undone", false, None);
-        self.bond.again();
+        self.bond.start_over();
         *lock(&self.tx_since) = None;
         *lock(&self.started) = None;
         self.over.store(false, Ordering::Relaxed);
@@ -264,8 +305,13 @@ impl InHand {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// Cuts this job alone.
-    pub(crate) fn end(&self, why: Cut) {
+    /// The claim that it is held under.
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// Stops this handler alone.
+    pub(crate) fn stop(&self, why: Cut) {
         lock(&self.why).get_or_insert(why);
         self.cut.cancel();
     }
@@ -276,7 +322,8 @@ impl InHand {
 
     /// Whether its handler has run, or has held a transaction, for longer than it may. `Some` names which.
     pub(crate) fn overdue(&self, now: Instant, tx_cap: Option<Duration>) -> Option<String> {
-        // The session's reason does not count: a handler that blocks its thread outlives the session it was cut off with.
+        // The session's reason does not count: a handler that blocks its thread outlives the session it was cut off
+        // with.
         if lock(&self.why).is_some() || self.over.load(Ordering::Relaxed) {
             return None;
         }

@@ -64,8 +64,8 @@ pub(crate) async fn what_became<DB: Backend>(claim: &impl Claim<DB>, settlement:
     }
 }
 
-/// Waits until what was sent on a broken connection has run or never will; until then the rows say nothing. `false` when
-/// nobody can say it any more.
+/// Waits until what was sent on a broken connection has run or never will; until then the rows say nothing. `false`
+/// when nobody can say it any more.
 pub(super) async fn quiet<DB: Backend>(claim: &impl Claim<DB>, holder: i64) -> bool {
     let mut wait = Duration::from_millis(5);
     loop {
@@ -90,8 +90,8 @@ pub(super) async fn quiet<DB: Backend>(claim: &impl Claim<DB>, holder: i64) -> b
 
 /// The handler's transaction rolled back at its very end: a deferred constraint, a deadlock, a broken connection.
 ///
-/// A handler that succeeded has lost its writes, so its attempt failed with the database's error. A handler that ended in
-/// any other way wrote only the record of that, which the engine writes again in its own words. The exception is
+/// A handler that succeeded has lost its writes, so its attempt failed with the database's error. A handler that ended
+/// in any other way wrote only the record of that, which the engine writes again in its own words. The exception is
 /// `AlreadyHandled` or `Changed` after a serialisation failure: what the handler saw may never have been true.
 pub(super) fn not_committed(error: Error, settlement: Settlement, skipped: Option<Skipped>, hand: &InHand) -> Finished {
     drop(hand.take_hooks());

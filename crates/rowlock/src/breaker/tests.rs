@@ -178,7 +178,7 @@ fn bad_settings_are_named() {
 
 #[test]
 fn a_worker_remembers_a_success_until_there_is_a_failure_to_take_back() {
-    let known = Known::default();
+    let known = KnownBreakers::default();
     assert!(!known.admit(&["till".into()]), "nobody knows where it stands");
     assert!(known.admit(&[]));
     assert!(known.set(&[breaker(BreakerState::Closed, 0)]));

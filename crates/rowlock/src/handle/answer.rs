@@ -9,8 +9,8 @@ use crate::{
 };
 
 impl<DB: Backend> Tx<DB> {
-    /// The answer that the name was completed with that this job waits for (`.waits_for(name)`). `None` when it waits for
-    /// nothing, or was completed without an answer.
+    /// The answer that the name was completed with that this job waits for (`.waits_for(name)`). `None` when it waits
+    /// for nothing, or was completed without an answer.
     ///
     /// # Errors
     /// The database refused; or the answer is no `T`, which retires the job: a repeat would read the same.

@@ -2,7 +2,7 @@
 
 use std::{borrow::Cow, future::Future, pin::Pin, sync::Arc, time::Duration};
 
-use super::{Attempt, Batch, Ctx, Outcome, Slot, Staged, Tx, staged::Outside};
+use super::{Attempt, Batch, Ctx, DroppedTx, Outcome, Staged, Tx, staged::Outside};
 use crate::{
     backoff::Backoff,
     job::Job,
@@ -12,13 +12,13 @@ use crate::{
 };
 
 /// A handler's future.
-pub(crate) type Running<DB> = Pin<Box<dyn Future<Output = Outcome<DB>> + Send>>;
+pub(crate) type HandlerFuture<DB> = Pin<Box<dyn Future<Output = Outcome<DB>> + Send>>;
 
 /// An atomic handler with its job decoded, waiting for its transaction.
-pub(crate) type Decoded<DB> = Box<dyn FnOnce(Tx<DB>) -> Running<DB> + Send>;
+pub(crate) type Decoded<DB> = Box<dyn FnOnce(Tx<DB>) -> HandlerFuture<DB> + Send>;
 
 /// A staged handler with its job decoded, waiting to be let out.
-pub(crate) type Ready<DB> = Box<dyn FnOnce(Outside<DB>) -> Running<DB> + Send>;
+pub(crate) type Ready<DB> = Box<dyn FnOnce(Outside<DB>) -> HandlerFuture<DB> + Send>;
 
 /// Decoding fails with the text that the case will show.
 type Decode<DB, T> = Arc<dyn Fn(&Body, Attempt, &Rowlock<DB>) -> Result<T, String> + Send + Sync>;
@@ -65,7 +65,7 @@ impl<DB: Backend> Handler<DB> {
                 attempt,
             };
             let f = f.clone();
-            Ok(Box::new(move |tx| Box::pin(f(cx, job, tx)) as Running<DB>))
+            Ok(Box::new(move |tx| Box::pin(f(cx, job, tx)) as HandlerFuture<DB>))
         })))
     }
 
@@ -81,7 +81,7 @@ impl<DB: Backend> Handler<DB> {
             let job = J::decode(body.version, &body.payload)?;
             let (state, rowlock, f) = (state.clone(), rowlock.clone(), f.clone());
             Ok(Box::new(move |outside| {
-                Box::pin(f(Staged::new(state, rowlock, attempt, outside), job)) as Running<DB>
+                Box::pin(f(Staged::new(state, rowlock, attempt, outside), job)) as HandlerFuture<DB>
             }))
         })))
     }
@@ -103,8 +103,8 @@ impl<DB: Backend> Handler<DB> {
 }
 
 /// The slot and the transaction for one atomic attempt.
-pub(crate) fn open<DB: Backend>(held: DB::Held, attempt: Attempt, rowlock: &Rowlock<DB>) -> (Slot<DB>, Tx<DB>) {
-    let slot = Slot::new();
-    let tx = Tx::new(held, slot.clone(), attempt, rowlock.clone());
-    (slot, tx)
+pub(crate) fn open<DB: Backend>(held: DB::Held, attempt: Attempt, rowlock: &Rowlock<DB>) -> (DroppedTx<DB>, Tx<DB>) {
+    let dropped = DroppedTx::new();
+    let tx = Tx::new(held, dropped.clone(), attempt, rowlock.clone());
+    (dropped, tx)
 }

@@ -23,7 +23,8 @@ impl Batch {
         savepoints: true,
     };
 
-    /// At most so many jobs per commit, 1 to 50. Nobody waits for more to come: a batch takes what is claimed and waiting.
+    /// At most so many jobs per commit, 1 to 50. Nobody waits for more to come: a batch takes what is claimed and
+    /// waiting.
     pub fn up_to(jobs: usize) -> Batch {
         Batch {
             jobs_max: jobs,

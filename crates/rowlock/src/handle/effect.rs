@@ -1,9 +1,9 @@
 //! Outside calls of staged handlers: the intent is committed before the call, the reply after it, and a later attempt
 //! gets the stored reply without a call.
 //!
-//! Whatever ends a call without a reply (an error, a time-out, a panic, a crash, a lost lease) leaves a doubt, unless the
-//! error says that the effect did not happen. What follows a doubt is said per effect. The key that the outside system
-//! gets is the same on every attempt, by construction.
+//! Whatever ends a call without a reply (an error, a time-out, a panic, a crash, a lost lease) leaves a doubt, unless
+//! the error says that the effect did not happen. What follows a doubt is said per effect. The key that the outside
+//! system gets is the same on every attempt, by construction.
 
 use std::{
     fmt,
@@ -253,7 +253,7 @@ impl<T: Serialize + DeserializeOwned> Effect<'_, T> {
     /// Commits the intent, or finds out why there is nothing to call.
     async fn begin(&mut self, intent: &mut Intent) -> std::result::Result<Start<T>, Fail> {
         for _ in 0..LOOKS_MAX {
-            let known = match self.effects.begin(intent.clone()).await? {
+            let known = match self.effects.begin_call(intent.clone()).await? {
                 Begun::LeaseLost => return Err(Fail::lease_lost()),
                 Begun::Go { no, since, doubted } => {
                     if doubted {
@@ -328,7 +328,7 @@ impl Intent {
         EffectKey(self.key.clone())
     }
 
-    fn end(&self, state: EffectState, reply: Option<String>, error: Option<String>) -> CallEnd {
+    fn call_end(&self, state: EffectState, reply: Option<String>, error: Option<String>) -> CallEnd {
         CallEnd {
             token: self.token,
             name: self.name.clone(),
@@ -373,9 +373,8 @@ async fn limited<R>(limit: Option<Duration>, name: &str, calling: Calling<'_, R>
 fn replay<T: DeserializeOwned>(effects: &Effects, name: &str, known: &Known) -> std::result::Result<T, Fail> {
     let reply = serde_json::from_str(known.reply.as_deref().unwrap_or("null")).map_err(|error| {
         Fail::retire(format!(
-            "the stored reply of effect {} {name:?} cannot be read: {error}; deploy code that can read it, then \
-             reopen the case",
-            known.no
+            "the stored reply of effect {} cannot be read: {error}; deploy code that can read it, then reopen the case",
+            shown(known.no, name)
         ))
     })?;
     effects.tell_replay(known.no, name);
@@ -397,7 +396,10 @@ async fn happened<T: Serialize + DeserializeOwned>(
             return Err(uncertain(effects, intent, open, why, fail).await);
         }
     };
-    match effects.end(intent.end(EffectState::Replied, Some(json), None)).await? {
+    match effects
+        .end_call(intent.call_end(EffectState::Replied, Some(json), None))
+        .await?
+    {
         Noted::Yes => {
             point!("after-reply");
             Ok(reply)
@@ -406,8 +408,9 @@ async fn happened<T: Serialize + DeserializeOwned>(
         // A person was faster than the reconciler.
         Noted::Otherwise(known) if known.state == "replied" => replay(effects, &intent.name, &known),
         Noted::Otherwise(known) => Err(Fail::retry(format!(
-            "effect {} {:?} was resolved as {} in the meantime",
-            known.no, intent.name, known.state
+            "effect {} was resolved as {} in the meantime",
+            shown(known.no, &intent.name),
+            known.state
         ))),
     }
 }
@@ -415,7 +418,7 @@ async fn happened<T: Serialize + DeserializeOwned>(
 /// Records that the call failed; what the attempt fails with.
 async fn failed(effects: &Effects, intent: &Intent, open: Open, fail: Fail) -> Fail {
     if fail.not_done {
-        let end = intent.end(EffectState::Undone, None, Some(fail.text.clone()));
+        let end = intent.call_end(EffectState::Undone, None, Some(fail.text.clone()));
         return effects.recorded(end, fail).await;
     }
     let why = fail.text.clone();
@@ -433,7 +436,7 @@ async fn uncertain(effects: &Effects, intent: &Intent, open: Open, why: String, 
     if effects.journal.keeps_failures() || intent.policy == Policy::Park {
         effects.tell_doubt(open.no, &intent.name);
     }
-    let end = intent.end(EffectState::Uncertain, None, Some(super::clean(why)));
+    let end = intent.call_end(EffectState::Uncertain, None, Some(super::clean(why)));
     effects.recorded(end, fail).await
 }
 
@@ -447,20 +450,27 @@ async fn stood_still(effects: &Effects, intent: &Intent) -> Option<Fail> {
         "effect {:?} was not called: the worker was frozen before the call",
         intent.name
     );
-    let end = intent.end(EffectState::Undone, None, Some(why.clone()));
+    let end = intent.call_end(EffectState::Undone, None, Some(why.clone()));
     Some(effects.recorded(end, Fail::retry(why)).await)
 }
 
 fn conflict(known: &Known, intent: &Intent) -> Fail {
-    let shown = |print: Option<Fingerprint>| print.map(|p| p.to_string()).unwrap_or_default();
+    let print = |print: Option<Fingerprint>| print.map(|p| p.to_string()).unwrap_or_default();
     Fail::retire(format!(
-        "effect {} {:?} was begun with a different request (stored: {}; given: {}); the request of an effect must not \
+        "effect {} was begun with a different request (stored: {}; given: {}); the request of an effect must not \
          change between attempts",
-        known.no,
-        intent.name,
-        shown(known.fingerprint),
-        shown(intent.fingerprint)
+        shown(known.no, &intent.name),
+        print(known.fingerprint),
+        print(intent.fingerprint)
     ))
+}
+
+/// How messages name an effect. The effects of a row have no number.
+fn shown(no: i64, name: &str) -> String {
+    match no {
+        0 => format!("{name:?}"),
+        no => format!("{no} {name:?}"),
+    }
 }
 
 #[cfg(test)]

@@ -37,8 +37,8 @@ pub(crate) enum How {
     Defer(Duration),
     Cancel,
     Already,
-    /// What a guard protects changed meanwhile: done without its effect, quietly. Like `Already`, a case where an outside
-    /// call was made.
+    /// What a guard protects changed meanwhile: done without its effect, quietly. Like `Already`, a case where an
+    /// outside call was made.
     Changed,
     /// The token no longer held: nothing of this attempt is recorded.
     LeaseLost,
@@ -65,8 +65,8 @@ impl Fail {
         Fail::new(How::Defer(delay), "")
     }
 
-    /// Says why, where that is not said yet: `Fail::defer(delay).because("the provider asks for a minute")`. It stands in the
-    /// job's history.
+    /// Says why, where that is not said yet: `Fail::defer(delay).because("the provider asks for a minute")`. It stands
+    /// in the job's history.
     pub fn because(mut self, reason: impl Into<String>) -> Fail {
         self.text = clean(reason.into());
         self
@@ -77,16 +77,16 @@ impl Fail {
         Fail::new(How::Cancel, reason)
     }
 
-    /// The effect of the outside call that fails with this did not happen and will not, like [`NotDone`](crate::NotDone)
-    /// in an error's chain: `Fail::retire("card declined").not_done()`.
+    /// The effect of the outside call that fails with this did not happen and will not, like
+    /// [`NotDone`](crate::NotDone) in an error's chain: `Fail::retire("card declined").not_done()`.
     pub fn not_done(mut self) -> Fail {
         self.not_done = true;
         self
     }
 
     /// This dependency is to blame, not the job's data: the failure counts for its [`Breaker`](crate::Breaker), if this
-    /// worker has a kind bound to it, and is else treated as any other. `Fail::dependency("till", error)`; the second may
-    /// be any error, a text, or another `Fail` that says what is to follow.
+    /// worker has a kind bound to it, and is else treated as any other. `Fail::dependency("till", error)`; the second
+    /// may be any error, a text, or another `Fail` that says what is to follow.
     pub fn dependency(name: impl Into<String>, error: impl Into<Fail>) -> Fail {
         Fail {
             dependency: Some(name.into()),

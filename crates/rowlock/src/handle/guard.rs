@@ -1,9 +1,9 @@
 //! Guards: act on what was seen only if it is still so, decided in the transaction of the write.
 //!
-//! Look, evaluate for as long as it takes without any lock or connection, then, in a short transaction: lock, look again,
-//! compare, write. Lock and second look are two statements, because a statement's snapshot is older than the locks it
-//! waits for; and the transaction must be read committed, because at a stricter level every snapshot is. Every function
-//! here asks for a transaction by type: outside one, the lock would be gone as soon as it was taken.
+//! Look, evaluate for as long as it takes without any lock or connection, then, in a short transaction: lock, look
+//! again, compare, write. Lock and second look are two statements, because a statement's snapshot is older than the
+//! locks it waits for; and the transaction must be read committed, because at a stricter level every snapshot is. Every
+//! function here asks for a transaction by type: outside one, the lock would be gone as soon as it was taken.
 
 use std::{
     future::{Future, IntoFuture},
@@ -205,8 +205,8 @@ impl<DB: Backend> Rowlock<DB> {
         self.store().guard_version(conn, key).await
     }
 
-    /// Goes on only if this counter still stands where it was seen, and raises it: opened and closed again in between is
-    /// noticed too, which comparing what is open now cannot. Returns what it is now. Works at every isolation level.
+    /// Goes on only if this counter still stands where it was seen, and raises it: opened and closed again in between
+    /// is noticed too, which comparing what is open now cannot. Returns what it is now. Works at every isolation level.
     ///
     /// # Errors
     /// As [`Rowlock::unchanged`], but for [`Error::Isolation`]. Cancel safety: the same.

@@ -32,9 +32,9 @@ impl Hook {
 }
 
 impl<DB: Backend> Tx<DB> {
-    /// Runs this after the commit, if there is one: `tx.after_commit(async move { cache.forget(id).await })`. Dropped on
-    /// rollback, failure and crash; an error or panic is logged and counted and changes nothing else. The hooks of a job
-    /// run one after another, in the order they were given.
+    /// Runs this after the commit, if there is one: `tx.after_commit(async move { cache.forget(id).await })`. Dropped
+    /// on rollback, failure and crash; an error or panic is logged and counted and changes nothing else. The hooks of a
+    /// job run one after another, in the order they were given.
     pub fn after_commit<F, E>(&mut self, hook: F)
     where
         F: Future<Output = Result<(), E>> + Send + 'static,

@@ -34,10 +34,10 @@ pub(crate) type Emit = Arc<dyn Fn(Event) + Send + Sync>;
 /// Where the calls of one attempt are recorded. Every write is made only while the attempt holds its claim.
 pub(crate) trait CallJournal: Send + Sync {
     /// Commits an intent, unless the stored effect says not to call.
-    fn begin<'a>(&'a self, intent: &'a Intent) -> Fut<'a, Begun>;
+    fn begin_call<'a>(&'a self, intent: &'a Intent) -> Fut<'a, Begun>;
 
     /// Commits how a call ended.
-    fn end<'a>(&'a self, end: &'a CallEnd) -> Fut<'a, Noted>;
+    fn end_call<'a>(&'a self, end: &'a CallEnd) -> Fut<'a, Noted>;
 
     /// The effect is parked: a person decides whether its call happened.
     fn parked(&self, _: &Intent) {}
@@ -58,12 +58,12 @@ pub(super) struct JobJournal {
 
 impl CallJournal for JobJournal {
     /// Sent again after an error, an intent finds its own first try.
-    fn begin<'a>(&'a self, intent: &'a Intent) -> Fut<'a, Begun> {
+    fn begin_call<'a>(&'a self, intent: &'a Intent) -> Fut<'a, Begun> {
         Box::pin(patiently(self.lease, || self.store.effect_begin(intent)))
     }
 
     /// A reply is worth more patience than the lease: the token says whether it may be stored.
-    fn end<'a>(&'a self, end: &'a CallEnd) -> Fut<'a, Noted> {
+    fn end_call<'a>(&'a self, end: &'a CallEnd) -> Fut<'a, Noted> {
         Box::pin(patiently(self.lease * REPLY_PATIENCE, || self.store.effect_end(end)))
     }
 
@@ -119,20 +119,20 @@ impl Effects {
         }
     }
 
-    pub(super) async fn begin(&self, intent: Intent) -> Result<Begun> {
+    pub(super) async fn begin_call(&self, intent: Intent) -> Result<Begun> {
         self.called.store(true, Ordering::Relaxed);
         let journal = self.journal.clone();
-        detached(async move { journal.begin(&intent).await }).await
+        detached(async move { journal.begin_call(&intent).await }).await
     }
 
-    pub(super) async fn end(&self, end: CallEnd) -> Result<Noted> {
+    pub(super) async fn end_call(&self, end: CallEnd) -> Result<Noted> {
         let journal = self.journal.clone();
-        detached(async move { journal.end(&end).await }).await
+        detached(async move { journal.end_call(&end).await }).await
     }
 
     /// Records the end of a call that failed; the attempt fails with this, unless its lease is lost.
     pub(super) async fn recorded(&self, end: CallEnd, fail: Fail) -> Fail {
-        match self.end(end).await {
+        match self.end_call(end).await {
             Ok(Noted::LeaseLost) => Fail::lease_lost(),
             Ok(Noted::Yes | Noted::Otherwise(_)) => fail,
             Err(error) => {

@@ -99,8 +99,8 @@ impl TakeLock {
         self
     }
 
-    /// Waits this long for a slot before the job is deferred (not at all unless set). The time counts against the kind's
-    /// time limit, and the queue's slot stays taken meanwhile.
+    /// Waits this long for a slot before the job is deferred (not at all unless set). The time counts against the
+    /// kind's time limit, and the queue's slot stays taken meanwhile.
     pub fn timeout(mut self, timeout: Duration) -> TakeLock {
         self.patience = timeout;
         self
@@ -185,8 +185,9 @@ impl BodyLock {
         self.slot
     }
 
-    /// Frees the slot now instead of with the attempt's end. `false` when the lease was lost before, and the lock with it:
-    /// somebody else may have been in the body since, and keeps the slot. What this attempt still settles is refused.
+    /// Frees the slot now instead of with the attempt's end. `false` when the lease was lost before, and the lock with
+    /// it: somebody else may have been in the body since, and keeps the slot. What this attempt still settles is
+    /// refused.
     ///
     /// # Errors
     /// [`Error::Config`] after `begin`: from there on the lock ends with the commit. [`Error::Database`] otherwise; the
@@ -203,9 +204,9 @@ impl BodyLock {
 }
 
 impl<A, DB: Backend> Staged<A, DB> {
-    /// Locks a key for the rest of this attempt: `let lock = cx.lock("customer:42").slots(3).timeout(limit).await?`. While
-    /// every slot is taken by attempts that hold their leases, the job is deferred, which gives the attempt back: for
-    /// about a second the first time, and longer each time up to 30 s. No connection is held while the lock is.
+    /// Locks a key for the rest of this attempt: `let lock = cx.lock("customer:42").slots(3).timeout(limit).await?`.
+    /// While every slot is taken by attempts that hold their leases, the job is deferred, which gives the attempt back:
+    /// for about a second the first time, and longer each time up to 30 s. No connection is held while the lock is.
     ///
     /// # Errors
     /// A deferral when no slot became free; a case when the key, the number of slots, a second lock of the same key in

@@ -1,13 +1,14 @@
 //! Handlers of kinds that are known by name alone: for programs that are told at their start what to serve.
 //!
-//! There is no type to decode into, so nothing can be wrong with a payload here, and it reaches the handler byte for byte.
-//! Claims go by kind and version, so even here somebody says which versions the handler reads; newer ones stay untouched.
+//! There is no type to decode into, so nothing can be wrong with a payload here, and it reaches the handler byte for
+//! byte. Claims go by kind and version, so even here somebody says which versions the handler reads; newer ones stay
+//! untouched.
 
 use std::{borrow::Cow, future::Future, sync::Arc, time::Duration};
 
 use super::{
     Batch, Outcome, Staged,
-    atomic::{Handler, Running, Shape},
+    atomic::{Handler, HandlerFuture, Shape},
 };
 use crate::{backoff::Backoff, root::Backend, store::Isolation};
 
@@ -38,8 +39,8 @@ impl NamedKind {
         self
     }
 
-    /// How many attempts its jobs have at most (10 unless set). Each job has its own number; this one only says how long
-    /// keys must be kept.
+    /// How many attempts its jobs have at most (10 unless set). Each job has its own number; this one only says how
+    /// long keys must be kept.
     pub fn attempts(mut self, attempts_max: i32) -> NamedKind {
         self.attempts_max = attempts_max;
         self
@@ -82,7 +83,7 @@ impl<DB: Backend> Handler<DB> {
             };
             let (state, rowlock, f) = (state.clone(), rowlock.clone(), f.clone());
             Ok(Box::new(move |outside| {
-                Box::pin(f(Staged::new(state, rowlock, attempt, outside), job)) as Running<DB>
+                Box::pin(f(Staged::new(state, rowlock, attempt, outside), job)) as HandlerFuture<DB>
             }))
         }));
         Handler {

@@ -1,7 +1,8 @@
 //! Once: one committed effect per key, in whatever transaction the effect is written.
 //!
 //! The first caller under a key gets a slot and stores its answer in the same commit. Every repeat gets that answer. A
-//! twin that comes while the first is still open waits for it, and gets the answer, or the slot if the first rolled back.
+//! twin that comes while the first is still open waits for it, and gets the answer, or the slot if the first rolled
+//! back.
 
 use std::{
     fmt,
@@ -66,10 +67,10 @@ impl<DB: Backend> OnceSlot<DB> {
     /// Stores the answer that every repeat will get. It commits, or not, with the transaction.
     ///
     /// # Errors
-    /// [`Error::Invalid`] before any SQL when the answer is too big or holds a NUL character;
-    /// [`Error::NotFound`] when the key's entry cannot be seen here, because the transaction that took it was rolled back
-    /// or is open elsewhere; [`Error::TryAgain`] and [`Error::Database`] from the database. Store in the transaction that
-    /// took the key: a later one would change an answer that repeats may have had.
+    /// [`Error::Invalid`] before any SQL when the answer is too big or holds a NUL character; [`Error::NotFound`] when
+    /// the key's entry cannot be seen here, because the transaction that took it was rolled back or is open elsewhere;
+    /// [`Error::TryAgain`] and [`Error::Database`] from the database. Store in the transaction that took the key: a
+    /// later one would change an answer that repeats may have had.
     ///
     /// Cancel safety: as any query dropped half-way; roll back.
     pub async fn store<T: Serialize + ?Sized>(self, tx: &mut impl InTransaction<DB>, answer: &T) -> Result<()> {
@@ -90,8 +91,8 @@ impl<DB: Backend> OnceSlot<DB> {
     }
 
     /// Sets a savepoint in the transaction, so that [`OnceSlot::back_to_mark`] can undo what is written after it and
-    /// still keep the key. Each slot has its own mark, and only the latest one counts. A transaction that is dropped rolls
-    /// back as a whole, marked or not.
+    /// still keep the key. Each slot has its own mark, and only the latest one counts. A transaction that is dropped
+    /// rolls back as a whole, marked or not.
     ///
     /// # Errors
     /// [`Error::Database`]. Cancel safety: as any query dropped half-way; roll back.
@@ -344,9 +345,9 @@ impl<DB: Backend> Rowlock<DB> {
     /// # Ok(total) }
     /// ```
     ///
-    /// A twin whose transaction is open at the same time waits for this one to end, then gets its answer, or the slot if
-    /// it rolled back. Two keys taken in opposite order by two transactions are a deadlock, which the database ends for
-    /// one of them: take several keys in sorted order.
+    /// A twin whose transaction is open at the same time waits for this one to end, then gets its answer, or the slot
+    /// if it rolled back. Two keys taken in opposite order by two transactions are a deadlock, which the database ends
+    /// for one of them: take several keys in sorted order.
     ///
     /// # Errors
     /// [`Error::Invalid`] before any SQL; [`Error::KeyConflict`] when the key is held by another request;

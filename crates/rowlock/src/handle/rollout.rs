@@ -39,14 +39,14 @@ pub struct RolloutCount {
 /// What one process knows of the rollouts; shared by every copy of the handle.
 #[derive(Default)]
 pub(crate) struct Gates {
-    known: Mutex<Option<Known>>,
+    known: Mutex<Option<KnownPercents>>,
     /// Held by the one who looks; the others wait for what it finds.
     looking: tokio::sync::Mutex<()>,
     counts: Mutex<BTreeMap<String, (u64, u64)>>,
 }
 
 #[derive(Clone)]
-struct Known {
+struct KnownPercents {
     percents: Arc<HashMap<String, u8>>,
     /// When the last look began, whether it succeeded or not.
     looked: Instant,
@@ -102,7 +102,7 @@ impl Gates {
             }
             (Err(error), None) => return Err(error),
         };
-        *lock(&self.known) = Some(Known {
+        *lock(&self.known) = Some(KnownPercents {
             percents: percents.clone(),
             looked,
         });
@@ -131,13 +131,13 @@ fn place(name: &str, key: &str) -> u8 {
 impl<DB: Backend> Rowlock<DB> {
     /// Whether this key takes the new way: `if cx.rowlock().rollout("incident-guard", &entity).await? { … }`.
     ///
-    /// The percentage is 0 until somebody sets it (`rowlock rollout NAME PERCENT`), and what is set counts within a second
-    /// in every process. The same key gets the same answer at the same percentage; a growing percentage never takes a key
-    /// out. While the database is away, the last known percentage counts.
+    /// The percentage is 0 until somebody sets it (`rowlock rollout NAME PERCENT`), and what is set counts within a
+    /// second in every process. The same key gets the same answer at the same percentage; a growing percentage never
+    /// takes a key out. While the database is away, the last known percentage counts.
     ///
     /// # Errors
-    /// [`Error::Invalid`](crate::Error::Invalid) for a bad name or key; [`Error::Database`](crate::Error::Database) when
-    /// this process has never been able to look. Cancel-safe.
+    /// [`Error::Invalid`](crate::Error::Invalid) for a bad name or key; [`Error::Database`](crate::Error::Database)
+    /// when this process has never been able to look. Cancel-safe.
     pub async fn rollout(&self, name: &str, key: &str) -> Result<bool> {
         check_name("rollout", name)?;
         check_key("key", key)?;

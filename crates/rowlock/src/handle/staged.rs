@@ -17,7 +17,7 @@ use std::{
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{
-    Attempt, Done, Effect, EffectKey, Fail, Slot, Tx,
+    Attempt, Done, DroppedTx, Effect, EffectKey, Fail, Tx,
     journal::{CallJournal, Effects, Emit, Held, JobJournal},
     lock::Locks,
 };
@@ -30,7 +30,7 @@ use crate::{
 
 /// What the engine lends a staged attempt: where its transaction's connection goes back to, and who holds it.
 pub(crate) struct Outside<DB: Backend> {
-    pub(crate) slot: Slot<DB>,
+    pub(crate) dropped: DroppedTx<DB>,
     /// Set when an effect is begun.
     pub(crate) called: Arc<AtomicBool>,
     pub(crate) timing: Timing,
@@ -64,7 +64,7 @@ impl<DB: Backend> Outside<DB> {
         let (timing, level, token) = (self.timing, self.level, attempt.token);
         let held = detached(async move { DB::begin(&store, &token, timing, level).await }).await?;
         self.holder.store(DB::holder(&held), Ordering::Relaxed);
-        Ok(Tx::new(held, self.slot, attempt, rowlock))
+        Ok(Tx::new(held, self.dropped, attempt, rowlock))
     }
 }
 
@@ -115,8 +115,8 @@ impl<A, DB: Backend> Staged<A, DB> {
         &self.rowlock
     }
 
-    /// Opens a read-only transaction, to look before going outside. All that it reads is of one moment. A write in it is an error: it would commit on
-    /// every attempt, unfenced; write after [`Staged::begin`].
+    /// Opens a read-only transaction, to look before going outside. All that it reads is of one moment. A write in it
+    /// is an error: it would commit on every attempt, unfenced; write after [`Staged::begin`].
     ///
     /// # Errors
     /// The database could not be reached. Cancel-safe: a connection dropped half-way is closed.

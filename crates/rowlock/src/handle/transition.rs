@@ -74,13 +74,14 @@ impl<DB: Backend> Rowlock<DB> {
     /// Moves one row of your own table from one status to another, if it still has the first:
     /// `rowlock.transition(&mut tx, "orders", id, "pending", "paid").await?`. Of two at once, one moves it.
     ///
-    /// Names are written as the database stores them, `orders` or `shop.orders`; the id is a number, a text or a uuid. The
-    /// status column may be text, an enum or a number.
+    /// Names are written as the database stores them, `orders` or `shop.orders`; the id is a number, a text or a uuid.
+    /// The status column may be text, an enum or a number.
     ///
     /// # Errors
     /// [`Error::AlreadyHandled`], with [`AlreadyHandled`] as its source, when the row does not have that status.
-    /// [`Error::Invalid`] before any SQL for a name or text that is refused and for a status moved to itself, and after it when the id named several rows.
-    /// [`Error::TryAgain`] when another transaction is in the way; [`Error::Database`].
+    /// [`Error::Invalid`] before any SQL for a name or text that is refused and for a status moved to itself, and after
+    /// it when the id named several rows. [`Error::TryAgain`] when another transaction is in the way;
+    /// [`Error::Database`].
     ///
     /// Cancel safety: dropped half-way, the caller's connection is in the middle of a statement; roll back and drop it.
     pub fn transition<'a>(
@@ -108,8 +109,8 @@ impl<DB: Backend> Rowlock<DB> {
 
 impl<DB: Backend> Tx<DB> {
     /// Moves one row of your own table from one status to another, if it still has the first: see
-    /// [`Rowlock::transition`]. Through the handler's `?`, a row that was moved already settles the job as done, quietly,
-    /// and is counted; where an outside call of the job was made, it is a case instead.
+    /// [`Rowlock::transition`]. Through the handler's `?`, a row that was moved already settles the job as done,
+    /// quietly, and is counted; where an outside call of the job was made, it is a case instead.
     ///
     /// # Errors
     /// As [`Rowlock::transition`]. Cancel safety: the engine does not use the connection again.

@@ -1,4 +1,5 @@
-//! Handlers as values: a function and its settings, made by [`atomic`] or [`staged`] and given to a worker or a test rig.
+//! Handlers as values: a function and its settings, made by [`atomic`] or [`staged`] and given to a worker or a test
+//! rig.
 
 use std::{borrow::Cow, fmt, future::Future, marker::PhantomData, sync::Arc};
 
@@ -143,8 +144,8 @@ impl<A: Send + Sync + 'static, DB: Backend, J: Job> StagedContext<J> for Staged<
 }
 
 impl NamedKind {
-    /// A staged handler for the jobs of this kind, with their payload as it is stored: for a program that learns its kinds
-    /// when it is started. In everything else it is a handler as [`staged`] makes it.
+    /// A staged handler for the jobs of this kind, with their payload as it is stored: for a program that learns its
+    /// kinds when it is started. In everything else it is a handler as [`staged`] makes it.
     pub fn staged<A, DB, F, Fut>(self, handler: F) -> Handler<A, DB>
     where
         A: Send + Sync + 'static,
@@ -156,10 +157,11 @@ impl NamedKind {
     }
 }
 
-/// A function that handles jobs of one kind, with its settings. [`atomic`], [`staged`] and [`NamedKind::staged`] make it.
+/// A function that handles jobs of one kind, with its settings. [`atomic`], [`staged`] and [`NamedKind::staged`] make
+/// it.
 ///
-/// `A` is the state that its context has. `T` is what it is given beside its job: a [`Tx`] if it is atomic, nothing if it
-/// is staged.
+/// `A` is the state that its context has. `T` is what it is given beside its job: a [`Tx`] if it is atomic, nothing if
+/// it is staged.
 #[must_use = "give it to a worker: `worker.handle(…)`"]
 pub struct Handler<A, DB: Backend, T = ()> {
     kind: Cow<'static, str>,
@@ -190,21 +192,21 @@ impl<A, DB: Backend, T> Handler<A, DB, T> {
         self
     }
 
-    /// The isolation level of the transaction that the outcome commits in (read committed unless set; SQLite has one level
-    /// and ignores this). Serialisation failures and deadlocks at any level are tried again soon. The attempt is given
-    /// back, a hundred times at most.
+    /// The isolation level of the transaction that the outcome commits in (read committed unless set; SQLite has one
+    /// level and ignores this). Serialisation failures and deadlocks at any level are tried again soon. The attempt is
+    /// given back, a hundred times at most.
     pub fn isolation(mut self, level: Isolation) -> Self {
         self.level = level;
         self
     }
 
     /// Binds the kind to a dependency by name. After so many [`Fail::dependency`] in a row, of any worker, the breaker
-    /// opens for the whole fleet: no worker claims the kinds that are bound to it. Jobs that were claimed and not started
-    /// are handed back, so no attempt is used up. After its cooldown, a few probes are let through. The first probe that
-    /// succeeds closes the breaker. A probe that fails opens it for longer and gets its attempt back.
+    /// opens for the whole fleet: no worker claims the kinds that are bound to it. Jobs that were claimed and not
+    /// started are handed back, so no attempt is used up. After its cooldown, a few probes are let through. The first
+    /// probe that succeeds closes the breaker. A probe that fails opens it for longer and gets its attempt back.
     ///
-    /// A kind may be bound to several breakers. Several kinds may be bound to the same one, then with the same settings.
-    /// A time limit, a panic or any other `Fail` says nothing about a dependency. A test rig has no breakers.
+    /// A kind may be bound to several breakers. Several kinds may be bound to the same one, then with the same
+    /// settings. A time limit, a panic or any other `Fail` says nothing about a dependency. A test rig has no breakers.
     pub fn breaker(mut self, name: impl Into<String>, breaker: Breaker) -> Self {
         self.breakers.push((name.into(), breaker));
         self
@@ -230,17 +232,17 @@ impl<A, DB: Backend> Handler<A, DB, Tx<DB>> {
     /// Runs up to so many jobs in one transaction and one commit: `Batch::up_to(10)`.
     ///
     /// The handler is no different. The jobs that are waiting for this slot run in it one after another, each under a
-    /// savepoint of its own: one that fails or panics is rolled back alone and settled as failed with the others' success.
-    /// What cannot be rolled back alone (a lost lease, a serialisation failure or deadlock, a commit that fails, a broken
-    /// connection, the time limit, a `commit` by hand) rolls all of them back, and those that are not to blame are run
-    /// again immediately, each in a transaction of its own, in the same attempt
+    /// savepoint of its own: one that fails or panics is rolled back alone and settled as failed with the others'
+    /// success. What cannot be rolled back alone (a lost lease, a serialisation failure or deadlock, a commit that
+    /// fails, a broken connection, the time limit, a `commit` by hand) rolls all of them back, and those that are not
+    /// to blame are run again immediately, each in a transaction of its own, in the same attempt
     /// ([`Event::BatchUndone`](crate::Event::BatchUndone)). So a handler may run more than once per attempt; of what it
     /// writes through its `Tx`, one run commits at most.
     ///
-    /// A handler in a batch must be short and do nothing but SQL: rows that the first job locked stay locked until the last
-    /// one's commit. It sees what the jobs before it wrote. It must not end the transaction by hand, which fails here and
-    /// makes a case of its job, nor close all cursors, with which PostgreSQL notices that. A job whose worker was lost
-    /// always runs in a transaction of its own. A test rig runs one job at a time.
+    /// A handler in a batch must be short and do nothing but SQL: rows that the first job locked stay locked until the
+    /// last one's commit. It sees what the jobs before it wrote. It must not end the transaction by hand, which fails
+    /// here and makes a case of its job, nor close all cursors, with which PostgreSQL notices that. A job whose worker
+    /// was lost always runs in a transaction of its own. A test rig runs one job at a time.
     pub fn batch(mut self, batch: Batch) -> Self {
         self.batch = batch;
         self

@@ -1,9 +1,10 @@
 //! A batch: jobs of one kind that run one after another in one transaction and share its commit.
 //!
 //! Each is under a savepoint of its own, unless the user gave them up, so one that fails is taken back alone, and its
-//! failure is settled with the others' success. What cannot be taken back alone (a lost lease, a deadlock, a commit that fails, a connection that
-//! breaks, a handler that hangs or ends the transaction by hand) takes the whole transaction with it. Then everybody who
-//! did not commit is run again, in a transaction of his own and under the same token: nothing of it counts as an attempt.
+//! failure is settled with the others' success. What cannot be taken back alone (a lost lease, a deadlock, a commit
+//! that fails, a connection that breaks, a handler that hangs or ends the transaction by hand) takes the whole
+//! transaction with it. Then everybody who did not commit is run again, in a transaction of his own and under the same
+//! token: nothing of it counts as an attempt.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -11,9 +12,9 @@ use std::{
 };
 
 use super::{
-    crew::{self, Line, Waiting},
-    hand::Shared,
+    crew::{self, JobLine, WaitingJob},
     leased::{Leased, decoded_atomic},
+    leases::JobShared,
 };
 use crate::{
     attempt::{self, Body, COMMITTED, Env, Finished, Nobody, hand::InHand, within},
@@ -38,10 +39,10 @@ pub(super) type Tell<'a> = &'a (dyn Fn(Finished, Arc<InHand>) + Send + Sync);
 
 /// Runs the first job, and with it as many of its kind as stand in line and fit; how many those were.
 pub(super) async fn run<DB: Backend>(
-    shared: &Shared,
+    shared: &JobShared,
     env: &Env<DB>,
-    line: &Line<DB>,
-    first: Waiting<DB>,
+    line: &JobLine<DB>,
+    first: WaitingJob<DB>,
     tell: Tell<'_>,
 ) -> usize {
     let handler = first.handler.clone();
@@ -74,9 +75,8 @@ pub(super) async fn run<DB: Backend>(
         reason: undone.why,
     });
     for waiting in undone.again {
-        waiting.job.again();
-        let may_run = !shared.stopping.is_cancelled();
-        let finished = crew::alone(shared, env, &waiting, may_run, &mut Nobody).await;
+        waiting.job.start_over();
+        let finished = crew::run_in_own_transaction(shared, env, &waiting, &mut Nobody).await;
         tell(finished, waiting.job);
     }
     taken
@@ -84,20 +84,20 @@ pub(super) async fn run<DB: Backend>(
 
 /// A shared transaction that did not commit, and who has to run again.
 struct Undone<DB: Backend> {
-    again: Vec<Waiting<DB>>,
+    again: Vec<WaitingJob<DB>>,
     why: String,
 }
 
 struct Batch<'a, DB: Backend> {
-    shared: &'a Shared,
+    shared: &'a JobShared,
     env: &'a Env<DB>,
-    line: &'a Line<DB>,
+    line: &'a JobLine<DB>,
     tell: Tell<'a>,
     handler: &'a Arc<Handler<DB>>,
     began: Instant,
     taken: usize,
     /// Those whose ends wait for the commit, in step with `settlements`.
-    ran: Vec<(Waiting<DB>, Option<Skipped>)>,
+    ran: Vec<(WaitingJob<DB>, Option<Skipped>)>,
     settlements: Vec<Settlement>,
 }
 
@@ -119,7 +119,7 @@ enum End {
 
 impl<'a, DB: Backend> Batch<'a, DB> {
     /// `None`: everybody's end is told.
-    async fn together(&mut self, first: Waiting<DB>) -> Option<Undone<DB>> {
+    async fn together(&mut self, first: WaitingJob<DB>) -> Option<Undone<DB>> {
         let (mut current, mut decoded) = self.decoded(first)?;
         let marker = current.job.token;
         let begin = DB::begin_shared(self.env.rowlock.store(), &marker, self.env.timing, self.handler.level);
@@ -168,7 +168,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
     }
 
     /// The job ready to run, or its end told.
-    fn decoded(&self, waiting: Waiting<DB>) -> Option<(Waiting<DB>, Decoded<DB>)> {
+    fn decoded(&self, waiting: WaitingJob<DB>) -> Option<(WaitingJob<DB>, Decoded<DB>)> {
         let attempt = Attempt::of(&waiting.claimed, self.shared.stopping.clone());
         match decoded_atomic(self.env, self.handler, &waiting.claimed, attempt, &waiting.job) {
             Ok(decoded) => Some((waiting, decoded)),
@@ -180,14 +180,14 @@ impl<'a, DB: Backend> Batch<'a, DB> {
     }
 
     /// Another job from the line, while there is room and time for it.
-    fn next(&mut self) -> Option<(Waiting<DB>, Decoded<DB>)> {
+    fn next(&mut self) -> Option<(WaitingJob<DB>, Decoded<DB>)> {
         let batch = self.handler.batch;
         while self.taken < batch.jobs_max
             && self.began.elapsed() < batch.within
             && !self.shared.stopping.is_cancelled()
-            && !self.shared.lease_ending(Instant::now())
+            && !self.shared.is_lease_ending()
         {
-            let waiting = self.line.another(self.handler)?;
+            let waiting = self.line.take_another(self.handler)?;
             self.taken += 1;
             if let Some(ready) = self.decoded(waiting) {
                 return Some(ready);
@@ -197,7 +197,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
     }
 
     /// Runs one handler.
-    async fn part(&self, held: DB::Held, waiting: &Waiting<DB>, decoded: Decoded<DB>) -> Part<DB> {
+    async fn part(&self, held: DB::Held, waiting: &WaitingJob<DB>, decoded: Decoded<DB>) -> Part<DB> {
         let (env, job) = (self.env, &waiting.job);
         let holder = DB::holder(&held);
         job.holder.store(holder, Ordering::Relaxed);
@@ -238,15 +238,15 @@ impl<'a, DB: Backend> Batch<'a, DB> {
         }
     }
 
-    /// Keeps what the handler wrote, or takes it back, and opens the next one's part. `Err`: the transaction is over, and
-    /// the job has to run again with the others unless its end is told.
+    /// Keeps what the handler wrote, or takes it back, and opens the next one's part. `Err`: the transaction is over,
+    /// and the job has to run again with the others unless its end is told.
     async fn end_part(
         &mut self,
         held: &mut DB::Held,
-        current: Waiting<DB>,
+        current: WaitingJob<DB>,
         mut end: End,
         more: bool,
-    ) -> Result<(), Box<(Option<Waiting<DB>>, String)>> {
+    ) -> Result<(), Box<(Option<WaitingJob<DB>>, String)>> {
         let (store, limit) = (self.env.rowlock.store(), self.env.timing.lease);
         let keep = matches!(end, End::Done(_));
         if !keep {
@@ -281,16 +281,16 @@ impl<'a, DB: Backend> Batch<'a, DB> {
         Ok(())
     }
 
-    /// Without a savepoint of its own nothing can be taken back alone: whoever is not done has everybody run again, and is
-    /// judged by how that goes.
+    /// Without a savepoint of its own nothing can be taken back alone: whoever is not done has everybody run again, and
+    /// is judged by how that goes.
     async fn end_unparted(
         &mut self,
         held: &mut DB::Held,
-        current: Waiting<DB>,
+        current: WaitingJob<DB>,
         end: End,
         more: bool,
-    ) -> Result<(), Box<(Option<Waiting<DB>>, String)>> {
-        let again = |current: Waiting<DB>, why: String| {
+    ) -> Result<(), Box<(Option<WaitingJob<DB>>, String)>> {
+        let again = |current: WaitingJob<DB>, why: String| {
             drop(current.job.take_hooks());
             Err(Box::new((Some(current), why)))
         };
@@ -312,13 +312,18 @@ impl<'a, DB: Backend> Batch<'a, DB> {
         Ok(())
     }
 
-    fn keep(&mut self, waiting: Waiting<DB>, settlement: Settlement, skipped: Option<Skipped>) {
+    fn keep(&mut self, waiting: WaitingJob<DB>, settlement: Settlement, skipped: Option<Skipped>) {
         self.ran.push((waiting, skipped));
         self.settlements.push(settlement);
     }
 
     /// Nobody's work stands: those that ran, this one, and one that was about to run.
-    fn undone(&mut self, current: Option<Waiting<DB>>, next: Option<Waiting<DB>>, why: String) -> Option<Undone<DB>> {
+    fn undone(
+        &mut self,
+        current: Option<WaitingJob<DB>>,
+        next: Option<WaitingJob<DB>>,
+        why: String,
+    ) -> Option<Undone<DB>> {
         let ran = self.ran.drain(..).map(|(waiting, _)| waiting);
         let again = ran.chain(current).chain(next).collect();
         Some(Undone { again, why })

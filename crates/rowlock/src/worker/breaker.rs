@@ -1,73 +1,66 @@
-//! A worker's part in the breakers: it looks where they stand, and tells them how attempts ended, after their commit.
+//! A worker's part in the breakers: reads their state, and reports how attempts ended, after their commit.
 
 use std::{sync::Arc, time::Duration};
 
-use tokio::sync::{
-    Notify,
-    mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel},
-};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::mpsc::UnboundedReceiver;
 
-use super::{hand::Shared, watch::look_again};
+use super::{
+    shared::{Claims, Shared},
+    watch::read_again,
+};
 use crate::{
     attempt::{Bond, hand::InHand},
-    breaker::{Breaker, BreakerState, Known, Note},
+    breaker::{Breaker, BreakerState, KnownBreakers, Note},
     error::Result,
     event::{Event, Skipped},
-    handle::Emit,
     state::Ended,
     store::Store,
 };
 
-/// How often the database may refuse a note, for whatever reason, before the others have their turn.
+/// How often the database may refuse a note, for whatever reason, before it is dropped.
 const REFUSED_MAX: u32 = 10;
 
 /// The breakers that a worker's kinds are bound to.
 pub(crate) struct Breakers {
-    pub(crate) known: Known,
-    declared: Vec<(String, Breaker)>,
+    pub(crate) known: KnownBreakers,
+    pub(crate) declared: Vec<(String, Breaker)>,
     pub(crate) names: Vec<String>,
-    said: UnboundedSender<Said>,
 }
 
 /// How one attempt ended, for one dependency.
-pub(crate) struct Said {
+pub(crate) struct BreakerNews {
     name: String,
     version: i64,
-    /// What it failed with; `None` when it did not.
+    /// What it failed with; `None` if it did not fail.
     failed: Option<String>,
     probe: bool,
 }
 
 impl Breakers {
-    /// With where the notes come out.
-    pub(crate) fn new(declared: Vec<(String, Breaker)>) -> (Breakers, UnboundedReceiver<Said>) {
-        let (said, notes) = unbounded_channel();
+    pub(crate) fn new(declared: Vec<(String, Breaker)>) -> Breakers {
         let names = declared.iter().map(|(name, _)| name.clone()).collect();
-        let breakers = Breakers {
-            known: Known::default(),
+        Breakers {
+            known: KnownBreakers::default(),
             declared,
             names,
-            said,
-        };
-        (breakers, notes)
+        }
     }
 
-    /// Makes sure that they are there, and reads where they stand; whether the claimer should hear of it.
-    pub(crate) async fn look(&self, store: &dyn Store, by: &str) -> Result<bool> {
+    /// Makes sure that they exist, and reads their state; whether the claimer should know about a change.
+    pub(crate) async fn refresh(&self, store: &dyn Store, by: &str) -> Result<bool> {
         if self.names.is_empty() {
             return Ok(false);
         }
         let mut found = store.breakers(Some(&self.names)).await?;
-        let is_there = |name: &String| found.iter().any(|breaker| breaker.name == *name);
-        if !self.names.iter().all(is_there) {
+        let exists = |name: &String| found.iter().any(|breaker| breaker.name == *name);
+        if !self.names.iter().all(exists) {
             store.declare_breakers(&self.declared, by).await?;
             found = store.breakers(Some(&self.names)).await?;
         }
         Ok(self.known.set(&found))
     }
 
-    /// For a job just claimed, to try these versions of breakers or as any other.
+    /// For a job just claimed, to probe these versions of breakers or as any other.
     pub(crate) fn bond(&self, names: &[String], tried: &[(String, i64)]) -> Bond {
         let version = |name: &String| match tried.iter().find(|(probed, _)| probed == name) {
             Some((_, version)) => Some(*version),
@@ -77,24 +70,16 @@ impl Breakers {
         Bond::new(seen.collect(), tried.iter().map(|(name, _)| name.clone()).collect())
     }
 
-    /// An attempt's end has committed: what it says of its dependencies is told in its own time.
-    pub(crate) fn heard(&self, job: &InHand, ended: Ended, skipped: Option<Skipped>, error: Option<&str>) {
-        for said in self.said_by(job, ended, skipped, error) {
-            // Without a listener the worker is over, and so are its notes.
-            let _ = self.said.send(said);
-        }
-    }
-
-    /// What an attempt's end says of its dependencies.
-    pub(crate) fn said_by(
+    /// What an attempt's end, which has committed, says about its dependencies.
+    pub(crate) fn news(
         &self,
         job: &InHand,
         ended: Ended,
         skipped: Option<Skipped>,
         error: Option<&str>,
-    ) -> Vec<Said> {
+    ) -> Vec<BreakerNews> {
         let bond = &job.bond;
-        let said = |name: &str, version: i64, failed: Option<String>| Said {
+        let news = |name: &str, version: i64, failed: Option<String>| BreakerNews {
             probe: bond.tries.iter().any(|tried| tried == name),
             name: name.to_owned(),
             version,
@@ -112,136 +97,110 @@ impl Breakers {
                 );
                 return Vec::new();
             };
-            return vec![said(&name, version, Some(error.unwrap_or_default().to_owned()))];
+            return vec![news(&name, version, Some(error.unwrap_or_default().to_owned()))];
         }
         if ended != Ended::Done || skipped.is_some() {
             return Vec::new();
         }
-        let news = bond
-            .seen
-            .iter()
-            .filter(|(name, version)| bond.tries.contains(name) || !self.known.keep_good(name, *version));
-        news.map(|(name, version)| said(name, *version, None)).collect()
+        let worth_telling =
+            |(name, version): &&(String, i64)| bond.tries.contains(name) || !self.known.keep_good(name, *version);
+        let seen = bond.seen.iter().filter(worth_telling);
+        seen.map(|(name, version)| news(name, *version, None)).collect()
     }
 }
 
-/// Looks again and again where the breakers stand, and has the claimer look after a change.
-pub(crate) async fn heed(shared: &Shared, store: &dyn Store, woken: &Notify) {
+/// Reads the breakers again and again, and wakes the claimer after a change.
+pub(crate) async fn watch_breakers<C: Claims>(shared: &Shared<C>, store: &dyn Store) {
     if shared.breakers.names.is_empty() {
         return std::future::pending().await;
     }
-    // A claim looks at them itself; only what is in hand goes by the last known.
+    // A claim checks them itself; only what is in hand depends on the last known state.
     let complaint = "could not read breakers, using the last known state";
-    look_again(woken, complaint, async || {
-        shared.breakers.look(store, &shared.name).await
+    read_again(&shared.woken, complaint, async || {
+        shared.breakers.refresh(store, &shared.settings.name).await
     })
     .await
 }
 
-/// Tells the breakers what attempts said.
-pub(crate) struct Teller {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) known: Known,
-    /// The worker's name.
-    pub(crate) by: String,
-    pub(crate) emit: Emit,
-    /// Wakes the claimer after a change.
-    pub(crate) woken: Arc<Notify>,
-    pub(crate) gone: CancellationToken,
+/// Reports what comes in until the senders are gone or the worker is.
+pub(crate) async fn report_all<C: Claims>(shared: Arc<Shared<C>>, mut incoming: UnboundedReceiver<BreakerNews>) {
+    let mut news = Vec::new();
+    loop {
+        tokio::select! {
+            biased;
+            some = incoming.recv_many(&mut news, 1000) => if some == 0 { return },
+            () = shared.gone.cancelled() => return,
+        }
+        report(&shared, news.drain(..)).await;
+    }
 }
 
-impl Teller {
-    pub(super) fn of(shared: &Arc<Shared>, woken: Arc<Notify>) -> Teller {
-        let told = shared.clone();
-        Teller {
-            store: shared.store.clone(),
-            known: shared.breakers.known.clone(),
-            by: shared.name.clone(),
-            emit: Arc::new(move |event| told.emit(event)),
-            woken,
-            gone: shared.gone.clone(),
+/// Returns when the database has all of it, or the worker is gone.
+pub(crate) async fn report<C: Claims>(shared: &Shared<C>, news: impl IntoIterator<Item = BreakerNews>) {
+    for note in folded(news.into_iter(), &shared.breakers.known, &shared.settings.name) {
+        tokio::select! {
+            () = put(shared, &note) => {}
+            () = shared.gone.cancelled() => return,
         }
     }
+}
 
-    /// Until the worker is over and all is told.
-    pub(crate) async fn run(self, mut notes: UnboundedReceiver<Said>) {
-        let mut heard = Vec::new();
-        loop {
-            tokio::select! {
-                biased;
-                some = notes.recv_many(&mut heard, 1000) => if some == 0 { return },
-                () = self.gone.cancelled() => return,
-            }
-            self.tell(heard.drain(..)).await;
-        }
-    }
-
-    /// Until the database has taken all of it, or the worker is over.
-    pub(crate) async fn tell(&self, said: impl IntoIterator<Item = Said>) {
-        for note in folded(said.into_iter(), &self.known, &self.by) {
-            tokio::select! {
-                () = self.put(&note) => {}
-                () = self.gone.cancelled() => return,
-            }
-        }
-    }
-
-    /// Until the database has taken it.
-    async fn put(&self, note: &Note) {
-        let mut wait = Duration::from_millis(100);
-        let mut refused = 0;
-        let after = loop {
-            match self.store.note_breaker(note).await {
-                Ok(after) => break after,
-                Err(error) => {
-                    refused += u32::from(error.code().is_some());
-                    if refused >= REFUSED_MAX {
-                        tracing::error!(
-                            breaker = note.name,
-                            "the database refused a breaker update, dropping it: {}",
-                            error.cause()
-                        );
-                        return;
-                    }
-                    tracing::debug!("could not update a breaker, retrying: {}", error.cause());
+/// Returns when the database has it.
+async fn put<C: Claims>(shared: &Shared<C>, note: &Note) {
+    let (store, known) = (C::engine(shared.store()), &shared.breakers.known);
+    let mut wait = Duration::from_millis(100);
+    let mut refused = 0;
+    let after = loop {
+        match store.note_breaker(note).await {
+            Ok(after) => break after,
+            Err(error) => {
+                refused += u32::from(error.code().is_some());
+                if refused >= REFUSED_MAX {
+                    tracing::error!(
+                        breaker = note.name,
+                        "the database refused a breaker update, dropping it: {}",
+                        error.cause()
+                    );
+                    return;
                 }
+                tracing::debug!("could not update a breaker, retrying: {}", error.cause());
             }
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(Duration::from_secs(1));
-        };
-        let Some(after) = after else { return };
-        if after.version == note.version {
-            self.known.set(&[after]);
-            return;
         }
-        match after.state {
-            BreakerState::Open => tracing::warn!(
-                breaker = after.name,
-                reason = after.reason,
-                until = ?after.open_until,
-                "breaker opened; no worker claims the jobs bound to it"
-            ),
-            state => tracing::info!(breaker = after.name, %state, "breaker changed state"),
-        }
-        (self.emit)(Event::BreakerChanged {
-            name: after.name.clone(),
-            state: after.state,
-        });
-        if self.known.set(&[after]) {
-            self.woken.notify_one();
-        }
+        tokio::time::sleep(wait).await;
+        wait = (wait * 2).min(Duration::from_secs(1));
+    };
+    let Some(after) = after else { return };
+    if after.version == note.version {
+        known.set(&[after]);
+        return;
+    }
+    match after.state {
+        BreakerState::Open => tracing::warn!(
+            breaker = after.name,
+            reason = after.reason,
+            until = ?after.open_until,
+            "breaker opened; no worker claims the jobs bound to it"
+        ),
+        state => tracing::info!(breaker = after.name, %state, "breaker changed state"),
+    }
+    shared.emit(Event::BreakerChanged {
+        name: after.name.clone(),
+        state: after.state,
+    });
+    if known.set(&[after]) {
+        shared.woken.notify_one();
     }
 }
 
-/// In the order in which they came: a success takes back the failures before it. What probes say is told one by one.
-fn folded(said: impl Iterator<Item = Said>, known: &Known, by: &str) -> Vec<Note> {
+/// Notes in the order in which the news came. A success cancels the failures before it. News of probes are separate.
+fn folded(news: impl Iterator<Item = BreakerNews>, known: &KnownBreakers, by: &str) -> Vec<Note> {
     let mut notes: Vec<Note> = Vec::new();
-    for Said {
+    for BreakerNews {
         name,
         version,
         failed,
         probe,
-    } in said
+    } in news
     {
         let same = |note: &Note| !probe && !note.probe && note.name == name && note.version == version;
         let at = notes.iter().position(same).unwrap_or(notes.len());
@@ -272,8 +231,8 @@ fn folded(said: impl Iterator<Item = Said>, known: &Known, by: &str) -> Vec<Note
 mod tests {
     use super::*;
 
-    fn said(name: &str, failed: bool, probe: bool) -> Said {
-        Said {
+    fn said(name: &str, failed: bool, probe: bool) -> BreakerNews {
+        BreakerNews {
             name: name.into(),
             version: 1,
             failed: failed.then(|| "down".into()),
@@ -292,7 +251,7 @@ mod tests {
             said("a", false, true),
             said("a", true, true),
         ];
-        let notes = folded(said.into_iter(), &Known::default(), "w");
+        let notes = folded(said.into_iter(), &KnownBreakers::default(), "w");
         let notes: Vec<_> = notes
             .iter()
             .map(|n| (n.name.as_str(), n.probe, n.good, n.failures))

@@ -1,4 +1,5 @@
-//! The claiming side of the loop: ask for as much as there is room for, hand out what came, wait for a reason to ask again.
+//! The claiming side of the loop: ask for as much as there is room for, hand out what came, wait for a reason to ask
+//! again.
 //!
 //! No wait here is without a time limit: a wake is a hint, and a lost one must cost a moment, never a stall.
 
@@ -8,9 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::sync::Notify;
-
-use super::{hand::Shared, settler, turnover::Turnover};
+use super::{leases::JobShared, settler, turnover::Turnover};
 use crate::{
     attempt::hand::{Cut, InHand, Session},
     backoff::Backoff,
@@ -27,8 +26,8 @@ use crate::{
 /// before a busy worker clears its hands for it.
 const ALONE_EVERY: Duration = Duration::from_secs(1);
 const ALONE_PATIENCE: Duration = Duration::from_secs(1);
-/// How long such jobs may follow one another once the hands are clear. A worker that dies may leave hundreds, and clearing
-/// the hands takes longer than most of them do.
+/// How long such jobs may follow one another once the hands are clear. A worker that dies may leave hundreds, and
+/// clearing the hands takes longer than most of them do.
 const ALONE_SERIES: Duration = Duration::from_secs(1);
 
 /// How often a worker tries what may be tried again.
@@ -39,11 +38,10 @@ const PROBE_EVERY: Duration = Duration::from_millis(200);
 pub(crate) type Dispatch = Box<dyn Fn(Vec<Claimed>, &Arc<Session>, &[(String, i64)]) + Send + Sync>;
 
 pub(crate) struct Claimer {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<JobShared>,
     pub(crate) planner: Planner,
     pub(crate) queues: Vec<Arc<Turnover>>,
     pub(crate) dispatch: Dispatch,
-    pub(crate) woken: Arc<Notify>,
     pub(crate) state: State,
 }
 
@@ -100,7 +98,8 @@ impl Claimer {
             let session = self.shared.session();
             if session.cut.is_cancelled() {
                 let shared = self.shared.clone();
-                self.pause(Duration::from_millis(50), shared.renewed.notified()).await;
+                self.pause(Duration::from_millis(50), shared.session_began.notified())
+                    .await;
                 continue;
             }
             self.planner.heed(self.shared.pauses.now());
@@ -119,7 +118,7 @@ impl Claimer {
         tokio::select! {
             () = tokio::time::sleep(limit) => {}
             () = reason => {}
-            () = self.woken.notified() => {
+            () = self.shared.woken.notified() => {
                 self.state.woken = true;
                 self.state.pace.woken(Instant::now());
             }
@@ -179,7 +178,11 @@ impl Claimer {
                 continue;
             }
             for (names, ask) in self.planner.ask_probes(session.worker, &free, alone) {
-                let reply = self.shared.store.claim_probe(&names, &ask, &self.shared.name).await;
+                let reply = self
+                    .shared
+                    .store
+                    .claim_probe(&names, &ask, &self.shared.settings.name)
+                    .await;
                 let (tried, jobs) = match reply {
                     Ok(ProbeReply::Claimed { tried, reply }) => match reply {
                         ClaimReply::Jobs(jobs) => (tried, jobs),
@@ -213,7 +216,7 @@ impl Claimer {
 
     async fn heard_dead(&mut self, session: &Arc<Session>) {
         if !mutant!("told to be dead and goes on") {
-            session.end(Cut::DeclaredDead);
+            session.stop(Cut::DeclaredDead);
         }
         self.beat_now().await;
     }
@@ -227,7 +230,8 @@ impl Claimer {
     async fn beat_now(&mut self) {
         self.shared.beat_now.notify_one();
         let shared = self.shared.clone();
-        self.pause(Duration::from_millis(100), shared.renewed.notified()).await;
+        self.pause(Duration::from_millis(100), shared.session_began.notified())
+            .await;
     }
 
     async fn failed(&mut self, error: &crate::Error) {
@@ -264,7 +268,7 @@ impl Claimer {
                 });
             }
         }
-        if session.cut.is_cancelled() || self.shared.lease_ending(Instant::now()) {
+        if session.cut.is_cancelled() || self.shared.is_lease_ending() {
             let back: Vec<Settlement> = jobs.iter().map(|j| released(j, "claim reply came too late")).collect();
             if let Err(error) = self.shared.store.settle(&back).await {
                 tracing::debug!(
@@ -279,8 +283,8 @@ impl Claimer {
         (self.dispatch)(jobs, session, tried);
     }
 
-    /// How often to look for them unasked. The look passes every dead lease that an old transaction keeps, so it is given
-    /// a fiftieth of the time; a claim that failed is looked after at once.
+    /// How often to look for them unasked. The look passes every dead lease that an old transaction keeps, so it is
+    /// given a fiftieth of the time; a claim that failed is looked after at once.
     fn check_every(&self) -> Duration {
         (self.shared.timing.lease / 3).max(self.state.check_took * 50)
     }
@@ -330,7 +334,7 @@ impl Claimer {
     /// Stops a job whose lease somebody has ended by hand. Its backend goes too, so that it keeps no row lock.
     fn withdraw(&self, job: Arc<InHand>) {
         if !job.has_started() {
-            return job.end(Cut::DeclaredDead);
+            return job.stop(Cut::DeclaredDead);
         }
         // One that has returned is being settled, or was a moment ago.
         if !self.shared.holds(job.token) || !job.condemn() {
@@ -348,8 +352,8 @@ impl Claimer {
                     error.cause()
                 );
             }
-            job.end(Cut::TimeLimit);
-            settler::lost(&shared, &job);
+            job.stop(Cut::TimeLimit);
+            settler::announce_lost(&shared, &*job);
         });
     }
 
@@ -362,7 +366,7 @@ impl Claimer {
             .iter()
             .filter(|job| !listed.contains(&job.token) && !job.is_over())
         {
-            job.end(Cut::DeclaredDead);
+            job.stop(Cut::DeclaredDead);
         }
         if in_hand.is_empty() && listed.is_empty() {
             self.shared.store.leave(session.worker).await?;
@@ -372,8 +376,8 @@ impl Claimer {
         Ok(())
     }
 
-    /// After a worker was lost, its jobs run one at a time with nothing beside them, so that a job that kills its worker
-    /// does not burn its neighbours' attempts. `true`: this took the turn.
+    /// After a worker was lost, its jobs run one at a time with nothing beside them, so that a job that kills its
+    /// worker does not burn its neighbours' attempts. `true`: this took the turn.
     async fn serve_alone(&mut self, session: &Arc<Session>) -> bool {
         let lease = self.shared.timing.lease;
         if let Some((token, since)) = self.state.alone {
@@ -430,10 +434,10 @@ impl Claimer {
         open.map(|queue| queue.queue_no).collect()
     }
 
-    /// Queues in which a job could start once the hands are clear: a line of others does not matter, handlers that go on
-    /// for long do.
+    /// Queues in which a job could start once the hands are clear: a line of others does not matter, handlers that go
+    /// on for long do.
     fn clearable(&self) -> Vec<i64> {
-        let long = |queue: &Turnover| self.shared.long_at_it(queue.queue_no);
+        let long = |queue: &Turnover| self.shared.long_running(queue.queue_no);
         let clearable = self.queues.iter().filter(|queue| long(queue) < queue.concurrency);
         clearable.map(|queue| queue.queue_no).collect()
     }

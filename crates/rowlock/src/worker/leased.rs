@@ -12,8 +12,8 @@ use crate::{
     error::Result,
     fault::point,
     handle::{
-        Attempt, Fail, Held, Slot, Tx,
-        atomic::{Decoded, Handler, Running, Shape},
+        Attempt, DroppedTx, Fail, Tx,
+        atomic::{Decoded, Handler, HandlerFuture, Shape},
     },
     lease::Claimed,
     root::Backend,
@@ -33,10 +33,6 @@ impl<DB: Backend> Claim<DB> for Leased<'_, DB> {
 
     fn hand(&self) -> &InHand {
         self.job
-    }
-
-    fn held(&self) -> Held {
-        self.env.held.clone()
     }
 
     async fn settle_in(&self, held: &mut DB::Held, settlement: &Settlement) -> Result<SettledIn> {
@@ -151,17 +147,17 @@ pub(crate) async fn run_for_nothing<DB: Backend>(
     let Some(body) = &claimed.body else {
         return Err(Fail::retire("the job's body is missing"));
     };
-    let slot = Slot::new();
-    let running: Running<DB> = match &handler.shape {
+    let dropped = DroppedTx::new();
+    let running: HandlerFuture<DB> = match &handler.shape {
         Shape::Atomic(decode) => {
             let decoded = decode(body, attempt.clone(), &env.rowlock).map_err(Fail::retire)?;
             let held = DB::begin(env.rowlock.store(), &job.token, env.timing, handler.level).await?;
-            let tx = Tx::new(held, slot.clone(), attempt, env.rowlock.clone());
+            let tx = Tx::new(held, dropped.clone(), attempt, env.rowlock.clone());
             Box::pin(async move { decoded(tx).await })
         }
         Shape::Staged(decode) => {
             let ready = decode(body, attempt, &env.rowlock).map_err(Fail::retire)?;
-            let outside = attempt::outside(&Leased { env, job }, slot.clone(), Arc::default(), handler.level);
+            let outside = attempt::outside(&Leased { env, job }, dropped.clone(), Arc::default(), handler.level);
             Box::pin(async move { ready(outside).await })
         }
     };
@@ -170,6 +166,6 @@ pub(crate) async fn run_for_nothing<DB: Backend>(
         Body::Panicked(text) => Err(Fail::retry(format!("handler panicked: {text}"))),
         Body::Cut => Err(Fail::retry("cut off")),
     };
-    drop(slot.take());
+    drop(dropped.take());
     result
 }

@@ -5,20 +5,20 @@
 
 use tokio_util::sync::CancellationToken;
 
-use super::crew::{Line, Waiting};
+use super::crew::{JobLine, WaitingJob};
 use crate::{
     attempt::{Env, Next, within},
     root::Backend,
     store::{Opening, Timing},
 };
 
-/// How many jobs a task takes over before others get its slot. Each leaves a task without a job, which ends when it gets
-/// a slot.
+/// How many jobs a task takes over before others get its slot. Each leaves a task without a job, which ends when it
+/// gets a slot.
 const JOBS_MAX: usize = 16;
 
 /// What one job leaves to the next.
 pub(crate) struct Relay<'a, DB: Backend> {
-    line: &'a Line<DB>,
+    line: &'a JobLine<DB>,
     stopping: &'a CancellationToken,
     left: usize,
     /// The transaction of the job that runs now, begun by the one before.
@@ -27,13 +27,13 @@ pub(crate) struct Relay<'a, DB: Backend> {
 }
 
 struct Following<DB: Backend> {
-    job: Waiting<DB>,
+    job: WaitingJob<DB>,
     begun: Option<DB::Held>,
 }
 
 impl<'a, DB: Backend> Relay<'a, DB> {
     /// Takes jobs from this line until the worker stops.
-    pub(super) fn along(line: &'a Line<DB>, stopping: &'a CancellationToken) -> Relay<'a, DB> {
+    pub(super) fn along(line: &'a JobLine<DB>, stopping: &'a CancellationToken) -> Relay<'a, DB> {
         Relay {
             line,
             stopping,
@@ -44,7 +44,7 @@ impl<'a, DB: Backend> Relay<'a, DB> {
     }
 
     /// Goes on to the job that was picked.
-    pub(super) async fn step(&mut self, env: &Env<DB>) -> Option<Waiting<DB>> {
+    pub(super) async fn step(&mut self, env: &Env<DB>) -> Option<WaitingJob<DB>> {
         if let Some(unused) = self.begun.take()
             && let Err(error) = within(env.timing.lease, DB::undo(env.rowlock.store(), unused)).await
         {
@@ -67,7 +67,7 @@ impl<DB: Backend> Next<DB> for Relay<'_, DB> {
         if self.left == 0 || self.stopping.is_cancelled() {
             return None;
         }
-        let job = self.line.next_atomic()?;
+        let job = self.line.take_atomic()?;
         self.left -= 1;
         let (token, level) = (job.job.token, job.handler.level);
         self.following = Some(Following { job, begun: None });

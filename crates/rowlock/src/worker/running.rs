@@ -1,63 +1,121 @@
 //! A worker at work: its parts, how they start and in which order they stop.
 
-use std::{sync::Arc, time::Duration};
+use std::{future::Future, sync::Arc, time::Duration};
 
-use tokio::sync::{
-    Notify,
-    mpsc::{self, UnboundedReceiver},
-};
+use tokio::{sync::mpsc, task::JoinHandle};
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
 
 use super::{
     Worker,
-    breaker::{Breakers, Said, Teller},
+    breaker::{self, Breakers},
     claimer::{self, Claimer},
     crew::Crew,
-    hand::Shared,
+    leases::{JobShared, Leases},
     settler::{self, ToSettle},
+    shared::{Claims, Shared},
     turnover::Turnover,
     watch,
 };
 use crate::{
-    attempt::hand::Cut,
+    attempt::hand::{Cut, Held},
     claim::Planner,
-    error::{Error, Result},
+    error::Result,
     handle::atomic::Handler,
     lease::WorkerId,
-    pause::Known,
+    pause::KnownPauses,
     root::{Backend, Rowlock},
-    store::Timing,
 };
 
-/// A worker at work.
-pub(crate) struct Running {
-    shared: Arc<Shared>,
+/// A worker at work, on queues or on a user's own table.
+pub(crate) struct Running<C: Claims> {
+    shared: Arc<Shared<C>>,
     tasks: TaskTracker,
-    grace: Duration,
-    claimer: tokio::task::JoinHandle<()>,
-    listener: Option<tokio::task::JoinHandle<()>>,
-    settler: tokio::task::JoinHandle<()>,
-    settle: mpsc::UnboundedSender<ToSettle>,
+    claimer: JoinHandle<()>,
+    settler: Option<Settler<C>>,
     watch_stop: CancellationToken,
 }
 
-impl Drop for Running {
+/// The task that writes ends which have no transaction. It ends when its senders are gone and everything is written.
+struct Settler<C: Claims> {
+    task: JoinHandle<()>,
+    sender: mpsc::UnboundedSender<ToSettle<C>>,
+}
+
+impl<C: Claims> Drop for Running<C> {
     fn drop(&mut self) {
-        // Dropped without `stop`: nothing may go on claiming or beating for handlers that are gone.
+        // Dropped without `stop`: nothing may go on claiming or renewing for handlers that are gone.
         self.shared.stopping.cancel();
-        for session in self.shared.sessions() {
-            session.end(Cut::Stopped);
-        }
+        C::stop_all(&self.shared, Cut::Stopped);
         self.shared.gone.cancel();
         self.watch_stop.cancel();
-        if let Some(listener) = &self.listener {
-            listener.abort();
+    }
+}
+
+impl<C: Claims> Running<C> {
+    /// Starts the watch and this claimer, whose handlers run on these tasks.
+    pub(crate) fn start<F>(shared: Arc<Shared<C>>, tasks: TaskTracker, claimer: F) -> Result<Running<C>>
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let watch_stop = CancellationToken::new();
+        watch::start(shared.clone(), watch_stop.clone())?;
+        Ok(Running {
+            shared,
+            tasks,
+            claimer: tokio::spawn(claimer),
+            settler: None,
+            watch_stop,
+        })
+    }
+
+    pub(crate) async fn stop(mut self) {
+        let shared = self.shared.clone();
+        let (grace, settle_limit) = (shared.settings.grace, shared.timing.lease);
+        shared.stopping.cancel();
+        // None: later than a clock can say.
+        let grace_ends = tokio::time::Instant::now().checked_add(grace);
+        // The claimer may be in the middle of a claim; what it brings is released unstarted.
+        let _ = tokio::time::timeout(settle_limit, &mut self.claimer).await;
+        self.tasks.close();
+        if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
+            for job in shared.in_hand() {
+                job.hand().stop(Cut::Stopped);
+            }
+            let _ = tokio::time::timeout(settle_limit / 3, self.tasks.wait()).await;
         }
+        if let Some(Settler { task, sender }) = self.settler.take() {
+            drop(sender);
+            if tokio::time::timeout(settle_limit, task).await.is_err() {
+                tracing::warn!(
+                    jobs = shared.count(|_| true),
+                    "some jobs could not be settled before the stop; other workers recover them after the lease"
+                );
+            }
+        }
+        shared.hooks.close();
+        let hooks = shared.hooks.wait();
+        let in_time = match grace_ends {
+            Some(at) => tokio::time::timeout_at(at, hooks).await.is_ok(),
+            None => {
+                hooks.await;
+                true
+            }
+        };
+        if !in_time {
+            let jobs = shared.hooks.len();
+            tracing::warn!(
+                jobs,
+                "after-commit hooks ran longer than the grace period and were dropped"
+            );
+        }
+        // The watch would take the goodbye for a death and register anew.
+        self.watch_stop.cancel();
+        C::leave(&shared).await;
     }
 }
 
 /// What to ask for, by the worker's queues and kinds.
-fn planner<DB: Backend>(queues: &[(String, usize)], handlers: &[Handler<DB>], shared: &Shared) -> Planner {
+fn planner<DB: Backend>(queues: &[(String, usize)], handlers: &[Handler<DB>], shared: &JobShared) -> Planner {
     let kinds: Vec<(&str, i32)> = handlers.iter().map(|h| (&*h.kind, h.version)).collect();
     let mut planner = Planner::new(queues.iter().map(|(q, _)| q.as_str()), &kinds);
     for handler in handlers.iter().filter(|h| !h.breakers.is_empty()) {
@@ -66,41 +124,25 @@ fn planner<DB: Backend>(queues: &[(String, usize)], handlers: &[Handler<DB>], sh
     planner
 }
 
-impl Running {
-    pub(crate) fn start<A: Send + Sync + 'static, DB: Backend>(
+impl Running<Leases> {
+    /// Starts a worker on queues, which is entered under this id.
+    pub(crate) fn on_queues<A: Send + Sync + 'static, DB: Backend>(
         worker: Worker<A, DB>,
         rowlock: Rowlock<DB>,
-        timing: Timing,
         id: WorkerId,
-        pauses: Known,
-        (breakers, said): (Breakers, UnboundedReceiver<Said>),
-    ) -> Result<Running> {
-        let shared = Shared::new(
-            Arc::new(rowlock.store().clone()),
-            timing,
-            worker.name,
-            DB::cap(timing),
-            worker.retention,
-            worker.counters,
-            worker.listeners,
-            id,
-            pauses,
-            breakers,
-        );
-        let watch_stop = CancellationToken::new();
-        let woken = Arc::new(Notify::new());
-        watch::start(shared.clone(), woken.clone(), watch_stop.clone())
-            .map_err(|e| Error::Config(format!("could not start the watch thread: {e}")))?;
-        let (settle, rx) = mpsc::unbounded_channel();
-        let settler = tokio::spawn(settler::run(shared.clone(), rx, shared.gone.clone()));
-        tokio::spawn(Teller::of(&shared, woken.clone()).run(said));
+        (pauses, breakers): (KnownPauses, Breakers),
+    ) -> Result<Running<Leases>> {
+        let (news, incoming) = mpsc::unbounded_channel();
+        let leases = Leases::new(Arc::new(rowlock.store().clone()), id, news);
+        let shared = Shared::new::<DB>(leases, worker.settings, pauses, breakers);
+        let (sender, ends) = mpsc::unbounded_channel();
+        let settler = tokio::spawn(settler::run(shared.clone(), ends));
+        tokio::spawn(breaker::report_all(shared.clone(), incoming));
         let tasks = TaskTracker::new();
         let planner = planner(&worker.queues, &worker.handlers, &shared);
         let turnover = |(queue, slots): &(String, usize)| {
-            let (jobs, names) = (
-                batch_in(queue, &worker.queues, &worker.handlers),
-                (&**queue, &*shared.name),
-            );
+            let jobs = batch_in(queue, &worker.queues, &worker.handlers);
+            let names = (&**queue, &*shared.settings.name);
             Arc::new(Turnover::new(names, *slots, jobs, worker.prefetch))
         };
         let queues: Vec<Arc<Turnover>> = worker.queues.iter().map(turnover).collect();
@@ -113,86 +155,23 @@ impl Running {
             rowlock,
             worker.handlers,
             &queues,
-            settle.clone(),
+            sender.clone(),
             tasks.clone(),
         );
-        let listens = || tokio::spawn(listen(shared.clone(), woken.clone()));
-        let listener = worker.listen.then(listens);
+        if worker.listen {
+            let (listening, gone) = (listen(shared.clone()), shared.gone.clone());
+            tokio::spawn(async move { gone.run_until_cancelled(listening).await });
+        }
         let claimer = Claimer {
             shared: shared.clone(),
             planner,
             queues,
             dispatch: Box::new(move |jobs, session, tried| crew.dispatch(jobs, session, tried)),
-            woken,
             state: claimer::State::new(),
         };
-        Ok(Running {
-            claimer: tokio::spawn(claimer.run()),
-            shared,
-            tasks,
-            grace: worker.grace,
-            listener,
-            settler,
-            settle,
-            watch_stop,
-        })
-    }
-
-    pub(crate) async fn stop(mut self) {
-        self.shared.stopping.cancel();
-        // None: later than a clock can say.
-        let grace_ends = tokio::time::Instant::now().checked_add(self.grace);
-        let settle_limit = self.shared.timing.lease;
-        // The claimer may be in the middle of a claim; what it brings is released unstarted.
-        let _ = tokio::time::timeout(settle_limit, &mut self.claimer).await;
-        self.tasks.close();
-        if tokio::time::timeout(self.grace, self.tasks.wait()).await.is_err() {
-            for job in self.shared.in_hand() {
-                job.end(Cut::Stopped);
-            }
-            let _ = tokio::time::timeout(settle_limit / 3, self.tasks.wait()).await;
-        }
-        // Without its senders the settler ends when everything is written.
-        self.settle = mpsc::unbounded_channel().0;
-        if tokio::time::timeout(settle_limit, &mut self.settler).await.is_err() {
-            tracing::warn!(
-                jobs = self.shared.count(),
-                "some jobs could not be settled before the stop; other workers recover them after the lease"
-            );
-        }
-        self.shared.hooks.close();
-        let hooks = self.shared.hooks.wait();
-        let in_time = match grace_ends {
-            Some(at) => tokio::time::timeout_at(at, hooks).await.is_ok(),
-            None => {
-                hooks.await;
-                true
-            }
-        };
-        if !in_time {
-            let jobs = self.shared.hooks.len();
-            tracing::warn!(
-                jobs,
-                "after-commit hooks ran longer than the grace period and were dropped"
-            );
-        }
-        // The watch would take the goodbye for a death and register anew.
-        self.watch_stop.cancel();
-        let mut left = Ok(());
-        for session in self.shared.sessions() {
-            left = left.and(self.shared.store.leave(session.worker).await);
-        }
-        if let Err(error) = left {
-            tracing::debug!(
-                "could not unregister the worker, its row ends with its lease: {}",
-                error.cause()
-            );
-        } else if let Err(error) = self.shared.store.forget_dead().await {
-            tracing::debug!(
-                "could not remove the worker's row, leaving it to recovery: {}",
-                error.cause()
-            );
-        }
+        let mut running = Running::start(shared, tasks, claimer.run())?;
+        running.settler = Some(Settler { task: settler, sender });
+        Ok(running)
     }
 }
 
@@ -204,15 +183,15 @@ fn batch_in<DB: Backend>(queue: &str, queues: &[(String, usize)], handlers: &[Ha
 }
 
 /// Hears wakes and passes them on; after every loss of the connection the claimer polls once.
-async fn listen(shared: Arc<Shared>, woken: Arc<Notify>) {
+async fn listen(shared: Arc<JobShared>) {
     while !shared.stopping.is_cancelled() {
         match shared.store.wakes().await {
             Ok(mut wakes) => {
-                woken.notify_one();
+                shared.woken.notify_one();
                 loop {
                     tokio::select! {
                         heard = wakes.next() => match heard {
-                            Ok(_) => woken.notify_one(),
+                            Ok(_) => shared.woken.notify_one(),
                             Err(_) => break,
                         },
                         () = shared.stopping.cancelled() => return,

@@ -3,21 +3,29 @@
 //! A batch that fails is sent again until the database answers. A batch that may have committed without our hearing of
 //! it is recognised by its tokens: what did not come back on the second try is looked up, not guessed.
 
-use std::{future::Future, pin::Pin, sync::Arc, time::Duration};
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::{Semaphore, mpsc::UnboundedReceiver};
-use tokio_util::{sync::CancellationToken, task::TaskTracker};
+use tokio_util::task::TaskTracker;
 
-use super::{hand::Shared, hooks};
+use super::{
+    breaker::BreakerNews,
+    hooks,
+    leases::{JobShared, Leases},
+    shared::{Claims, Shared},
+};
 use crate::{
-    attempt::hand::InHand,
+    attempt::{
+        Finished,
+        hand::{Cut, Held},
+    },
     error::Error,
-    event::{Event, Skipped},
+    event::Skipped,
     fault::point,
     handle::Fail,
-    lease::Token,
     state::Ended,
-    store::{Resolved, Settlement, Store, keys::may_wait},
+    store::{Resolved, Settlement, keys::may_wait},
+    trace,
 };
 
 /// A batch waits this long for company, and no longer than this many.
@@ -29,14 +37,14 @@ const BATCHES_MAX: usize = 2;
 const REFUSED_MAX: u32 = 2;
 
 /// One attempt's end, to be written.
-pub(crate) struct ToSettle {
+pub(crate) struct ToSettle<C: Claims> {
     pub(crate) settlement: Settlement,
     pub(crate) skipped: Option<Skipped>,
-    pub(crate) job: Arc<InHand>,
+    pub(crate) job: Arc<C::Held>,
 }
 
-/// Runs until every sender is gone and everything is written, or `give_up` fires.
-pub(crate) async fn run(shared: Arc<Shared>, mut rx: UnboundedReceiver<ToSettle>, give_up: CancellationToken) {
+/// Runs until every sender is gone and everything is written, or the worker is gone.
+pub(crate) async fn run(shared: Arc<JobShared>, mut rx: UnboundedReceiver<ToSettle<Leases>>) {
     let beside = TaskTracker::new();
     let turns = Arc::new(Semaphore::new(BATCHES_MAX));
     while let Some(first) = rx.recv().await {
@@ -55,13 +63,16 @@ pub(crate) async fn run(shared: Arc<Shared>, mut rx: UnboundedReceiver<ToSettle>
                 () = &mut gathered => break,
             }
         }
-        // A key or a group may have to wait for somebody's open transaction, a key be refused: no neighbour shares that.
-        let (waiting, batch): (Vec<_>, Vec<_>) = batch.into_iter().partition(ToSettle::may_wait);
-        apart(&shared, waiting, &give_up, &beside);
+        // A key or a group may have to wait for somebody's open transaction, a key be refused: no neighbour shares
+        // that.
+        let (waiting, batch): (Vec<_>, Vec<_>) = batch
+            .into_iter()
+            .partition(|end: &ToSettle<Leases>| may_wait(&end.settlement.next));
+        write_apart(&shared, waiting, &beside);
         if !batch.is_empty() {
-            let (shared, give_up, tracker) = (shared.clone(), give_up.clone(), beside.clone());
+            let (shared, tracker) = (shared.clone(), beside.clone());
             beside.spawn(async move {
-                write(&shared, batch, &give_up, &tracker).await;
+                write_batch(&shared, batch, &tracker).await;
                 drop(turn);
             });
         }
@@ -70,131 +81,212 @@ pub(crate) async fn run(shared: Arc<Shared>, mut rx: UnboundedReceiver<ToSettle>
     beside.wait().await;
 }
 
-impl ToSettle {
-    fn may_wait(&self) -> bool {
-        may_wait(&self.settlement.next)
+/// Writes a batch. One that the database refuses is written again entry by entry.
+async fn write_batch(shared: &Arc<JobShared>, batch: Vec<ToSettle<Leases>>, beside: &TaskTracker) {
+    let jobs = batch.len();
+    match write(shared, shared.store(), batch).await {
+        None => shared.subtract_unsettled(jobs),
+        Some(refused) => write_apart(shared, refused, beside),
     }
 }
 
-async fn write(shared: &Arc<Shared>, batch: Vec<ToSettle>, give_up: &CancellationToken, beside: &TaskTracker) {
+/// Writes each entry on its own, beside each other, so that one that fails holds up no other.
+fn write_apart(shared: &Arc<JobShared>, batch: Vec<ToSettle<Leases>>, beside: &TaskTracker) {
+    for entry in batch {
+        let shared = shared.clone();
+        beside.spawn(async move {
+            write(&shared, shared.store(), vec![entry]).await;
+            shared.subtract_unsettled(1);
+        });
+    }
+}
+
+/// Writes ends and announces them. Returns several that the database refused together: one of them may be the reason.
+pub(crate) async fn write<C: Claims>(
+    shared: &Shared<C>,
+    store: &C::Store,
+    batch: Vec<ToSettle<C>>,
+) -> Option<Vec<ToSettle<C>>> {
     let jobs = batch.len();
-    let mut entries = Vec::with_capacity(jobs);
+    let mut held = Vec::with_capacity(jobs);
+    let mut skips = Vec::with_capacity(jobs);
     let mut settlements = Vec::with_capacity(jobs);
-    for ToSettle {
-        settlement,
-        skipped,
-        job,
-    } in batch
-    {
-        settlements.push(settlement);
-        entries.push((skipped, job));
+    for entry in batch {
+        settlements.push(entry.settlement);
+        skips.push(entry.skipped);
+        held.push(entry.job);
     }
     let mut wait = Duration::from_millis(50);
     let mut sent_before = false;
     let mut refused = 0;
     point!("before-batch");
     let applied = loop {
-        match shared.store.settle(&settlements).await {
+        match shared.claims.settle(store, &held, &settlements).await {
             Ok(applied) => break applied,
             Err(error @ Error::KeyConflict { .. }) if jobs == 1 => {
                 // Nothing of it was written. What the handler asked for cannot be, so a person must look.
-                settlements[0] = entries[0].1.ending.failed(Fail::from(error));
+                settlements[0] = held[0].hand().ending.failed(Fail::from(error));
                 continue;
             }
             Err(error) => {
+                if let [job] = &*held
+                    && shared.claims.abandons(job, &error)
+                {
+                    abandon(shared, &**job);
+                    return None;
+                }
                 tracing::warn!(jobs, "settle failed, retrying: {}", error.cause());
                 sent_before = true;
                 refused += u32::from(error.code().is_some());
             }
         }
         if refused >= REFUSED_MAX && jobs > 1 {
-            // One of them may be what the database refuses; from here on each stands for itself.
-            let batch = settlements.into_iter().zip(entries);
-            let batch = batch.map(|(settlement, (skipped, job))| ToSettle {
+            let batch = settlements.into_iter().zip(skips).zip(held);
+            let batch = batch.map(|((settlement, skipped), job)| ToSettle {
                 settlement,
                 skipped,
                 job,
             });
-            return apart(shared, batch.collect(), give_up, beside);
+            return Some(batch.collect());
         }
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = give_up.cancelled() => return shared.settled(jobs),
+            () = shared.gone.cancelled() => return None,
         }
         wait = (wait * 2).min(Duration::from_secs(1));
     };
     point!("after-batch");
-    shared.settled(jobs);
-    for ((settlement, (skipped, job)), applied) in settlements.into_iter().zip(entries).zip(applied) {
-        let applied = applied || (sent_before && committed_earlier(&*shared.store, &settlement, give_up).await);
+    for (((settlement, skipped), job), applied) in settlements.into_iter().zip(skips).zip(held).zip(applied) {
+        let applied = applied || (sent_before && committed_earlier(shared, store, &job, &settlement).await);
         match applied {
-            true => settled(shared, &job, settlement.ended, skipped, settlement.error),
-            false if job.is_in_doubt() => late_news(shared, &job, give_up).await,
-            false => lost(shared, &job),
+            true => announce(shared, &*job, settlement.ended, skipped, settlement.error).await,
+            false if job.hand().is_in_doubt() => announce_late(shared, store, &job, &settlement).await,
+            false => drop(announce_lost(shared, &*job)),
         }
     }
+    None
 }
 
-/// The worker stopped before it knew what became of a commit, and now its failure finds no lease: the commit had happened,
-/// or somebody else has the job. Where nobody can say it any more, nothing is said.
-async fn late_news(shared: &Arc<Shared>, job: &InHand, give_up: &CancellationToken) {
-    let Some(resolved) = looked_up(&*shared.store, job.token, give_up).await else {
-        return shared.drop_job(job.token);
+/// The worker stopped before it knew what became of a commit, and now its failure finds no lease: the commit had
+/// happened, or another worker has the job. If it cannot be found out any more, nothing is announced.
+async fn announce_late<C: Claims>(shared: &Shared<C>, store: &C::Store, job: &C::Held, sent: &Settlement) {
+    let token = job.hand().token;
+    let Some(resolved) = looked_up(shared, store, job, sent).await else {
+        return shared.let_go(token);
     };
     let ended = match resolved {
         Resolved::Ended(ended) if ended != Ended::Lost => Some(ended),
         _ => None,
     };
-    let (id, epoch, committed) = (job.token.id, job.token.epoch, ended.is_some());
-    shared.emit(Event::CommitResolved { id, epoch, committed });
+    shared.commit_resolved(token, ended.is_some());
     match ended {
-        Some(ended) => settled(shared, job, ended, None, None),
-        None => lost(shared, job),
+        Some(ended) => announce(shared, job, ended, None, None).await,
+        None => drop(announce_lost(shared, job)),
     }
 }
 
-/// Writes each entry of a batch on its own, beside each other, so that one that fails holds up no other.
-fn apart(shared: &Arc<Shared>, batch: Vec<ToSettle>, give_up: &CancellationToken, beside: &TaskTracker) {
-    for entry in batch {
-        let (shared, give_up, tracker) = (shared.clone(), give_up.clone(), beside.clone());
-        beside.spawn(async move {
-            let one: Pin<Box<dyn Future<Output = ()> + Send + '_>> =
-                Box::pin(write(&shared, vec![entry], &give_up, &tracker));
-            one.await;
-        });
-    }
-}
-
-/// Whether the first try of a batch that was sent again had committed after all.
-pub(crate) async fn committed_earlier(store: &dyn Store, sent: &Settlement, give_up: &CancellationToken) -> bool {
-    let resolved = looked_up(store, sent.token, give_up).await;
+/// Whether the first try of an end that was sent again had committed.
+async fn committed_earlier<C: Claims>(shared: &Shared<C>, store: &C::Store, job: &C::Held, sent: &Settlement) -> bool {
+    let resolved = looked_up(shared, store, job, sent).await;
     matches!(resolved, Some(Resolved::Ended(ended)) if ended == sent.ended)
 }
 
-/// What became of an attempt, asked until there is an answer or it is time to give up.
-async fn looked_up(store: &dyn Store, token: Token, give_up: &CancellationToken) -> Option<Resolved> {
+/// What became of an attempt, asked until there is an answer or the worker is gone.
+async fn looked_up<C: Claims>(
+    shared: &Shared<C>,
+    store: &C::Store,
+    job: &C::Held,
+    sent: &Settlement,
+) -> Option<Resolved> {
     loop {
-        match store.resolve(token).await {
+        match shared.claims.resolve(store, job, sent).await {
             Ok(resolved) => return Some(resolved),
+            Err(error) if shared.claims.abandons(job, &error) => return None,
             Err(_) => tokio::select! {
                 () = tokio::time::sleep(Duration::from_millis(100)) => {}
-                () = give_up.cancelled() => return None,
+                () = shared.gone.cancelled() => return None,
             },
         }
     }
 }
 
-/// The outcome committed.
-pub(crate) fn settled(shared: &Shared, job: &InHand, ended: Ended, skipped: Option<Skipped>, error: Option<String>) {
-    shared.drop_job(job.token);
-    shared.breakers.heard(job, ended, skipped, error.as_deref());
+/// What is left to do after an attempt.
+pub(crate) enum Left<C: Claims> {
+    /// Nothing, or somebody else does it.
+    Nothing,
+    /// Its end committed and is announced; the breakers must hear of it.
+    Tell(Vec<BreakerNews>),
+    Write(ToSettle<C>),
+}
+
+/// Announces what an attempt has settled itself, and decides what becomes of one that was cut off.
+pub(crate) fn conclude<C: Claims>(shared: &Shared<C>, finished: Finished, job: Arc<C::Held>) -> Left<C> {
+    let hand = job.hand();
+    let retry = |delay: Option<Duration>, why| {
+        let fail = delay.map_or_else(|| Fail::retry(why), |delay| Fail::retry_after(delay, why));
+        (hand.ending.failed(fail), None)
+    };
+    let (settlement, skipped) = match finished {
+        Finished::Settle { settlement, skipped } => (settlement, skipped),
+        Finished::Settled { ended, skipped, error } => {
+            return Left::Tell(announced(shared, &*job, ended, skipped, error));
+        }
+        Finished::LeaseLost => return announce_lost(shared, &*job),
+        Finished::Cut if hand.is_in_doubt() && !C::LOGS_ENDS => return abandon(shared, &*job),
+        Finished::Cut => match hand.why() {
+            // The watch records it.
+            Some(Cut::TimeLimit) => return Left::Nothing,
+            Some(Cut::DeclaredDead) | None => return announce_lost(shared, &*job),
+            Some(Cut::LeaseEnding) => {
+                let why = "worker could not renew its lease in time; the handler was stopped";
+                retry(None, why)
+            }
+            Some(Cut::FailedOver) => {
+                let why = "the database failed over; the handler's transaction was on the old server";
+                retry(Some(Duration::ZERO), why)
+            }
+            Some(Cut::Stopped) => retry(Some(Duration::ZERO), "worker stopped before the handler finished"),
+        },
+    };
+    Left::Write(ToSettle {
+        settlement,
+        skipped,
+        job,
+    })
+}
+
+/// The outcome committed: announces it.
+pub(crate) async fn announce<C: Claims>(
+    shared: &Shared<C>,
+    job: &C::Held,
+    ended: Ended,
+    skipped: Option<Skipped>,
+    error: Option<String>,
+) {
+    let news = announced(shared, job, ended, skipped, error);
+    C::tell_breakers(shared, news).await;
+}
+
+/// Announces an end that committed; returns what the caller must tell the breakers.
+pub(crate) fn announced<C: Claims>(
+    shared: &Shared<C>,
+    job: &C::Held,
+    ended: Ended,
+    skipped: Option<Skipped>,
+    error: Option<String>,
+) -> Vec<BreakerNews> {
+    let job = job.hand();
+    shared.let_go(job.token);
+    let news = shared.breakers.news(job, ended, skipped, error.as_deref());
     shared.emit(job.settled(ended, skipped, error));
     hooks::start(shared, job, ended);
+    news
 }
 
 /// The lease was lost and the result dropped.
-pub(crate) fn lost(shared: &Shared, job: &InHand) {
-    shared.drop_job(job.token);
+pub(crate) fn announce_lost<C: Claims>(shared: &Shared<C>, job: &C::Held) -> Left<C> {
+    let job = job.hand();
+    shared.let_go(job.token);
     tracing::info!(
         job = job.token.id,
         kind = job.names.kind,
@@ -202,4 +294,12 @@ pub(crate) fn lost(shared: &Shared, job: &InHand) {
         job.ending.attempt
     );
     shared.emit(job.lost());
+    Left::Nothing
+}
+
+/// This worker cannot write the end any more; recovery will.
+fn abandon<C: Claims>(shared: &Shared<C>, job: &C::Held) -> Left<C> {
+    shared.let_go(job.hand().token);
+    trace::ended(job.hand().shown(), Ended::Lost.as_str(), true, None);
+    Left::Nothing
 }

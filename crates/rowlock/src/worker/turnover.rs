@@ -1,8 +1,8 @@
 //! How fast a queue's slots turn over here, and from that how many jobs to claim ahead of them.
 //!
-//! Jobs claimed ahead keep the slots busy while the next claim is under way; more than that would be hoarding, as another
-//! worker may be idle. So a queue claims ahead what its slots finish within [`AHEAD`], whatever that is: thousands of
-//! jobs a second or one a minute.
+//! Jobs claimed ahead keep the slots busy while the next claim is under way; more than that would be hoarding, as
+//! another worker may be idle. So a queue claims ahead what its slots finish within [`AHEAD`], whatever that is:
+//! thousands of jobs a second or one a minute.
 
 use std::{
     sync::{
@@ -88,8 +88,8 @@ impl Turnover {
         self.slow.store(slow, Relaxed);
     }
 
-    /// The handlers of so many jobs took this long, one after another. Two that end at once may lose one of the two: a mean
-    /// can bear that.
+    /// The handlers of so many jobs took this long, one after another. Two that end at once may lose one of the two: a
+    /// mean can bear that.
     pub(crate) fn learn(&self, took: Duration, jobs: usize) {
         let took = took.as_nanos().min(u128::from(u64::MAX)) as f64 / jobs.max(1) as f64;
         let mean = self.mean_ns.load(Relaxed) as f64;

@@ -1,6 +1,6 @@
-//! The watch: beats, recovery, time limits and upkeep, on a thread and runtime of their own.
+//! The watch: renewal, recovery, time limits and upkeep, on a separate thread and runtime.
 //!
-//! A handler that blocks its executor cannot stop it. Beats have a connection that nothing else uses.
+//! A handler that blocks its executor cannot stop the watch. Heartbeats have a connection that nothing else uses.
 
 use std::{
     sync::Arc,
@@ -10,23 +10,28 @@ use std::{
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use super::{breaker, hand::Shared, settler};
+use super::{
+    breaker,
+    leases::JobShared,
+    settler::{self, ToSettle},
+    shared::{Claims, Shared},
+};
 use crate::{
     attempt::{
         self,
-        hand::{Cut, InHand, Session},
+        hand::{Cut, Held, Session},
     },
-    error::{Result, chain},
+    error::{Error, Result, chain},
     event::Event,
     fault::mutant,
     lease::WorkerId,
     pause::Pauses,
     recover,
-    store::{Store, Timing},
+    store::Store,
 };
 
-/// How often time limits and the lease's end are looked at.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often time limits and the ends of leases are checked.
+const LIMITS_EVERY: Duration = Duration::from_millis(50);
 /// How often waiting jobs and groups are swept, and how many in one commit.
 pub(super) const SWEEP_EVERY: Duration = Duration::from_millis(800);
 const SWEEP_SPREAD: f64 = 1.2;
@@ -35,38 +40,107 @@ const SWEEP_MAX: i32 = 500;
 const NAMES_COST_SHARE: u32 = 20;
 /// A look-up that failed says little about its cost; it is not put off for longer than this.
 const NAMES_FAILED_MAX: Duration = Duration::from_secs(30);
-/// How often what people have paused, and where the breakers stand, is looked at; it counts within a second.
+/// How often pauses and breakers are read. A change must count within a second.
 const CHANGES_EVERY: Duration = Duration::from_millis(400);
 const UPKEEP_EVERY: Duration = Duration::from_secs(600);
 
 /// Runs the watch until `stop`; the thread ends by itself then.
-pub(crate) fn start(
-    shared: Arc<Shared>,
-    woken: Arc<Notify>,
-    stop: CancellationToken,
-) -> std::io::Result<std::thread::JoinHandle<()>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    std::thread::Builder::new().name("rowlock-watch".into()).spawn(move || {
-        runtime.block_on(async {
-            let beats: Arc<dyn Store> = shared.store.twin().into();
-            let rest: Arc<dyn Store> = shared.store.twin().into();
-            tokio::select! {
-                () = beat(&shared, &*beats) => {}
-                () = look(&shared, &rest) => {}
-                () = recover_always(&shared, &*rest) => {}
-                () = sweep_waits(&shared, &*rest) => {}
-                () = heed_pauses(&shared, &*rest, &woken) => {}
-                () = breaker::heed(&shared, &*rest, &woken) => {}
-                () = upkeep(&shared, &*rest) => {}
-                () = stop.cancelled() => {}
-            }
-        });
-        // A connection still trying to close must not hold the process.
-        runtime.shutdown_background();
-    })
+pub(crate) fn start<C: Claims>(shared: Arc<Shared<C>>, stop: CancellationToken) -> Result<()> {
+    let started = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let started = started.and_then(|runtime| {
+        std::thread::Builder::new().name("rowlock-watch".into()).spawn(move || {
+            runtime.block_on(watch(&shared, &stop));
+            // A connection that is still closing must not hold the process.
+            runtime.shutdown_background();
+        })
+    });
+    match started {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Error::Config(format!("could not start the watch thread: {error}"))),
+    }
 }
 
-async fn beat(shared: &Arc<Shared>, store: &dyn Store) {
+async fn watch<C: Claims>(shared: &Arc<Shared<C>>, stop: &CancellationToken) {
+    let (beats, rest) = (C::twin(shared.store()), C::twin(shared.store()));
+    tokio::select! {
+        () = C::watch(shared, &beats, &rest) => {}
+        () = watch_limits(shared, &rest) => {}
+        () = watch_pauses(shared, C::engine(&rest)) => {}
+        () = breaker::watch_breakers(shared, C::engine(&rest)) => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+/// Reads what is paused.
+async fn watch_pauses<C: Claims>(shared: &Shared<C>, store: &dyn Store) {
+    let complaint = "could not read pauses, using the last known state";
+    read_again(&shared.woken, complaint, async || {
+        Ok(shared.pauses.set(Pauses::of(store.pauses().await?)))
+    })
+    .await;
+}
+
+/// Reads again and again what people may change, and wakes the claimer after a change. While it cannot be read, the
+/// last known state is used.
+pub(super) async fn read_again(woken: &Notify, complaint: &'static str, read: impl AsyncFn() -> Result<bool>) {
+    let mut failing = false;
+    loop {
+        tokio::time::sleep(CHANGES_EVERY).await;
+        match read().await {
+            Ok(changed) => {
+                failing = false;
+                if changed {
+                    woken.notify_one();
+                }
+            }
+            Err(error) if !failing => {
+                failing = true;
+                tracing::warn!("{complaint}: {}", error.cause());
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// Stops handlers whose time is over, and those whose claim others may soon take.
+async fn watch_limits<C: Claims>(shared: &Arc<Shared<C>>, store: &C::Store) {
+    let mut every = tokio::time::interval(LIMITS_EVERY);
+    every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        C::cut_late(shared);
+        for job in shared.in_hand() {
+            if let Some(problem) = job.hand().overdue(Instant::now(), shared.tx_cap)
+                && job.hand().condemn()
+            {
+                tokio::spawn(end_hung(shared.clone(), store.clone(), job, problem));
+            }
+        }
+    }
+}
+
+/// Ends a hung handler, and records the failure from here: its own runtime may be the one that hangs.
+async fn end_hung<C: Claims>(shared: Arc<Shared<C>>, store: C::Store, job: Arc<C::Held>, problem: String) {
+    let settlement = attempt::end_hung(C::engine(&store), job.hand(), problem).await;
+    let end = ToSettle {
+        settlement,
+        skipped: None,
+        job,
+    };
+    settler::write(&shared, &store, vec![end]).await;
+}
+
+/// What only a worker on queues does: beats, recovery, sweeps and upkeep.
+pub(super) async fn watch_leases(shared: &Arc<JobShared>, beats: &dyn Store, rest: &dyn Store) {
+    tokio::select! {
+        () = beat(shared, beats) => {}
+        () = recover_always(shared, rest) => {}
+        () = sweep_waits(shared, rest) => {}
+        () = upkeep(shared, rest) => {}
+    }
+}
+
+async fn beat(shared: &Arc<JobShared>, store: &dyn Store) {
     let every = shared.timing.lease / 3;
     let mut next = Instant::now() + every;
     loop {
@@ -83,15 +157,17 @@ async fn beat(shared: &Arc<Shared>, store: &dyn Store) {
                 next = Instant::now();
             }
             Ok(true) => {
-                shared.acked(sent);
+                for session in shared.sessions() {
+                    session.renew(sent);
+                }
                 if session.cut.is_cancelled() {
-                    shared.renew(session.worker);
+                    shared.start_session(session.worker, sent);
                 }
                 next = sent + every;
             }
             Ok(false) => {
                 if !mutant!("told to be dead and goes on") {
-                    session.end(Cut::DeclaredDead);
+                    session.stop(Cut::DeclaredDead);
                 }
                 tracing::warn!(worker = %session.worker, "declared dead by another worker; continuing under a new id");
                 shared.emit(Event::DeclaredDead);
@@ -106,76 +182,44 @@ async fn beat(shared: &Arc<Shared>, store: &dyn Store) {
     }
 }
 
-/// Reads what is paused.
-async fn heed_pauses(shared: &Shared, store: &dyn Store, woken: &Notify) {
-    let complaint = "could not read pauses, using the last known state";
-    look_again(woken, complaint, async || {
-        Ok(shared.pauses.set(Pauses::of(store.pauses().await?)))
-    })
-    .await;
-}
-
-/// Looks again and again at what people may change, and has the claimer look at once after a change. While it cannot be
-/// read, what was known before goes on counting.
-pub(super) async fn look_again(woken: &Notify, complaint: &'static str, look: impl AsyncFn() -> Result<bool>) {
-    let mut failing = false;
-    loop {
-        tokio::time::sleep(CHANGES_EVERY).await;
-        match look().await {
-            Ok(changed) => {
-                failing = false;
-                if changed {
-                    woken.notify_one();
-                }
-            }
-            Err(error) if !failing => {
-                failing = true;
-                tracing::warn!("{complaint}: {}", error.cause());
-            }
-            Err(_) => {}
-        }
-    }
-}
-
 /// Whether the session's worker is alive; those from before a failover are renewed beside it.
-async fn beat_each(shared: &Shared, store: &dyn Store, session: &Session) -> Result<bool> {
+async fn beat_each(shared: &JobShared, store: &dyn Store, session: &Session) -> Result<bool> {
     let alive = store.beat(session.worker).await?;
     for earlier in shared.earlier() {
         if !store.beat(earlier.worker).await? {
-            earlier.end(Cut::DeclaredDead);
+            earlier.stop(Cut::DeclaredDead);
             shared.drop_earlier(earlier.worker);
         }
     }
     Ok(alive)
 }
 
-/// The database has failed over and may have lost its last commits; ids and epochs of jobs in hand can be given out again.
-/// Under another id no new token is like an old one. Jobs in hand go on, except those whose transaction was on the server
-/// before.
-async fn move_on(shared: &Arc<Shared>, store: &dyn Store, before: &Session) {
+/// The database has failed over and may have lost its last commits; ids and epochs of jobs in hand can be given out
+/// again. Under another id no new token is like an old one. Jobs in hand go on, except those whose transaction was on
+/// the server before.
+async fn move_on(shared: &Arc<JobShared>, store: &dyn Store, before: &Session) {
     let (worker, _) = registered(shared, store).await;
     shared.succeed(worker);
     tracing::warn!(worker = %worker, before = %before.worker, "the database has failed over; claiming under a new id");
     for job in shared.in_hand() {
         let holder = job.holder.load(std::sync::atomic::Ordering::Relaxed);
         if holder != 0 && store.left(holder) {
-            job.end(Cut::FailedOver);
+            job.stop(Cut::FailedOver);
         }
     }
 }
 
-async fn register_anew(shared: &Arc<Shared>, store: &dyn Store) {
+async fn register_anew(shared: &Arc<JobShared>, store: &dyn Store) {
     let (worker, sent) = registered(shared, store).await;
-    shared.acked(sent);
-    shared.renew(worker);
+    shared.start_session(worker, sent);
 }
 
 /// A new id, and when it was asked for.
-async fn registered(shared: &Shared, store: &dyn Store) -> (WorkerId, Instant) {
+async fn registered(shared: &JobShared, store: &dyn Store) -> (WorkerId, Instant) {
     loop {
         let worker = WorkerId::random();
         let sent = Instant::now();
-        match store.register(worker, &shared.name, shared.timing.lease).await {
+        match store.register(worker, &shared.settings.name, shared.timing.lease).await {
             Ok(()) => return (worker, sent),
             Err(error) => {
                 tracing::warn!("could not register, retrying: {}", error.cause());
@@ -185,62 +229,11 @@ async fn registered(shared: &Shared, store: &dyn Store) -> (WorkerId, Instant) {
     }
 }
 
-async fn look(shared: &Arc<Shared>, store: &Arc<dyn Store>) {
-    let mut every = tokio::time::interval(LOOK_EVERY);
-    every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    loop {
-        every.tick().await;
-        let now = Instant::now();
-        let session = shared.session();
-        if shared.lease_ending(now) && !session.cut.is_cancelled() {
-            for session in shared.sessions() {
-                session.end(Cut::LeaseEnding);
-            }
-            tracing::warn!(worker = %session.worker, "the lease could not be renewed in time; handlers were stopped");
-            shared.emit(Event::CutOff);
-        }
-        for job in shared.in_hand() {
-            if let Some(problem) = job.overdue(now, shared.tx_cap)
-                && job.condemn()
-            {
-                tokio::spawn(end_hung(shared.clone(), store.clone(), job, problem));
-            }
-        }
-    }
-}
-
-/// Ends a hung handler, and records the failure from here: its own runtime may be the one that hangs.
-async fn end_hung(shared: Arc<Shared>, store: Arc<dyn Store>, job: Arc<InHand>, problem: String) {
-    let settlement = attempt::end_hung(&*store, &job, problem).await;
-    let mut sent_before = false;
-    loop {
-        match store.settle(std::slice::from_ref(&settlement)).await {
-            Ok(applied) => {
-                let applied = applied.first() == Some(&true)
-                    || (sent_before && settler::committed_earlier(&*store, &settlement, &shared.gone).await);
-                return match applied {
-                    true => settler::settled(&shared, &job, settlement.ended, None, settlement.error),
-                    false => settler::lost(&shared, &job),
-                };
-            }
-            Err(error) => {
-                tracing::debug!(
-                    job = job.token.id,
-                    "could not record the failure of a hung handler yet: {}",
-                    error.cause()
-                );
-                sent_before = true;
-                tokio::time::sleep(Duration::from_millis(200)).await;
-            }
-        }
-    }
-}
-
-async fn recover_always(shared: &Shared, store: &dyn Store) {
+async fn recover_always(shared: &JobShared, store: &dyn Store) {
     let mut recovery = recover::Recovery::new(shared.timing.lease);
     loop {
         tokio::time::sleep(recovery.pause()).await;
-        let may_judge = !shared.lease_ending(Instant::now());
+        let may_judge = !shared.is_lease_ending();
         match recovery.round(store, may_judge).await {
             Ok(expired) => {
                 for lease in expired {
@@ -287,7 +280,7 @@ impl Pace {
 }
 
 /// Ends waits whose limit has passed, and those that a completion in another open transaction did not see.
-async fn sweep_waits(shared: &Shared, store: &dyn Store) {
+async fn sweep_waits(shared: &JobShared, store: &dyn Store) {
     let mut pace = Pace {
         wait: SWEEP_EVERY,
         names_at: Instant::now(),
@@ -339,12 +332,12 @@ async fn sweep_waits(shared: &Shared, store: &dyn Store) {
     }
 }
 
-async fn upkeep(shared: &Shared, store: &dyn Store) {
+async fn upkeep(shared: &JobShared, store: &dyn Store) {
     // Spread, so that a fleet started at once does not do it at once.
     let mut wait = UPKEEP_EVERY.mul_f64(0.05 + 0.1 * fastrand::f64());
     loop {
         tokio::time::sleep(wait).await;
-        match store.maintain(&shared.retention).await {
+        match store.maintain(&shared.settings.retention).await {
             Ok(swept) => {
                 tracing::debug!(?swept, "maintenance done");
                 if swept.cases > 0 {
@@ -359,25 +352,6 @@ async fn upkeep(shared: &Shared, store: &dyn Store) {
         }
         wait = UPKEEP_EVERY.mul_f64(0.75 + 0.5 * fastrand::f64());
     }
-}
-
-/// The inequalities that the protocol rests on.
-pub(crate) fn check_timing(timing: Timing) -> crate::Result<()> {
-    let lease = timing.lease;
-    if lease < Duration::from_secs(2) || lease > Duration::from_secs(3600) {
-        return Err(crate::Error::Config(format!(
-            "lease {lease:?} is out of range (2 s to 1 h, default 15 s)"
-        )));
-    }
-    let (beat, cut_off) = (lease / 3, super::hand::cut_off(lease));
-    if beat >= cut_off || timing.lock > lease / 2 {
-        return Err(crate::Error::Config(format!(
-            "lease {lease:?}: the heartbeat ({beat:?}) must come before the cut-off ({cut_off:?}), and locks ({:?}) \
-             must end within half of the lease",
-            timing.lock
-        )));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -414,14 +388,5 @@ mod tests {
         );
         pace.swept(false, true, start, second);
         assert_eq!((pace.wait, pace.names_at), (SWEEP_EVERY, start + 20 * second));
-    }
-
-    #[test]
-    fn the_timing_inequalities_are_checked() {
-        let ok = |secs| check_timing(Timing::of_lease(Duration::from_secs(secs)));
-        assert!(ok(2).is_ok() && ok(15).is_ok() && ok(3600).is_ok());
-        assert!(ok(1).is_err() && ok(3601).is_err());
-        let lease = Duration::from_secs(15);
-        assert!(check_timing(Timing { lease, lock: lease }).is_err());
     }
 }

@@ -1,8 +1,8 @@
 //! The verbs on a table of the user's own: look, migrate, claim, renew, settle, recover.
 //!
-//! Its statements are templates under `sql/postgres/adopt`, filled with the table's quoted names when it is opened. Every write to
-//! a claimed row has the claim's token in its condition; a token that matches nothing is a value, not an error. A row that
-//! is retired gets its case in the same commit.
+//! Its statements are templates under `sql/postgres/adopt`, filled with the table's quoted names when it is opened.
+//! Every write to a claimed row has the claim's token in its condition; a token that matches nothing is a value, not an
+//! error. A row that is retired gets its case in the same commit.
 
 mod claim;
 mod effect;
@@ -50,7 +50,8 @@ pub struct RowToken {
 /// Rows that the table refused to change, each with what it said.
 pub type Refused = Vec<(String, Error)>;
 
-/// Whether a constraint or a trigger of the user's said no: data, integrity, raised in a function. It would say so again.
+/// Whether a constraint or a trigger of the user's said no: data, integrity, raised in a function. It would say so
+/// again.
 pub fn refused(error: &Error) -> bool {
     error
         .code()
@@ -165,8 +166,8 @@ impl PgStore {
         })
     }
 
-    /// Renews one claim in its turn behind whoever has the row locked, and waits for that no longer than this. `false` where
-    /// it is still locked then, or where the claim is lost.
+    /// Renews one claim in its turn behind whoever has the row locked, and waits for that no longer than this. `false`
+    /// where it is still locked then, or where the claim is lost.
     pub fn beat_row_in_turn<'a>(&'a self, table: &'a AdoptedTable, row: &'a RowToken, wait: Duration) -> Fut<'a, bool> {
         const DOING: &str = "renew claim";
         self.within(self.0.timing.lock, DOING, async move {
@@ -198,8 +199,8 @@ impl PgStore {
         })
     }
 
-    /// Puts a retired row back, in the transaction of the job that stands for it; `false` where it does not stand as it was
-    /// retired any more. What nobody knew of its outside calls is then known: they did not happen.
+    /// Puts a retired row back, in the transaction of the job that stands for it; `false` where it does not stand as it
+    /// was retired any more. What nobody knew of its outside calls is then known: they did not happen.
     pub async fn reopen_row(&self, table: &AdoptedTable, pg: &mut PgConnection, retired: &RetiredRow) -> Result<bool> {
         const DOING: &str = "reopen row";
         let put_back = sqlx::query(table.sql.adopt_reopen.clone())

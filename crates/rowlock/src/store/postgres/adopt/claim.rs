@@ -52,8 +52,8 @@ pub struct Asked<'a> {
 }
 
 impl PgStore {
-    /// Takes up to so many rows, unless one of these breakers is not closed; earliest first. Where the table refuses one of
-    /// them, they are taken one by one, and those that it refuses stay as they are.
+    /// Takes up to so many rows, unless one of these breakers is not closed; earliest first. Where the table refuses
+    /// one of them, they are taken one by one, and those that it refuses stay as they are.
     pub fn claim_rows<'a>(
         &'a self,
         table: &'a AdoptedTable,
@@ -79,8 +79,8 @@ impl PgStore {
         })
     }
 
-    /// Takes rows to try the first of these breakers, as many as those let through at once, while the others are closed. The
-    /// rows of the first are locked until it commits, so that the number holds in the whole fleet.
+    /// Takes rows to try the first of these breakers, as many as those let through at once, while the others are
+    /// closed. The rows of the first are locked until it commits, so that the number holds in the whole fleet.
     pub fn probe_rows<'a>(
         &'a self,
         table: &'a AdoptedTable,

@@ -1,12 +1,13 @@
 //! What a table needs before it can be worked off, as statements that each are a commit of their own.
 //!
-//! They only add. Columns come with constants, so that no row is written; checks are added without a look at the rows that
-//! are there and validated afterwards, which keeps nobody waiting; indexes are built beside the traffic.
+//! They only add. Columns come with constants, so that no row is written; checks are added without a look at the rows
+//! that are there and validated afterwards, which keeps nobody waiting; indexes are built beside the traffic.
 
 use super::inspect::Found;
 use crate::table::{Adoptee, Inspection, Part, TableName, quoted};
 
-/// A name for something of ours on this table; PostgreSQL would cut off what is too long, and with it what tells them apart.
+/// A name for something of ours on this table; PostgreSQL would cut off what is too long, and with it what tells them
+/// apart.
 fn ours(table: &TableName, what: &str) -> String {
     let mut name = table.name.clone();
     while name.len() + what.len() > 63 {

@@ -41,15 +41,15 @@ impl Stale<'_> {
 }
 
 impl PgStore {
-    /// Ends up to [`RECOVER_MAX`] stale claims, with the cases of those that are out of attempts. Where the table refuses one
-    /// of them, they are ended one by one, and those that it refuses stay as they are.
+    /// Ends up to [`RECOVER_MAX`] stale claims, with the cases of those that are out of attempts. Where the table
+    /// refuses one of them, they are ended one by one, and those that it refuses stay as they are.
     pub fn recover_rows<'a>(&'a self, table: &'a AdoptedTable, stale: Stale<'a>) -> Fut<'a, (Vec<Recovered>, Refused)> {
         self.bounded(DOING, async move {
             for singly in [false, true] {
                 let mut lent = self.0.rows.acquire().await.doing(DOING)?;
                 let mut tx = lent.pg().begin().await.doing(DOING)?;
                 let ended = match singly {
-                    false => end(&self.0, &mut tx, table, &stale, None)
+                    false => end_stale(&self.0, &mut tx, table, &stale, None)
                         .await
                         .map(|ended| (ended, Refused::new())),
                     true => one_by_one(&self.0, &mut tx, table, &stale).await,
@@ -68,7 +68,7 @@ impl PgStore {
     }
 }
 
-async fn end(
+async fn end_stale(
     inner: &Inner,
     tx: &mut PgConnection,
     table: &AdoptedTable,
@@ -117,7 +117,7 @@ async fn one_by_one(
     let (mut recovered, mut refusals) = (Vec::new(), Refused::new());
     for id in ids {
         let mut savepoint = tx.begin().await.doing(DOING)?;
-        match end(inner, &mut savepoint, table, stale, Some(&id)).await {
+        match end_stale(inner, &mut savepoint, table, stale, Some(&id)).await {
             Ok(ended) => {
                 savepoint.commit().await.doing(DOING)?;
                 recovered.extend(ended);
