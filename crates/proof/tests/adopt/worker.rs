@@ -303,28 +303,6 @@ async fn a_stop_gives_back_what_was_not_begun(mut bed: Bed) {
     assert_eq!(bed.count(back).await, 2);
 }
 
-async fn a_row_that_gets_no_slot_in_time_is_given_back_to_other_workers(mut bed: Bed) {
-    fill(&mut bed.eye, 2).await;
-    let adopted = opened(&bed.rowlock).await;
-    let waits = |cx: adopt::Ctx, _row: Snooze, tx: adopt::Tx| async move {
-        cx.stopping().await;
-        tx.done().ok()
-    };
-    let worker = adopted.worker().slots(1).lease(Duration::from_secs(2));
-    let worker = worker.handle(soon(atomic(waits)));
-    let counters = runs_until(worker, "the second row to be given back", |c| {
-        c.settled(Ended::Released) == 1
-    })
-    .await;
-    assert_eq!(
-        (counters.claimed(), counters.settled(Ended::Done)),
-        (2, 1),
-        "nothing is claimed ahead while the slot does not turn over"
-    );
-    let Stand { claimed, attempts, .. } = stand(&mut bed.eye, 2).await;
-    assert_eq!((claimed, attempts), (false, 0));
-}
-
 async fn a_handler_that_takes_too_long_fails_its_attempt(mut bed: Bed) {
     fill(&mut bed.eye, 1).await;
     let hangs = |_cx: adopt::Ctx, _row: Snooze, mut tx: adopt::Tx| async move {
@@ -481,7 +459,6 @@ on_postgresql!(
     a_listener_that_panics_stops_nothing,
     a_late_handler_is_stopped_and_nothing_of_it_counts,
     a_stop_gives_back_what_was_not_begun,
-    a_row_that_gets_no_slot_in_time_is_given_back_to_other_workers,
     a_handler_that_takes_too_long_fails_its_attempt,
     a_handler_that_committed_by_hand_and_hangs_is_not_tried_again,
     a_row_that_was_always_due_is_worked_off_with_the_rest,
