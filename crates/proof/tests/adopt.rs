@@ -25,4 +25,5 @@ mod locked;
 mod plans;
 mod races;
 mod refused;
+mod turns;
 mod worker;

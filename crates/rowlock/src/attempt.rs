@@ -20,7 +20,7 @@ use std::{future::Future, time::Duration};
 use crate::{
     error::{Error, Result},
     event::Skipped,
-    handle::Emit,
+    handle::{Emit, RowAfter},
     lease::Token,
     root::{Backend, Rowlock},
     state::Ended,
@@ -73,6 +73,9 @@ pub(crate) trait Claim<DB: Backend>: Sync {
     fn env(&self) -> &Env<DB>;
 
     fn hand(&self) -> &hand::InHand;
+
+    /// The handler succeeded, and says what becomes of its row.
+    fn succeeded(&self, _: RowAfter) {}
 
     /// Writes the end in the handler's transaction, only if the token still holds.
     fn settle_in(&self, held: &mut DB::Held, settlement: &Settlement)

@@ -23,6 +23,7 @@ mod transition;
 pub(crate) mod value;
 
 use std::{
+    marker::PhantomData,
     ops::{Deref, DerefMut},
     sync::{Arc, Mutex, PoisonError},
 };
@@ -167,15 +168,17 @@ impl Attempt {
 }
 
 /// The context of an atomic handler: typed state, the attempt, and a handle for enqueuing.
-pub struct Ctx<A, DB: Backend> {
+///
+/// `T` is what the handler may know about its attempt: an [`Attempt`] for a job, an `adopt::Attempt` for a row.
+pub struct Ctx<A, DB: Backend, T = Attempt> {
     pub(crate) state: Arc<A>,
     pub(crate) rowlock: Rowlock<DB>,
-    pub(crate) attempt: Attempt,
+    pub(crate) attempt: T,
 }
 
-crate::debug::debug_fields!([A, DB: Backend] Ctx<A, DB>, "Ctx", attempt);
+crate::debug::debug_fields!([A, DB: Backend, T: std::fmt::Debug] Ctx<A, DB, T>, "Ctx", attempt);
 
-impl<A, DB: Backend> Ctx<A, DB> {
+impl<A, DB: Backend, T> Ctx<A, DB, T> {
     /// What the worker was given with `state`.
     pub fn state(&self) -> &A {
         &self.state
@@ -187,10 +190,10 @@ impl<A, DB: Backend> Ctx<A, DB> {
     }
 }
 
-impl<A, DB: Backend> Deref for Ctx<A, DB> {
-    type Target = Attempt;
+impl<A, DB: Backend, T> Deref for Ctx<A, DB, T> {
+    type Target = T;
 
-    fn deref(&self) -> &Attempt {
+    fn deref(&self) -> &T {
         &self.attempt
     }
 }
@@ -222,18 +225,19 @@ impl<DB: Backend> Clone for DroppedTx<DB> {
 ///
 /// It derefs to sqlx's connection, so any query runs on `&mut *tx`. A nested `begin` is a savepoint. Ending the
 /// transaction by hand (a raw `commit`) makes the job a case, because its writes could no longer be undone.
-pub struct Tx<DB: Backend> {
+pub struct Tx<DB: Backend, T = Attempt> {
     // Taken only by `done` and by drop, which both consume the value.
     held: Option<DB::Held>,
     dropped: DroppedTx<DB>,
     pub(crate) attempt: Attempt,
     pub(crate) rowlock: Rowlock<DB>,
     pub(crate) hooks: Vec<Hook>,
+    of: PhantomData<fn(T)>,
 }
 
-crate::debug::debug_fields!([DB: Backend] Tx<DB>, "Tx", attempt);
+crate::debug::debug_fields!([DB: Backend, T] Tx<DB, T>, "Tx", attempt);
 
-impl<DB: Backend> Tx<DB> {
+impl<DB: Backend, T> Tx<DB, T> {
     pub(crate) fn new(held: DB::Held, dropped: DroppedTx<DB>, attempt: Attempt, rowlock: Rowlock<DB>) -> Self {
         Tx {
             held: Some(held),
@@ -241,11 +245,25 @@ impl<DB: Backend> Tx<DB> {
             attempt,
             rowlock,
             hooks: Vec::new(),
+            of: PhantomData,
         }
     }
 
-    /// The job is done. Only this keeps what the handler wrote.
-    pub fn done(mut self) -> Done<DB> {
+    /// The same transaction, given to a handler for something else.
+    pub(crate) fn given_for<U>(mut self) -> Tx<DB, U> {
+        Tx {
+            held: self.held.take(),
+            dropped: self.dropped.clone(),
+            attempt: self.attempt.clone(),
+            rowlock: self.rowlock.clone(),
+            hooks: std::mem::take(&mut self.hooks),
+            of: PhantomData,
+        }
+    }
+
+    /// The job or row is done. The handler's writes are kept only if you call this. A row is then inactive, with its
+    /// claim and its last error cleared in the same commit.
+    pub fn done(mut self) -> Done<DB, T> {
         let held = self.held.take();
         Done {
             held: held.map(|held| Handed {
@@ -258,7 +276,7 @@ impl<DB: Backend> Tx<DB> {
     }
 }
 
-impl<DB: Backend> Drop for Tx<DB> {
+impl<DB: Backend, T> Drop for Tx<DB, T> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             self.dropped.put(held);
@@ -266,7 +284,7 @@ impl<DB: Backend> Drop for Tx<DB> {
     }
 }
 
-impl<DB: Backend> Deref for Tx<DB> {
+impl<DB: Backend, T> Deref for Tx<DB, T> {
     type Target = DB::Connection;
 
     fn deref(&self) -> &DB::Connection {
@@ -277,7 +295,7 @@ impl<DB: Backend> Deref for Tx<DB> {
     }
 }
 
-impl<DB: Backend> DerefMut for Tx<DB> {
+impl<DB: Backend, T> DerefMut for Tx<DB, T> {
     fn deref_mut(&mut self) -> &mut DB::Connection {
         match &mut self.held {
             Some(held) => DB::conn(held),
@@ -286,9 +304,9 @@ impl<DB: Backend> DerefMut for Tx<DB> {
     }
 }
 
-impl<DB: Backend> crate::root::sealed::Sealed<DB> for Tx<DB> {}
+impl<DB: Backend, T> crate::root::sealed::Sealed<DB> for Tx<DB, T> {}
 
-impl<DB: Backend> InTransaction<DB> for Tx<DB> {
+impl<DB: Backend, T> InTransaction<DB> for Tx<DB, T> {
     fn connection(&mut self) -> &mut DB::Connection {
         self
     }
@@ -336,7 +354,7 @@ impl Link {
 
 /// Success on its way to the commit: the transaction, the result, and the next links.
 #[must_use = "return it from the handler, with `.ok()` or in `Ok(…)`"]
-pub struct Done<DB: Backend> {
+pub struct Done<DB: Backend, T = Attempt> {
     pub(crate) token: Token,
     pub(crate) link: Link,
     pub(crate) held: Option<Handed<DB>>,
@@ -344,13 +362,25 @@ pub struct Done<DB: Backend> {
     pub(crate) next: Vec<Draft>,
     pub(crate) hooks: Vec<Hook>,
     pub(crate) error: Option<Error>,
+    /// What becomes of a row; a job ends in one way.
+    pub(crate) row: RowAfter,
+    pub(crate) of: PhantomData<fn(T)>,
 }
 
-crate::debug::debug_fields!([DB: Backend] Done<DB>, "Done", token, error);
+/// What becomes of a row whose handler succeeded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum RowAfter {
+    #[default]
+    Inactive,
+    Kept,
+    Deleted,
+}
 
-impl<DB: Backend> Done<DB> {
+crate::debug::debug_fields!([DB: Backend, T] Done<DB, T>, "Done", token, error);
+
+impl<DB: Backend, T> Done<DB, T> {
     /// Of a staged handler that has no transaction: the engine settles it in a batch.
-    pub(crate) fn without_writes(attempt: &Attempt, rowlock: &Rowlock<DB>) -> Done<DB> {
+    pub(crate) fn without_writes(attempt: &Attempt, rowlock: &Rowlock<DB>) -> Done<DB, T> {
         Done {
             token: attempt.token,
             link: Link::after(attempt, *rowlock.limits()),
@@ -359,9 +389,50 @@ impl<DB: Backend> Done<DB> {
             next: Vec::new(),
             hooks: Vec::new(),
             error: None,
+            row: RowAfter::default(),
+            of: PhantomData,
         }
     }
 
+    /// The same success, of a handler for something else.
+    pub(crate) fn given_for<U>(self) -> Done<DB, U> {
+        let Done {
+            token,
+            link,
+            held,
+            result,
+            next,
+            hooks,
+            error,
+            row,
+            ..
+        } = self;
+        Done {
+            token,
+            link,
+            held,
+            result,
+            next,
+            hooks,
+            error,
+            row,
+            of: PhantomData,
+        }
+    }
+
+    /// Ends the handler: `tx.done().then(next).ok()`. `Ok(tx.done().then(next))` is the same.
+    ///
+    /// # Errors
+    /// A next job or result that was refused fails the attempt; nothing is written.
+    pub fn ok(mut self) -> std::result::Result<Done<DB, T>, Fail> {
+        match self.error.take() {
+            Some(error) => Err(error.into()),
+            None => Ok(self),
+        }
+    }
+}
+
+impl<DB: Backend> Done<DB> {
     /// Enqueues the next link of this chain in the same commit. Call it again for several next jobs.
     pub fn then<J: Job>(self, job: J) -> Self {
         self.then_with(job, JobOptions::new())
@@ -398,17 +469,6 @@ impl<DB: Backend> Done<DB> {
             }
         }
         self
-    }
-
-    /// Ends the handler: `tx.done().then(next).ok()`. `Ok(tx.done().then(next))` is the same.
-    ///
-    /// # Errors
-    /// A next job or result that was refused fails the attempt; nothing is written.
-    pub fn ok(mut self) -> Outcome<DB> {
-        match self.error.take() {
-            Some(error) => Err(error.into()),
-            None => Ok(self),
-        }
     }
 }
 

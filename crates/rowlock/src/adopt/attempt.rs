@@ -13,10 +13,10 @@ use crate::{
     attempt::{self, Claim, Decoding, Env, Finished, Nobody, hand::InHand},
     error::Result,
     fault::point,
-    handle::Attempt,
+    handle::{Attempt, RowAfter},
     store::{
         Isolation, Resolved, Room, SettledIn, Settlement,
-        postgres::adopt::{ClaimedRow, Ending, Settled},
+        postgres::adopt::{ClaimedRow, Ending, RowEnd, Settled},
     },
     worker::shared::Claims,
 };
@@ -35,6 +35,18 @@ impl Claim<Postgres> for RowClaim<'_> {
 
     fn hand(&self) -> &InHand {
         &self.row.hand
+    }
+
+    fn succeeded(&self, after: RowAfter) {
+        // Calls that a staged handler made are over when the row goes on.
+        let staged = matches!(self.shared.handler, Handler::Staged(_));
+        self.row.done_as(match after {
+            RowAfter::Inactive => RowEnd::Done,
+            RowAfter::Deleted => RowEnd::Deleted,
+            RowAfter::Kept => RowEnd::Kept {
+                calls_of: staged.then_some(self.row.uid),
+            },
+        });
     }
 
     async fn settle_in(&self, held: &mut <Postgres as Room>::Held, settlement: &Settlement) -> Result<SettledIn> {

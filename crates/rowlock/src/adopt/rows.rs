@@ -104,6 +104,12 @@ impl Claims for Rows {
         breaker::report(shared, news).await;
     }
 
+    fn stop_all(shared: &RowShared, why: Cut) {
+        for row in shared.in_hand() {
+            row.hand.session().stop(why);
+        }
+    }
+
     fn cut_late(shared: &RowShared) {
         let mut cut = false;
         for row in shared.in_hand() {

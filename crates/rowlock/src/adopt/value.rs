@@ -8,11 +8,8 @@ use super::handle::{Handler, RowCtx, RowDone, RowStaged, RowTx};
 use crate::{
     backoff::Backoff,
     breaker::Breaker,
-    handle::{AtomicContext, Fail, StagedContext, value::sealed},
+    handle::{AtomicContext, Fail, StagedContext},
 };
-
-impl<A> sealed::Context for RowCtx<A> {}
-impl<A> sealed::Context for RowStaged<A> {}
 
 impl<A, R> AtomicContext<R> for RowCtx<A>
 where

@@ -141,6 +141,7 @@ async fn succeeded<DB: Backend>(
     }
     let settlement = hand.ending.done(done.result, done.next);
     hand.keep_hooks(done.hooks);
+    claim.succeeded(done.row);
     match done.held {
         None => Ok(settle(settlement)),
         Some(handed) => match handed.arrive() {

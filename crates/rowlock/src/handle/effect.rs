@@ -373,9 +373,8 @@ async fn limited<R>(limit: Option<Duration>, name: &str, calling: Calling<'_, R>
 fn replay<T: DeserializeOwned>(effects: &Effects, name: &str, known: &Known) -> std::result::Result<T, Fail> {
     let reply = serde_json::from_str(known.reply.as_deref().unwrap_or("null")).map_err(|error| {
         Fail::retire(format!(
-            "the stored reply of effect {} {name:?} cannot be read: {error}; deploy code that can read it, then \
-             reopen the case",
-            known.no
+            "the stored reply of effect {} cannot be read: {error}; deploy code that can read it, then reopen the case",
+            shown(known.no, name)
         ))
     })?;
     effects.tell_replay(known.no, name);
@@ -409,8 +408,9 @@ async fn happened<T: Serialize + DeserializeOwned>(
         // A person was faster than the reconciler.
         Noted::Otherwise(known) if known.state == "replied" => replay(effects, &intent.name, &known),
         Noted::Otherwise(known) => Err(Fail::retry(format!(
-            "effect {} {:?} was resolved as {} in the meantime",
-            known.no, intent.name, known.state
+            "effect {} was resolved as {} in the meantime",
+            shown(known.no, &intent.name),
+            known.state
         ))),
     }
 }
@@ -455,15 +455,22 @@ async fn stood_still(effects: &Effects, intent: &Intent) -> Option<Fail> {
 }
 
 fn conflict(known: &Known, intent: &Intent) -> Fail {
-    let shown = |print: Option<Fingerprint>| print.map(|p| p.to_string()).unwrap_or_default();
+    let print = |print: Option<Fingerprint>| print.map(|p| p.to_string()).unwrap_or_default();
     Fail::retire(format!(
-        "effect {} {:?} was begun with a different request (stored: {}; given: {}); the request of an effect must not \
+        "effect {} was begun with a different request (stored: {}; given: {}); the request of an effect must not \
          change between attempts",
-        known.no,
-        intent.name,
-        shown(known.fingerprint),
-        shown(intent.fingerprint)
+        shown(known.no, &intent.name),
+        print(known.fingerprint),
+        print(intent.fingerprint)
     ))
+}
+
+/// How messages name an effect. The effects of a row have no number.
+fn shown(no: i64, name: &str) -> String {
+    match no {
+        0 => format!("{name:?}"),
+        no => format!("{no} {name:?}"),
+    }
 }
 
 #[cfg(test)]

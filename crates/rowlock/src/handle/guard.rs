@@ -231,7 +231,7 @@ impl<DB: Backend> Rowlock<DB> {
     }
 }
 
-impl<DB: Backend> Tx<DB> {
+impl<DB: Backend, T> Tx<DB, T> {
     /// Goes on only if what the guard protects is still as it was seen: see [`Rowlock::unchanged`]. Through the
     /// handler's `?`, *changed* settles the job as done, quietly, and is counted; where an outside call of the job was
     /// made, it is a case instead. `map_err` it to choose otherwise.

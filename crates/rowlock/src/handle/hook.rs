@@ -31,7 +31,7 @@ impl Hook {
     }
 }
 
-impl<DB: Backend> Tx<DB> {
+impl<DB: Backend, T> Tx<DB, T> {
     /// Runs this after the commit, if there is one: `tx.after_commit(async move { cache.forget(id).await })`. Dropped
     /// on rollback, failure and crash; an error or panic is logged and counted and changes nothing else. The hooks of a
     /// job run one after another, in the order they were given.
@@ -44,7 +44,7 @@ impl<DB: Backend> Tx<DB> {
     }
 }
 
-impl<DB: Backend> Done<DB> {
+impl<DB: Backend, T> Done<DB, T> {
     /// As [`Tx::after_commit`], also for a staged handler that has nothing of its own to write.
     pub fn after_commit<F, E>(mut self, hook: F) -> Self
     where

@@ -83,7 +83,7 @@ impl<DB: Backend> Handler<DB> {
             };
             let (state, rowlock, f) = (state.clone(), rowlock.clone(), f.clone());
             Ok(Box::new(move |outside| {
-                Box::pin(f(Staged::new(state, rowlock, attempt, outside), job)) as HandlerFuture<DB>
+                Box::pin(f(Staged::of_job(state, rowlock, attempt, outside), job)) as HandlerFuture<DB>
             }))
         }));
         Handler {

@@ -371,7 +371,7 @@ impl<DB: Backend> Rowlock<DB> {
     }
 }
 
-impl<DB: Backend> Tx<DB> {
+impl<DB: Backend, T> Tx<DB, T> {
     /// One committed effect per key, whichever job or request comes with it; see [`Rowlock::once`]. The key is taken
     /// with this job's commit and free again when the attempt fails.
     ///

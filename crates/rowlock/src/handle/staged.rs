@@ -59,7 +59,7 @@ impl<DB: Backend> Outside<DB> {
     }
 
     /// Opens the transaction in which the handler's writes and the attempt's end commit together.
-    pub(crate) async fn begin(self, rowlock: Rowlock<DB>, attempt: Attempt) -> Result<Tx<DB>> {
+    pub(crate) async fn begin<T>(self, rowlock: Rowlock<DB>, attempt: Attempt) -> Result<Tx<DB, T>> {
         let store = rowlock.store().clone();
         let (timing, level, token) = (self.timing, self.level, attempt.token);
         let held = detached(async move { DB::begin(&store, &token, timing, level).await }).await?;
@@ -69,32 +69,47 @@ impl<DB: Backend> Outside<DB> {
 }
 
 /// The context of a staged handler.
-pub struct Staged<A, DB: Backend> {
+///
+/// `T` is what the handler may know about its attempt: an [`Attempt`] for a job, an `adopt::Attempt` for a row.
+pub struct Staged<A, DB: Backend, T = Attempt> {
     state: Arc<A>,
     rowlock: Rowlock<DB>,
-    attempt: Attempt,
+    attempt: T,
     outside: Outside<DB>,
     effects: Effects,
     pub(super) locks: Arc<Locks>,
 }
 
-crate::debug::debug_fields!([A, DB: Backend] Staged<A, DB>, "Staged", attempt);
+crate::debug::debug_fields!([A, DB: Backend, T: std::fmt::Debug] Staged<A, DB, T>, "Staged", attempt);
 
-impl<A, DB: Backend> Deref for Staged<A, DB> {
-    type Target = Attempt;
+impl<A, DB: Backend, T> Deref for Staged<A, DB, T> {
+    type Target = T;
 
-    fn deref(&self) -> &Attempt {
+    fn deref(&self) -> &T {
         &self.attempt
     }
 }
 
 impl<A, DB: Backend> Staged<A, DB> {
-    pub(crate) fn new(state: Arc<A>, rowlock: Rowlock<DB>, attempt: Attempt, outside: Outside<DB>) -> Self {
+    /// The context of a job.
+    pub(crate) fn of_job(state: Arc<A>, rowlock: Rowlock<DB>, attempt: Attempt, outside: Outside<DB>) -> Self {
         let journal = JobJournal {
             store: Arc::new(rowlock.store().clone()),
             lease: outside.timing.lease,
         };
         let effects = outside.effects(Arc::new(journal), attempt.clone(), *rowlock.limits());
+        Staged::new(state, rowlock, attempt, outside, effects)
+    }
+}
+
+impl<A, DB: Backend, T> Staged<A, DB, T> {
+    pub(crate) fn new(
+        state: Arc<A>,
+        rowlock: Rowlock<DB>,
+        attempt: T,
+        outside: Outside<DB>,
+        effects: Effects,
+    ) -> Staged<A, DB, T> {
         Staged {
             state,
             rowlock,
@@ -127,7 +142,7 @@ impl<A, DB: Backend> Staged<A, DB> {
         Ok(Prepare {
             held: Some(held),
             rowlock: self.rowlock.clone(),
-            id: self.attempt.token.id,
+            id: self.effects.attempt.token.id,
             _context: PhantomData,
         })
     }
@@ -151,11 +166,11 @@ impl<A, DB: Backend> Staged<A, DB> {
     ///
     /// Cancel safety: dropped half-way, the call may have happened: its effect is in doubt. A reply that has come is
     /// stored all the same.
-    pub fn effect<'a, T, F, Fut, E>(&'a self, name: &str, f: F) -> Effect<'a, T>
+    pub fn effect<'a, R, F, Fut, E>(&'a self, name: &str, f: F) -> Effect<'a, R>
     where
-        T: Serialize + DeserializeOwned + Send + 'a,
+        R: Serialize + DeserializeOwned + Send + 'a,
         F: FnOnce(EffectKey) -> Fut + Send + 'a,
-        Fut: Future<Output = std::result::Result<T, E>> + Send + 'a,
+        Fut: Future<Output = std::result::Result<R, E>> + Send + 'a,
         E: Into<Fail> + 'a,
     {
         Effect::new(&self.effects, name, f)
@@ -165,15 +180,15 @@ impl<A, DB: Backend> Staged<A, DB> {
     ///
     /// # Errors
     /// The database could not be reached. Cancel-safe: a connection dropped half-way is closed.
-    pub async fn begin(self) -> std::result::Result<Tx<DB>, Fail> {
-        let tx = self.outside.begin(self.rowlock, self.attempt).await?;
+    pub async fn begin(self) -> std::result::Result<Tx<DB, T>, Fail> {
+        let tx = self.outside.begin(self.rowlock, self.effects.attempt).await?;
         self.locks.settling.store(true, Ordering::Relaxed);
         Ok(tx)
     }
 
     /// Done, with nothing of its own to write: the engine settles it in a batch.
-    pub fn done(self) -> Done<DB> {
-        Done::without_writes(&self.attempt, &self.rowlock)
+    pub fn done(self) -> Done<DB, T> {
+        Done::without_writes(&self.effects.attempt, &self.rowlock)
     }
 }
 

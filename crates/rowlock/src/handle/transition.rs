@@ -107,7 +107,7 @@ impl<DB: Backend> Rowlock<DB> {
     }
 }
 
-impl<DB: Backend> Tx<DB> {
+impl<DB: Backend, T> Tx<DB, T> {
     /// Moves one row of your own table from one status to another, if it still has the first: see
     /// [`Rowlock::transition`]. Through the handler's `?`, a row that was moved already settles the job as done,
     /// quietly, and is counted; where an outside call of the job was made, it is a case instead.

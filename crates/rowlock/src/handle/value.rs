@@ -113,8 +113,8 @@ pub(crate) mod sealed {
     pub trait Context {}
 }
 
-impl<A, DB: Backend> sealed::Context for Ctx<A, DB> {}
-impl<A, DB: Backend> sealed::Context for Staged<A, DB> {}
+impl<A, DB: Backend, T> sealed::Context for Ctx<A, DB, T> {}
+impl<A, DB: Backend, T> sealed::Context for Staged<A, DB, T> {}
 
 impl<A: Send + Sync + 'static, DB: Backend, J: Job> AtomicContext<J> for Ctx<A, DB> {
     type Tx = Tx<DB>;

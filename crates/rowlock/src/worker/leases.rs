@@ -168,12 +168,16 @@ impl Claims for Leases {
         shared.send_news(news);
     }
 
+    fn stop_all(shared: &JobShared, why: Cut) {
+        for session in shared.sessions() {
+            session.stop(why);
+        }
+    }
+
     fn cut_late(shared: &JobShared) {
         let session = shared.session();
         if session.is_ending(shared.timing.lease) && !session.cut.is_cancelled() {
-            for session in shared.sessions() {
-                session.stop(Cut::LeaseEnding);
-            }
+            Leases::stop_all(shared, Cut::LeaseEnding);
             tracing::warn!(worker = %session.worker, "the lease could not be renewed in time; handlers were stopped");
             shared.emit(Event::CutOff);
         }

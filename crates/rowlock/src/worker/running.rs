@@ -45,9 +45,7 @@ impl<C: Claims> Drop for Running<C> {
     fn drop(&mut self) {
         // Dropped without `stop`: nothing may go on claiming or renewing for handlers that are gone.
         self.shared.stopping.cancel();
-        for job in self.shared.in_hand() {
-            job.hand().stop(Cut::Stopped);
-        }
+        C::stop_all(&self.shared, Cut::Stopped);
         self.shared.gone.cancel();
         self.watch_stop.cancel();
     }

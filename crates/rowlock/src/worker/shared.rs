@@ -21,7 +21,7 @@ use super::{
 use crate::{
     attempt::{
         Env,
-        hand::{Held, lock},
+        hand::{Cut, Held, lock},
     },
     error::{Error, Result},
     event::{Event, emit},
@@ -75,6 +75,9 @@ pub(crate) trait Claims: Sized + Send + Sync + 'static {
 
     /// Passes on what an attempt's end says about its dependencies.
     fn tell_breakers(shared: &Shared<Self>, news: Vec<BreakerNews>) -> impl Future<Output = ()> + Send;
+
+    /// Stops all handlers, also of a claim that is under way.
+    fn stop_all(shared: &Shared<Self>, why: Cut);
 
     /// Stops handlers whose claim others may soon take.
     fn cut_late(shared: &Shared<Self>);
@@ -163,11 +166,7 @@ impl<C: Claims> Shared<C> {
 
     pub(crate) fn commit_resolved(&self, token: Token, committed: bool) {
         let Token { id, epoch, .. } = token;
-        self.emit(Event::CommitResolved {
-            id: id.into(),
-            epoch,
-            committed,
-        });
+        self.emit(Event::CommitResolved { id, epoch, committed });
     }
 
     pub(crate) fn take(&self, held: Arc<C::Held>) {
