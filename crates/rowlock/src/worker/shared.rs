@@ -166,7 +166,11 @@ impl<C: Claims> Shared<C> {
 
     pub(crate) fn commit_resolved(&self, token: Token, committed: bool) {
         let Token { id, epoch, .. } = token;
-        self.emit(Event::CommitResolved { id, epoch, committed });
+        self.emit(Event::CommitResolved {
+            id: id.into(),
+            epoch,
+            committed,
+        });
     }
 
     pub(crate) fn take(&self, held: Arc<C::Held>) {
