@@ -44,6 +44,7 @@ pub mod keys;
 pub mod ledger;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+pub mod rows;
 pub mod schema;
 pub mod setting;
 #[cfg(feature = "sqlite")]

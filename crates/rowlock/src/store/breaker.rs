@@ -1,7 +1,10 @@
 //! The storage contract for breakers: one row per dependency, moved under its lock and only from the version that was
 //! read; and the claims that heed it.
 
-use super::{ClaimAsk, ClaimReply, Fut};
+use super::{
+    ClaimAsk, ClaimReply, Fut,
+    rows::{Columns, Noun},
+};
 use crate::breaker::{Breaker, BreakerChange, BreakerView, Force, Note};
 
 /// The answer to a claim of probes.
@@ -34,4 +37,43 @@ pub trait Breakers: Send + Sync {
     /// Claims as many jobs as may try these breakers now, all of them with one job; never waits for who moves one. The
     /// names are in order.
     fn claim_probe<'a>(&'a self, names: &'a [String], ask: &'a ClaimAsk, by: &'a str) -> Fut<'a, ProbeReply>;
+}
+
+impl Noun for BreakerView {
+    fn of(row: &impl Columns) -> sqlx::Result<BreakerView> {
+        Ok(BreakerView {
+            name: row.read("name")?,
+            state: row.read("state")?,
+            forced: row.read("forced")?,
+            failures: row.read("failures")?,
+            trips: row.read("trips")?,
+            open_until: row.read("open_until")?,
+            probing: row.read("probing")?,
+            policy: Breaker::stored(
+                row.read("threshold")?,
+                row.read("cooldown_us")?,
+                row.read("cooldown_max_us")?,
+                row.read("probes")?,
+            ),
+            version: row.read("version")?,
+            changed_at: row.read("changed_at")?,
+            changed_by: row.read("changed_by")?,
+            reason: row.read("reason")?,
+            due: row.read("due")?,
+        })
+    }
+}
+
+impl Noun for BreakerChange {
+    fn of(row: &impl Columns) -> sqlx::Result<BreakerChange> {
+        Ok(BreakerChange {
+            version: row.read("version")?,
+            from: row.read("from_state")?,
+            to: row.read("to_state")?,
+            forced: row.read("forced")?,
+            at: row.read("changed_at")?,
+            by: row.read("changed_by")?,
+            reason: row.read("reason")?,
+        })
+    }
 }

@@ -2,7 +2,10 @@
 
 use jiff::Timestamp;
 
-use super::Fut;
+use super::{
+    Fut,
+    rows::{Columns, Noun},
+};
 use crate::case::CaseErrorView;
 
 /// What somebody did to several jobs at once.
@@ -36,4 +39,18 @@ pub trait Cases: Send + Sync {
     fn edit_case<'a>(&'a self, id: i64, payload: &'a str, actor: &'a str) -> Fut<'a, bool>;
     /// Notes a deed in the audit.
     fn note_deed<'a>(&'a self, deed: Deed<'a>) -> Fut<'a, ()>;
+}
+
+impl Noun for CaseErrorView {
+    fn of(row: &impl Columns) -> sqlx::Result<CaseErrorView> {
+        Ok(CaseErrorView {
+            no: row.read("no")?,
+            error: row.read("error")?,
+            cases: row.read("cases")?,
+            newest: row.read("newest")?,
+            first_seen: row.read("first_seen")?,
+            last_seen: row.read("last_seen")?,
+            seen: row.read("seen")?,
+        })
+    }
 }

@@ -8,6 +8,7 @@ use std::{
     collections::{BTreeMap, HashMap},
 };
 
+use super::rows::{Columns, Noun};
 use crate::{
     error::{Error, Meaning},
     job::Draft,
@@ -25,6 +26,26 @@ pub struct Holding {
     pub passed: bool,
     pub existing: Existing,
 }
+
+impl Noun for Holding {
+    fn of(row: &impl Columns) -> sqlx::Result<Holding> {
+        Ok(Holding {
+            key: row.read("key")?,
+            fingerprint: row.read("fingerprint")?,
+            hold: row.read("hold")?,
+            passed: row.read("passed")?,
+            existing: Existing {
+                id: row.read("id")?,
+                state: row.read("state")?,
+                outcome: row.read("outcome")?,
+                result: row.read("result")?,
+            },
+        })
+    }
+}
+
+/// What an enqueue answers. After a conflict its transaction, or the savepoint it began with, is rolled back.
+pub type Put = Result<Vec<Enqueued>, Conflict>;
 
 /// The same key, another request.
 #[derive(Debug)]
@@ -62,6 +83,12 @@ pub struct Asking<'a> {
     /// Without an answer yet, sorted; the first draft of each key, by its number, stands for it.
     open: BTreeMap<&'a str, (usize, &'a Keyed)>,
     answers: HashMap<&'a str, Answer>,
+}
+
+/// How long a key is held, as it is stored.
+pub fn period_us(keyed: &Keyed) -> Option<i64> {
+    let period = keyed.hold.period()?;
+    Some(i64::try_from(period.as_micros()).unwrap_or(i64::MAX))
 }
 
 /// Whether any of these drafts has a key.

@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::Fut;
+use super::{
+    Fut,
+    rows::{Columns, Noun},
+};
 use crate::key::{Fingerprint, Hold};
 
 /// No period ends later, so that adding it to a time cannot overflow.
@@ -61,6 +64,17 @@ pub struct Entry {
     pub made_at: Timestamp,
     /// Its period has passed: the next caller is first again.
     pub over: bool,
+}
+
+impl Noun for Entry {
+    fn of(row: &impl Columns) -> sqlx::Result<Entry> {
+        Ok(Entry {
+            fingerprint: row.read("fingerprint")?,
+            answer: row.read("answer")?,
+            made_at: row.read("made_at")?,
+            over: row.read("over")?,
+        })
+    }
 }
 
 /// The ledger's verbs on a caller's own connection, inside its transaction.

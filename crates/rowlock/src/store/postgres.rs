@@ -10,8 +10,9 @@ mod body_lock;
 mod breaker;
 mod by_key;
 mod cases;
+mod claim;
 mod conns;
-mod flow;
+mod enqueue;
 mod group;
 mod guard;
 mod hosts;
@@ -22,11 +23,14 @@ mod migrate;
 mod pass_on;
 mod pooler;
 mod recover;
+mod resolve;
 mod rows;
+mod run;
 mod setting;
 mod settle;
 mod sql;
 mod sweep;
+mod tools;
 mod triggers;
 mod twin;
 mod url;
@@ -150,7 +154,7 @@ impl PgStore {
 
     /// Bounds a verb: a silent network must not hold its caller for ever.
     fn bounded<'a, T>(&self, doing: &'static str, verb: impl Future<Output = Result<T>> + Send + 'a) -> Fut<'a, T> {
-        self.within(self.0.timing.lease.max(Duration::from_secs(10)), doing, verb)
+        self.within(self.0.limit(), doing, verb)
     }
 
     fn within<'a, T>(
@@ -210,27 +214,17 @@ impl Store for PgStore {
     }
 
     fn schema(&self) -> Fut<'_, schema::SchemaFound> {
-        self.bounded("schema check", migrate::found(&self.0))
+        Box::pin(migrate::found(&self.0))
     }
 
     fn migrate<'a>(&'a self, more: &'a [schema::Migration]) -> Fut<'a, Vec<String>> {
-        self.within(Duration::from_secs(600), "migrate", migrate::run(&self.0, more))
+        Box::pin(migrate::run(&self.0, more))
     }
 
     fn enqueue<'a>(&'a self, drafts: &'a [Draft]) -> Fut<'a, Vec<Enqueued>> {
-        self.within(Duration::from_secs(60), "enqueue", async {
-            let turn = tokio::time::timeout(self.0.timing.lock, keys::turn(&self.0, may_wait(drafts)));
-            let _turn = turn.await.map_err(|_| Error::TryAgain {
-                doing: "enqueue",
-                source: sqlx::Error::PoolTimedOut,
-            })?;
-            let mut lent = self.0.engine.acquire().await.doing("enqueue")?;
-            let put = flow::enqueue_alone(&self.0, lent.pg(), drafts, false).await;
-            if matches!(put, Ok(_) | Err(Error::KeyConflict { .. })) {
-                lent.end("enqueue").await?;
-            }
-            let put = put.map_err(Error::answered)?;
-            self.wake(&flow::new_queues(drafts, &put));
+        Box::pin(async {
+            let put = enqueue::commit(&self.0, drafts).await?;
+            self.wake(&enqueue::new_queues(drafts, &put));
             Ok(put)
         })
     }
@@ -240,7 +234,7 @@ impl Store for PgStore {
     }
 
     fn claim<'a>(&'a self, ask: &'a ClaimAsk) -> Fut<'a, ClaimReply> {
-        self.bounded("claim", flow::claim(&self.0, ask))
+        Box::pin(claim::claim(&self.0, ask))
     }
 
     fn settle<'a>(&'a self, batch: &'a [Settlement]) -> Fut<'a, Vec<bool>> {
@@ -257,7 +251,7 @@ impl Store for PgStore {
     }
 
     fn resolve(&self, token: Token) -> Fut<'_, Resolved> {
-        self.bounded("resolve", flow::resolve(&self.0, token))
+        Box::pin(resolve::resolve(&self.0, token))
     }
 
     fn beat(&self, worker: WorkerId) -> Fut<'_, bool> {
@@ -340,46 +334,40 @@ impl Store for PgStore {
     }
 
     fn maintain<'a>(&'a self, retention: &'a Retention) -> Fut<'a, Swept> {
-        self.within(
-            Duration::from_secs(300),
-            "maintain",
-            sweep::maintain(&self.0, retention),
-        )
+        Box::pin(sweep::maintain(&self.0, retention))
     }
 
     fn status(&self) -> Fut<'_, Status> {
-        self.within(Duration::from_secs(60), "status", views::status(&self.0))
+        Box::pin(views::status(&self.0))
     }
 
     fn jobs<'a>(&'a self, filter: &'a JobFilter) -> Fut<'a, Vec<JobView>> {
-        self.within(Duration::from_secs(60), "list jobs", views::jobs(&self.0, filter))
+        Box::pin(views::jobs(&self.0, filter))
     }
 
     fn job(&self, id: i64) -> Fut<'_, Option<JobView>> {
-        self.bounded("read job", views::job(&self.0, id))
+        Box::pin(views::job(&self.0, id))
     }
 
     fn attempts(&self, id: i64) -> Fut<'_, Vec<AttemptView>> {
-        self.bounded("read attempts", views::attempts(&self.0, id))
+        Box::pin(views::attempts(&self.0, id))
     }
 
     fn cases(&self, error: Option<i64>, max: i64) -> Fut<'_, Vec<CaseView>> {
-        self.bounded("list cases", views::cases(&self.0, None, error, max))
+        Box::pin(views::cases(&self.0, None, error, max))
     }
 
     fn case(&self, id: i64) -> Fut<'_, Option<CaseView>> {
-        self.bounded("read case", async move {
-            Ok(views::cases(&self.0, Some(id), None, 1).await?.pop())
-        })
+        Box::pin(async move { Ok(views::cases(&self.0, Some(id), None, 1).await?.pop()) })
     }
 
     fn chain(&self, id: i64) -> Fut<'_, Vec<JobView>> {
-        self.bounded("read chain", views::chain(&self.0, id))
+        Box::pin(views::chain(&self.0, id))
     }
 
     fn reopen<'a>(&'a self, id: i64, actor: &'a str) -> Fut<'a, bool> {
-        self.bounded("reopen", async move {
-            let queue = views::reopen(&self.0, id, actor).await?;
+        Box::pin(async move {
+            let queue = verbs::reopen(&self.0, id, actor).await?;
             self.wake(queue.as_slice());
             Ok(queue.is_some())
         })
@@ -403,7 +391,7 @@ impl Room for Postgres {
     }
 
     fn enqueue_in<'a>(store: &'a PgStore, conn: &'a mut PgConnection, drafts: &'a [Draft]) -> Fut<'a, Vec<Enqueued>> {
-        let put = flow::enqueue(&store.0, conn, drafts, true);
+        let put = enqueue::enqueue(&store.0, conn, drafts, true);
         Box::pin(async { put.await.map_err(Error::answered) })
     }
 

@@ -1,6 +1,9 @@
 //! What people set at run time.
 
-use super::Fut;
+use super::{
+    Fut,
+    rows::{Columns, Noun},
+};
 use crate::{
     observe::RolloutView,
     pause::{PauseView, Target},
@@ -31,4 +34,31 @@ pub fn percent(name: &str, value: &str) -> u8 {
             0
         }
     }
+}
+
+impl Noun for RolloutView {
+    fn of(row: &impl Columns) -> sqlx::Result<RolloutView> {
+        let (name, value): (String, String) = (row.read("name")?, row.read("value")?);
+        Ok(RolloutView {
+            percent: percent(&name, &value),
+            changed_at: row.read("changed_at")?,
+            changed_by: row.read("changed_by")?,
+            name,
+        })
+    }
+}
+
+/// Every pause but those of a newer version that cannot be read here.
+pub fn pauses(rows: &[impl Columns]) -> sqlx::Result<Vec<PauseView>> {
+    let mut pauses = Vec::with_capacity(rows.len());
+    for row in rows {
+        if let Some(target) = Target::parse(&row.read::<String>("name")?) {
+            pauses.push(PauseView {
+                target,
+                since: row.read("changed_at")?,
+                by: row.read("changed_by")?,
+            });
+        }
+    }
+    Ok(pauses)
 }

@@ -11,8 +11,9 @@ mod batch;
 mod body_lock;
 mod breaker;
 mod cases;
+mod claim;
 mod conns;
-mod flow;
+mod enqueue;
 mod group;
 mod guard;
 mod journal;
@@ -21,9 +22,11 @@ mod ledger;
 mod migrate;
 mod recover;
 mod refused;
+mod resolve;
 mod room;
 mod rows;
 mod setting;
+mod settle;
 mod sql;
 mod sweep;
 mod triggers;
@@ -44,7 +47,7 @@ use std::{
 };
 
 use jiff::Timestamp;
-use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{SqliteConnection, sqlite::SqliteConnectOptions};
 
 pub use self::migrate::{SCHEMA, migration_sql};
 use self::{
@@ -133,11 +136,13 @@ impl SqliteStore {
         self.inner.writer.write(doing, self.limit(), input, verb).await
     }
 
-    async fn read<I, T>(&self, doing: &'static str, input: I, verb: Verb<I, T>) -> Result<T> {
+    async fn read<T>(
+        &self,
+        doing: &'static str,
+        work: impl AsyncFnOnce(&mut SqliteConnection, i64) -> sqlx::Result<T>,
+    ) -> Result<T> {
         let mut reading = self.inner.readers.acquire().await.doing(doing)?;
-        let seen = verb(reading.sql(), now_us(&self.inner.clock), &input)
-            .await
-            .doing(doing)?;
+        let seen = work(reading.sql(), now_us(&self.inner.clock)).await.doing(doing)?;
         reading.give_back();
         Ok(seen)
     }
@@ -160,7 +165,7 @@ impl Store for SqliteStore {
     }
 
     fn schema(&self) -> Fut<'_, SchemaFound> {
-        Box::pin(self.read("schema check", (), |db, _, ()| Box::pin(migrate::found(db))))
+        Box::pin(self.read("schema check", async |db, _| migrate::found(db).await))
     }
 
     fn migrate<'a>(&'a self, more: &'a [Migration]) -> Fut<'a, Vec<String>> {
@@ -181,8 +186,8 @@ impl Store for SqliteStore {
             }
             let write = self.write("enqueue", drafts.to_vec(), |db, now, drafts| {
                 Box::pin(async move {
-                    let put = flow::enqueue_all(db, now, drafts).await?;
-                    let woken = put.as_ref().map(|put| flow::new_due_queues(drafts, put, now));
+                    let put = enqueue::enqueue_all(db, now, drafts).await?;
+                    let woken = put.as_ref().map(|put| enqueue::new_due_queues(drafts, put, now));
                     Ok((woken.unwrap_or_default(), put))
                 })
             });
@@ -200,13 +205,15 @@ impl Store for SqliteStore {
     }
 
     fn claim<'a>(&'a self, ask: &'a ClaimAsk) -> Fut<'a, ClaimReply> {
-        Box::pin(self.write("claim", ask.clone(), |db, now, ask| Box::pin(flow::claim(db, now, ask))))
+        Box::pin(self.write("claim", ask.clone(), |db, now, ask| {
+            Box::pin(claim::claim(db, now, ask))
+        }))
     }
 
     fn settle<'a>(&'a self, batch: &'a [Settlement]) -> Fut<'a, Vec<bool>> {
         Box::pin(async {
             let write = self.write("settle", batch.to_vec(), |db, now, batch| {
-                Box::pin(flow::settle_all(db, now, batch))
+                Box::pin(settle::settle_all(db, now, batch))
             });
             let (held, woken) = write.await??;
             self.wake(&woken);
@@ -215,7 +222,7 @@ impl Store for SqliteStore {
     }
 
     fn resolve(&self, token: Token) -> Fut<'_, Resolved> {
-        Box::pin(self.write("resolve", token, |db, _, token| Box::pin(flow::resolve(db, *token))))
+        Box::pin(self.write("resolve", token, |db, _, token| Box::pin(resolve::resolve(db, *token))))
     }
 
     fn beat(&self, worker: WorkerId) -> Fut<'_, bool> {
@@ -259,9 +266,8 @@ impl Store for SqliteStore {
     }
 
     fn alone_due<'a>(&'a self, stretches: &'a [Stretch], longer_than: Duration) -> Fut<'a, bool> {
-        let input = (stretches, micros(longer_than));
-        Box::pin(self.read("claim", input, |db, now, (stretches, longer_than)| {
-            Box::pin(views::alone_due(db, now.saturating_sub(*longer_than), stretches))
+        Box::pin(self.read("claim", async move |db, now| {
+            views::alone_due(db, now.saturating_sub(micros(longer_than)), stretches).await
         }))
     }
 
@@ -292,35 +298,35 @@ impl Store for SqliteStore {
     }
 
     fn status(&self) -> Fut<'_, Status> {
-        Box::pin(self.read("status", (), |db, now, ()| Box::pin(views::status(db, now))))
+        Box::pin(self.read("status", async |db, now| views::status(db, now).await))
     }
 
     fn jobs<'a>(&'a self, filter: &'a JobFilter) -> Fut<'a, Vec<JobView>> {
-        Box::pin(self.read("list jobs", filter, |db, _, filter| Box::pin(views::jobs(db, filter))))
+        Box::pin(self.read("list jobs", async |db, _| views::jobs(db, filter).await))
     }
 
     fn job(&self, id: i64) -> Fut<'_, Option<JobView>> {
-        Box::pin(self.read("read job", id, |db, _, id| Box::pin(views::job(db, *id))))
+        Box::pin(self.read("read job", async move |db, _| views::job(db, id).await))
     }
 
     fn attempts(&self, id: i64) -> Fut<'_, Vec<AttemptView>> {
-        Box::pin(self.read("read attempts", id, |db, _, id| Box::pin(views::attempts(db, *id))))
+        Box::pin(self.read("read attempts", async move |db, _| views::attempts(db, id).await))
     }
 
     fn cases(&self, error: Option<i64>, max: i64) -> Fut<'_, Vec<CaseView>> {
-        Box::pin(self.read("list cases", (error, max), |db, _, (error, max)| {
-            Box::pin(views::cases(db, None, *error, *max))
+        Box::pin(self.read("list cases", async move |db, _| {
+            views::cases(db, None, error, max).await
         }))
     }
 
     fn case(&self, id: i64) -> Fut<'_, Option<CaseView>> {
-        Box::pin(self.read("read case", id, |db, _, id| {
-            Box::pin(async move { Ok(views::cases(db, Some(*id), None, 1).await?.pop()) })
+        Box::pin(self.read("read case", async move |db, _| {
+            Ok(views::cases(db, Some(id), None, 1).await?.pop())
         }))
     }
 
     fn chain(&self, id: i64) -> Fut<'_, Vec<JobView>> {
-        Box::pin(self.read("read chain", id, |db, _, id| Box::pin(views::chain(db, *id))))
+        Box::pin(self.read("read chain", async move |db, _| views::chain(db, id).await))
     }
 
     fn reopen<'a>(&'a self, id: i64, actor: &'a str) -> Fut<'a, bool> {

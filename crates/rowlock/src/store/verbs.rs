@@ -2,7 +2,10 @@
 
 use jiff::Timestamp;
 
-use super::Fut;
+use super::{
+    Fut,
+    rows::{Columns, Noun},
+};
 use crate::observe::{AuditFilter, AuditView};
 
 /// The code of a refusal because there is no such job.
@@ -37,4 +40,37 @@ pub trait Verbs: Send + Sync {
     fn audit<'a>(&'a self, filter: &'a AuditFilter) -> Fut<'a, Vec<AuditView>>;
     /// Closes a case for good.
     fn close_case<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict>;
+}
+
+impl Noun for AuditView {
+    fn of(row: &impl Columns) -> sqlx::Result<AuditView> {
+        let verb: String = row.read("verb")?;
+        let noted = |column| -> sqlx::Result<Option<String>> {
+            let text: Option<String> = row.read(column)?;
+            let due = text
+                .as_deref()
+                .filter(|_| AuditView::has_times(&verb))
+                .and_then(noted_time);
+            Ok(due.map(|due| due.to_string()).or(text))
+        };
+        Ok(AuditView {
+            no: row.read("no")?,
+            at: row.read("at")?,
+            actor: row.read("actor")?,
+            job: Some(row.read("id")?).filter(|id| *id != 0),
+            detail: row.read("detail")?,
+            jobs: row.read("jobs")?,
+            before: noted("before")?,
+            after: noted("after")?,
+            verb,
+        })
+    }
+}
+
+/// The time that a note says: PostgreSQL writes a timestamp, SQLite microseconds since the epoch.
+fn noted_time(text: &str) -> Option<Timestamp> {
+    match text.parse() {
+        Ok(us) => Timestamp::from_microsecond(us).ok(),
+        Err(_) => text.parse().ok(),
+    }
 }

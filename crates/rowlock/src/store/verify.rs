@@ -1,6 +1,9 @@
 //! The audit of the invariants: one statement each, all of one snapshot.
 
-use super::Fut;
+use super::{
+    Fut,
+    rows::{Columns, Noun},
+};
 use crate::observe::{Breach, CheckView, Seen, VerifyLimits};
 
 /// One room's audit.
@@ -10,14 +13,17 @@ pub trait Verify: Send + Sync {
     fn verify(&self, limits: VerifyLimits) -> Fut<'_, Vec<CheckView>>;
 }
 
-/// Reads the answer that every statement gives; `found` is a JSON array, or nothing.
-pub fn seen(looked: i64, whole: bool, broken: i64, found: Option<&str>) -> sqlx::Result<Seen> {
-    let breaches: Vec<Breach> =
-        serde_json::from_str(found.unwrap_or("[]")).map_err(|e| sqlx::Error::Decode(e.into()))?;
-    Ok(Seen {
-        looked,
-        whole,
-        broken,
-        breaches,
-    })
+/// The answer that every statement gives; `found` is a JSON array, or nothing.
+impl Noun for Seen {
+    fn of(row: &impl Columns) -> sqlx::Result<Seen> {
+        let found: Option<String> = row.read("found")?;
+        let breaches: Vec<Breach> =
+            serde_json::from_str(found.as_deref().unwrap_or("[]")).map_err(|e| sqlx::Error::Decode(e.into()))?;
+        Ok(Seen {
+            looked: row.read("looked")?,
+            whole: row.read("whole")?,
+            broken: row.read("broken")?,
+            breaches,
+        })
+    }
 }

@@ -3,7 +3,10 @@
 //! A job that waits for a name never runs before the name is completed. Where the transactions that enqueue and
 //! complete are open at the same time, neither sees the other; the sweep brings the two together.
 
-use super::Fut;
+use super::{
+    Fut,
+    rows::{Columns, Noun},
+};
 use crate::state::{Ended, State};
 
 /// What a case says whose wait was ended by its limit, before the name.
@@ -67,4 +70,17 @@ pub trait Completing<C>: Send + Sync {
     fn complete_in<'a>(&'a self, conn: &'a mut C, name: &'a str, answer: Option<&'a str>) -> Fut<'a, Option<i64>>;
     /// The JSON that the name was completed with that this job waits for.
     fn answer_in<'a>(&'a self, conn: &'a mut C, id: i64) -> Fut<'a, Option<String>>;
+}
+
+impl Noun for Stand {
+    fn of(row: &impl Columns) -> sqlx::Result<Stand> {
+        Ok(Stand {
+            id: row.read("id")?,
+            state: row.read("state")?,
+            last: row.read("last_outcome")?,
+            error: row.read("last_error")?,
+            result: row.read("result")?,
+            compensates: row.read("compensates")?,
+        })
+    }
 }

@@ -2,57 +2,41 @@
 
 use sqlx::Row;
 
-use super::PgStore;
-use crate::{
-    error::Doing,
-    lease::Token,
-    store::{
-        Fut,
-        body_lock::{BodyLocks, Take},
-    },
-};
+use super::Inner;
+use crate::{error::Result, lease::Token, store::body_lock::Take};
 
-impl BodyLocks for PgStore {
-    fn take_slot<'a>(&'a self, token: Token, key: &'a str, slots: i32) -> Fut<'a, Take> {
-        self.bounded("lock", async move {
-            let mut lent = self.0.engine.acquire().await.doing("lock")?;
-            let row = sqlx::query(self.0.sql.body_lock_take.clone())
-                .bind(token.id)
-                .bind(token.epoch)
-                .bind(token.worker.0)
-                .bind(key)
-                .bind(slots)
-                .bind(self.0.now())
-                .fetch_one(lent.pg())
-                .await
-                .doing("lock")?;
-            lent.end("lock").await?;
-            let slot: Option<i32> = row.try_get("slot").doing("lock")?;
-            let leased: bool = row.try_get("leased").doing("lock")?;
-            let tried: bool = row.try_get("tried").doing("lock")?;
-            Ok(match slot {
+pub async fn take(inner: &Inner, token: Token, key: &str, slots: i32) -> Result<Take> {
+    let take = inner
+        .query(&inner.sql.body_lock_take)
+        .bind(token.id)
+        .bind(token.epoch)
+        .bind(token.worker.0)
+        .bind(key)
+        .bind(slots)
+        .bind(inner.now());
+    inner
+        .run("lock", async |pg| {
+            let row = take.fetch_one(pg).await?;
+            let (leased, tried): (bool, bool) = (row.try_get("leased")?, row.try_get("tried")?);
+            Ok(match row.try_get("slot")? {
                 _ if !leased => Take::LeaseLost,
                 Some(slot) => Take::Taken(slot),
                 None if tried => Take::Raced,
                 None => Take::Full,
             })
         })
-    }
+        .await
+}
 
-    fn free_slot<'a>(&'a self, token: Token, key: &'a str, slot: i32) -> Fut<'a, bool> {
-        self.bounded("release lock", async move {
-            let mut lent = self.0.engine.acquire().await.doing("release lock")?;
-            let freed = sqlx::query(self.0.sql.body_lock_release.clone())
-                .bind(token.id)
-                .bind(token.epoch)
-                .bind(token.worker.0)
-                .bind(key)
-                .bind(slot)
-                .fetch_optional(lent.pg())
-                .await
-                .doing("release lock")?;
-            lent.end("release lock").await?;
-            Ok(freed.is_some())
-        })
-    }
+pub async fn free(inner: &Inner, token: Token, key: &str, slot: i32) -> Result<bool> {
+    let free = inner
+        .query(&inner.sql.body_lock_release)
+        .bind(token.id)
+        .bind(token.epoch)
+        .bind(token.worker.0)
+        .bind(key)
+        .bind(slot);
+    inner
+        .run("release lock", async |pg| Ok(free.fetch_optional(pg).await?.is_some()))
+        .await
 }

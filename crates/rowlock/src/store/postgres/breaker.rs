@@ -2,146 +2,127 @@
 
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx;
-use sqlx::{Connection, PgConnection, Row, SqlStr, postgres::PgRow};
+use sqlx::{Connection, PgConnection, SqlStr};
 
-use super::{Inner, PgStore, flow, rows};
+use super::{Inner, claim, run::Fault};
 use crate::{
     breaker::{Breaker, BreakerChange, BreakerState, BreakerView, Force, Note, Trying},
-    error::{Doing, Result},
+    error::Result,
     store::{
-        ClaimAsk, ClaimReply, Fut,
-        breaker::{Breakers, ProbeReply},
+        ClaimAsk, ClaimReply,
+        breaker::ProbeReply,
+        rows::{Columns, Noun},
     },
 };
 
-const PROBING: &str = "claim a probe";
-
-impl Breakers for PgStore {
-    fn declare_breakers<'a>(&'a self, breakers: &'a [(String, Breaker)], by: &'a str) -> Fut<'a, ()> {
-        const DOING: &str = "declare breakers";
-        self.bounded(DOING, async move {
-            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
+pub async fn declare(inner: &Inner, breakers: &[(String, Breaker)], by: &str) -> Result<()> {
+    inner
+        .run("declare breakers", async |pg| {
             for (name, breaker) in breakers {
-                sqlx::query(self.0.sql.breaker_declare.clone())
+                inner
+                    .query(&inner.sql.breaker_declare)
                     .persistent(false)
                     .bind(name)
                     .bind(breaker.threshold)
                     .bind(breaker.cooldown_us())
                     .bind(breaker.cooldown_max_us())
                     .bind(breaker.probes)
-                    .bind(self.0.now())
+                    .bind(inner.now())
                     .bind(by)
-                    .execute(lent.pg())
-                    .await
-                    .doing(DOING)?;
+                    .execute(&mut *pg)
+                    .await?;
             }
-            lent.end(DOING).await
+            Ok(())
         })
-    }
+        .await
+}
 
-    fn breakers<'a>(&'a self, names: Option<&'a [String]>) -> Fut<'a, Vec<BreakerView>> {
-        const DOING: &str = "read breakers";
-        self.bounded(DOING, async move {
-            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
-            let found = sqlx::query(self.0.sql.breakers.clone())
-                .persistent(self.0.named())
-                .bind(names)
-                .bind(self.0.now())
-                .fetch_all(lent.pg())
-                .await
-                .doing(DOING)?;
-            lent.end(DOING).await?;
-            found.iter().map(view).collect::<sqlx::Result<_>>().doing(DOING)
+pub async fn list(inner: &Inner, names: Option<&[String]>) -> Result<Vec<BreakerView>> {
+    let read = inner.query(&inner.sql.breakers).bind(names).bind(inner.now());
+    inner.list("read breakers", read).await
+}
+
+pub async fn log(inner: &Inner, name: &str, max: i64) -> Result<Vec<BreakerChange>> {
+    let read = inner
+        .query(&inner.sql.breaker_log)
+        .persistent(false)
+        .bind(name)
+        .bind(max);
+    inner.list("read breaker log", read).await
+}
+
+pub async fn note(inner: &Inner, note: &Note) -> Result<Option<BreakerView>> {
+    inner
+        .run("update breaker", async |pg| {
+            let mut tx = pg.begin().await?;
+            let mut changed = None;
+            if let Some((before, now)) = locked(inner, &mut tx, &inner.sql.breaker_lock, &note.name).await?
+                && let Some(after) = before.noted(note, now)
+            {
+                changed = moved(inner, &mut tx, &before, &after).await?.then_some(after);
+            }
+            tx.commit().await?;
+            Ok(changed)
         })
-    }
+        .await
+}
 
-    fn breaker_log<'a>(&'a self, name: &'a str, max: i64) -> Fut<'a, Vec<BreakerChange>> {
-        const DOING: &str = "read breaker log";
-        self.bounded(DOING, async move {
-            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
-            let found = sqlx::query(self.0.sql.breaker_log.clone())
-                .persistent(false)
-                .bind(name)
-                .bind(max)
-                .fetch_all(lent.pg())
-                .await
-                .doing(DOING)?;
-            lent.end(DOING).await?;
-            found.iter().map(change).collect::<sqlx::Result<_>>().doing(DOING)
-        })
-    }
-
-    fn note_breaker<'a>(&'a self, note: &'a Note) -> Fut<'a, Option<BreakerView>> {
-        const DOING: &str = "update breaker";
-        self.bounded(DOING, async move {
-            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
-            let mut tx = lent.pg().begin().await.doing(DOING)?;
-            let after = match locked(&self.0, &mut tx, &self.0.sql.breaker_lock, &note.name, DOING).await? {
-                Some((before, now)) => match before.noted(note, now) {
-                    Some(after) => moved(&self.0, &mut tx, &before, &after, DOING).await?.then_some(after),
-                    None => None,
-                },
-                None => None,
-            };
-            tx.commit().await.doing(DOING)?;
-            lent.end(DOING).await?;
-            Ok(after)
-        })
-    }
-
-    fn force_breaker<'a>(&'a self, name: &'a str, force: Force, actor: &'a str) -> Fut<'a, Option<bool>> {
-        const DOING: &str = "force breaker";
-        self.bounded(DOING, async move {
-            let mut lent = self.0.engine.acquire().await.doing(DOING)?;
-            let mut tx = lent.pg().begin().await.doing(DOING)?;
+pub async fn force(inner: &Inner, name: &str, force: Force, actor: &str) -> Result<Option<bool>> {
+    inner
+        .run("force breaker", async |pg| {
+            let mut tx = pg.begin().await?;
             let mut forced = None;
-            if let Some((before, now)) = locked(&self.0, &mut tx, &self.0.sql.breaker_lock, name, DOING).await? {
+            if let Some((before, now)) = locked(inner, &mut tx, &inner.sql.breaker_lock, name).await? {
                 forced = Some(false);
                 if let Some(after) = before.forced(force, actor, now) {
-                    forced = Some(moved(&self.0, &mut tx, &before, &after, DOING).await?);
-                    sqlx::query(self.0.sql.breaker_audit.clone())
+                    forced = Some(moved(inner, &mut tx, &before, &after).await?);
+                    inner
+                        .query(&inner.sql.breaker_audit)
                         .persistent(false)
                         .bind(actor)
                         .bind(format!("{name} {}", force.as_str()))
                         .execute(&mut *tx)
-                        .await
-                        .doing(DOING)?;
+                        .await?;
                 }
             }
-            tx.commit().await.doing(DOING)?;
-            lent.end(DOING).await?;
+            tx.commit().await?;
             Ok(forced)
         })
-    }
+        .await
+}
 
-    fn claim_probe<'a>(&'a self, names: &'a [String], ask: &'a ClaimAsk, by: &'a str) -> Fut<'a, ProbeReply> {
-        self.bounded(PROBING, async move {
-            let mut lent = self.0.engine.acquire().await.doing(PROBING)?;
-            let home = self.0.hosts.is_home(ask.worker, lent.timeline());
-            let mut tx = lent.pg().begin().await.doing(PROBING)?;
-            let reply = match home {
-                true => probe(&self.0, &mut tx, names, ask, by).await?,
-                false => ProbeReply::Claimed {
+pub async fn claim_probe(inner: &Inner, names: &[String], ask: &ClaimAsk, by: &str) -> Result<ProbeReply> {
+    inner
+        .run_lent(inner.limit(), "claim a probe", async |lent| {
+            if !inner.hosts.is_home(ask.worker, lent.timeline()) {
+                return Ok(ProbeReply::Claimed {
                     tried: Vec::new(),
                     reply: ClaimReply::Moved,
-                },
-            };
-            tx.commit().await.doing(PROBING)?;
-            lent.end(PROBING).await?;
+                });
+            }
+            let mut tx = lent.pg().begin().await?;
+            let reply = probe(inner, &mut tx, names, ask, by).await?;
+            tx.commit().await?;
             Ok(reply)
         })
-    }
+        .await
 }
 
 /// The rows under their locks keep the number of probes from changing but by their ends.
-async fn probe(inner: &Inner, tx: &mut PgConnection, names: &[String], ask: &ClaimAsk, by: &str) -> Result<ProbeReply> {
+async fn probe(
+    inner: &Inner,
+    tx: &mut PgConnection,
+    names: &[String],
+    ask: &ClaimAsk,
+    by: &str,
+) -> Result<ProbeReply, Fault> {
     let mut trying = Trying::new(ask.alone);
     for name in names {
-        let Some((mut breaker, now)) = locked(inner, tx, &inner.sql.breaker_try, name, PROBING).await? else {
+        let Some((mut breaker, now)) = locked(inner, tx, &inner.sql.breaker_try, name).await? else {
             return Ok(ProbeReply::NotNow);
         };
         if let Some(half_open) = breaker.probed(by, now) {
-            moved(inner, tx, &breaker, &half_open, PROBING).await?;
+            moved(inner, tx, &breaker, &half_open).await?;
             breaker = half_open;
         }
         match breaker.state {
@@ -149,13 +130,8 @@ async fn probe(inner: &Inner, tx: &mut PgConnection, names: &[String], ask: &Cla
             BreakerState::Open => return Ok(ProbeReply::NotNow),
             BreakerState::HalfOpen => {
                 sweep(inner, tx, name).await?;
-                let probing: i32 = sqlx::query_scalar(inner.sql.probe_count.clone())
-                    .persistent(inner.named())
-                    .bind(name)
-                    .fetch_one(&mut *tx)
-                    .await
-                    .doing(PROBING)?;
-                trying.add(&breaker, probing);
+                let count = inner.query_scalar(&inner.sql.probe_count).bind(name);
+                trying.add(&breaker, count.fetch_one(&mut *tx).await?);
             }
         }
     }
@@ -171,7 +147,7 @@ async fn probe(inner: &Inner, tx: &mut PgConnection, names: &[String], ask: &Cla
         if left == 0 {
             break;
         }
-        match flow::claim_on(inner, tx, &part.up_to(left)).await? {
+        match claim::claim_on(inner, tx, &part.up_to(left)).await? {
             ClaimReply::Jobs(more) => jobs.extend(more),
             reply => {
                 let tried = trying.tried;
@@ -182,15 +158,14 @@ async fn probe(inner: &Inner, tx: &mut PgConnection, names: &[String], ask: &Cla
     for (name, _) in &trying.tried {
         // A job that was a probe until a moment ago may be one again.
         sweep(inner, tx, name).await?;
-        sqlx::query(inner.sql.probe_put.clone())
-            .persistent(inner.named())
+        inner
+            .query(&inner.sql.probe_put)
             .bind(name)
             .bind(jobs.iter().map(|job| job.token.id).collect::<Vec<_>>())
             .bind(jobs.iter().map(|job| job.token.epoch).collect::<Vec<_>>())
             .bind(ask.worker.0)
             .execute(&mut *tx)
-            .await
-            .doing(PROBING)?;
+            .await?;
     }
     Ok(ProbeReply::Claimed {
         tried: trying.tried,
@@ -198,42 +173,36 @@ async fn probe(inner: &Inner, tx: &mut PgConnection, names: &[String], ask: &Cla
     })
 }
 
-async fn sweep(inner: &Inner, tx: &mut PgConnection, name: &str) -> Result<()> {
-    let sweep = sqlx::query(inner.sql.probe_sweep.clone())
-        .persistent(inner.named())
-        .bind(name);
-    sweep.execute(tx).await.doing(PROBING)?;
-    Ok(())
+async fn sweep(inner: &Inner, tx: &mut PgConnection, name: &str) -> sqlx::Result<()> {
+    let sweep = inner.query(&inner.sql.probe_sweep).bind(name);
+    sweep.execute(tx).await.map(drop)
 }
 
-pub(super) async fn locked(
+/// The breaker under its lock, and the database's time.
+pub async fn locked(
     inner: &Inner,
     tx: &mut PgConnection,
     lock: &SqlStr,
     name: &str,
-    doing: &'static str,
-) -> Result<Option<(BreakerView, Timestamp)>> {
-    let found = sqlx::query(lock.clone())
-        .persistent(inner.named())
+) -> sqlx::Result<Option<(BreakerView, Timestamp)>> {
+    let found = inner
+        .query(lock)
         .bind(name)
         .bind(inner.now())
         .fetch_optional(tx)
-        .await
-        .doing(doing)?;
-    let read = found.map(|row| Ok((view(&row)?, rows::at(&row, "now")?)));
-    read.transpose().doing(doing)
+        .await?;
+    found.map(|row| Ok((Noun::of(&row)?, row.read("now")?))).transpose()
 }
 
 /// `false` when somebody else moved it meanwhile, which the lock does not allow.
-pub(super) async fn moved(
+pub async fn moved(
     inner: &Inner,
     tx: &mut PgConnection,
     before: &BreakerView,
     after: &BreakerView,
-    doing: &'static str,
-) -> Result<bool> {
-    let set = sqlx::query(inner.sql.breaker_set.clone())
-        .persistent(inner.named())
+) -> sqlx::Result<bool> {
+    let set = inner
+        .query(&inner.sql.breaker_set)
         .bind(&after.name)
         .bind(before.version)
         .bind(after.state.as_str())
@@ -246,13 +215,12 @@ pub(super) async fn moved(
         .bind(&after.changed_by)
         .bind(&after.reason)
         .execute(&mut *tx)
-        .await
-        .doing(doing)?;
+        .await?;
     if set.rows_affected() == 0 || after.version == before.version {
         return Ok(set.rows_affected() > 0);
     }
-    sqlx::query(inner.sql.breaker_logged.clone())
-        .persistent(inner.named())
+    inner
+        .query(&inner.sql.breaker_logged)
         .bind(&after.name)
         .bind(after.version)
         .bind(before.state.as_str())
@@ -262,47 +230,6 @@ pub(super) async fn moved(
         .bind(&after.changed_by)
         .bind(&after.reason)
         .execute(tx)
-        .await
-        .doing(doing)?;
+        .await?;
     Ok(true)
-}
-
-fn state(row: &PgRow, column: &str) -> sqlx::Result<BreakerState> {
-    let word: &str = row.try_get(column)?;
-    rows::word(word, BreakerState::parse(word))
-}
-
-fn view(row: &PgRow) -> sqlx::Result<BreakerView> {
-    Ok(BreakerView {
-        name: row.try_get("name")?,
-        state: state(row, "state")?,
-        forced: row.try_get("forced")?,
-        failures: row.try_get("failures")?,
-        trips: row.try_get("trips")?,
-        open_until: rows::maybe_at(row, "open_until")?,
-        probing: row.try_get("probing")?,
-        policy: Breaker::stored(
-            row.try_get("threshold")?,
-            row.try_get("cooldown_us")?,
-            row.try_get("cooldown_max_us")?,
-            row.try_get("probes")?,
-        ),
-        version: row.try_get("version")?,
-        changed_at: rows::at(row, "changed_at")?,
-        changed_by: row.try_get("changed_by")?,
-        reason: row.try_get("reason")?,
-        due: row.try_get("due")?,
-    })
-}
-
-fn change(row: &PgRow) -> sqlx::Result<BreakerChange> {
-    Ok(BreakerChange {
-        version: row.try_get("version")?,
-        from: state(row, "from_state")?,
-        to: state(row, "to_state")?,
-        forced: row.try_get("forced")?,
-        at: rows::at(row, "changed_at")?,
-        by: row.try_get("changed_by")?,
-        reason: row.try_get("reason")?,
-    })
 }

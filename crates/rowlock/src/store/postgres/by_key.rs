@@ -6,7 +6,6 @@
 use sqlx::{PgConnection, Row};
 
 use super::Inner;
-use crate::error::{Doing, Result};
 
 /// The planner settings to give back; none where nothing was set.
 #[must_use = "give the caller's settings back"]
@@ -17,23 +16,23 @@ pub struct ByKey {
 
 impl ByKey {
     /// From here on the transaction reads by key, if it is serializable.
-    pub async fn begin(inner: &Inner, pg: &mut PgConnection, doing: &'static str) -> Result<ByKey> {
-        let set = sqlx::query(inner.sql.plan_by_key.clone()).persistent(inner.named());
-        let set = set.fetch_all(pg).await.doing(doing)?;
+    pub async fn begin(inner: &Inner, pg: &mut PgConnection) -> sqlx::Result<ByKey> {
+        let set = inner.query(&inner.sql.plan_by_key);
+        let set = set.fetch_all(pg).await?;
         let texts = |column| set.iter().map(|row| row.try_get(column)).collect::<sqlx::Result<_>>();
         Ok(ByKey {
-            names: texts("name").doing(doing)?,
-            before: texts("before").doing(doing)?,
+            names: texts("name")?,
+            before: texts("before")?,
         })
     }
 
     /// The planner is the caller's again. After an error there is nothing to give back: the transaction is over.
-    pub async fn end(self, inner: &Inner, pg: &mut PgConnection, doing: &'static str) -> Result<()> {
+    pub async fn end(self, inner: &Inner, pg: &mut PgConnection) -> sqlx::Result<()> {
         if self.names.is_empty() {
             return Ok(());
         }
-        let reset = sqlx::query(inner.sql.plan_as_before.clone()).persistent(inner.named());
+        let reset = inner.query(&inner.sql.plan_as_before);
         let reset = reset.bind(self.names).bind(self.before);
-        reset.execute(pg).await.map(drop).doing(doing)
+        reset.execute(pg).await.map(drop)
     }
 }

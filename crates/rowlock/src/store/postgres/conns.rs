@@ -240,10 +240,10 @@ impl Lent {
     }
 
     /// Makes a commit of the statements so far, where they are none by themselves.
-    pub async fn commit_so_far(&mut self, doing: &'static str) -> Result<()> {
+    pub async fn commit_so_far(&mut self) -> sqlx::Result<()> {
         if Pm::get_transaction_depth(self.pg()) > 0 {
-            Pm::commit(self.pg()).await.doing(doing)?;
-            self.begin("begin isolation level read committed;").await.doing(doing)?;
+            Pm::commit(self.pg()).await?;
+            self.begin("begin isolation level read committed;").await?;
         }
         Ok(())
     }

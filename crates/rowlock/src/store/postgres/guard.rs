@@ -2,7 +2,7 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
-use super::{Inner, PgStore, by_key::ByKey};
+use super::{Inner, PgStore, by_key::ByKey, run::Fault};
 use crate::{
     error::{Doing, Error, Meaning, Result},
     store::{
@@ -14,15 +14,25 @@ use crate::{
 
 impl Guarding<PgConnection> for PgStore {
     fn guard_lock<'a>(&'a self, conn: &'a mut PgConnection, keys: &'a [&'a str]) -> Fut<'a, ()> {
-        Box::pin(async move { lock(&self.0, conn, keys).await.map_err(Error::answered) })
+        Box::pin(async move { lock(&self.0, conn, keys).await.map_err(|fault| fault.answered("guard")) })
     }
 
     fn guard_version<'a>(&'a self, conn: &'a mut PgConnection, key: &'a str) -> Fut<'a, i64> {
-        Box::pin(async move { version(&self.0, conn, key).await.map_err(Error::answered) })
+        Box::pin(async move {
+            version(&self.0, conn, key)
+                .await
+                .doing("read version")
+                .map_err(Error::answered)
+        })
     }
 
     fn guard_raise<'a>(&'a self, conn: &'a mut PgConnection, key: &'a str, seen: Option<i64>) -> Fut<'a, Option<i64>> {
-        Box::pin(async move { raise(&self.0, conn, key, seen).await.map_err(Error::answered) })
+        Box::pin(async move {
+            raise(&self.0, conn, key, seen)
+                .await
+                .doing("raise version")
+                .map_err(Error::answered)
+        })
     }
 
     /// Not by the simple protocol: whatever is in the text, it stays one statement.
@@ -46,62 +56,51 @@ impl Guarding<PgConnection> for PgStore {
     }
 }
 
-async fn version(inner: &Inner, conn: &mut PgConnection, key: &str) -> Result<i64> {
-    const DOING: &str = "read version";
-    let by_key = ByKey::begin(inner, conn, DOING).await?;
-    let found: Option<i64> = sqlx::query_scalar(inner.sql.guard_version.clone())
-        .persistent(inner.named())
+async fn version(inner: &Inner, conn: &mut PgConnection, key: &str) -> sqlx::Result<i64> {
+    let by_key = ByKey::begin(inner, conn).await?;
+    let found: Option<i64> = inner
+        .query_scalar(&inner.sql.guard_version)
         .bind(key)
         .fetch_optional(&mut *conn)
-        .await
-        .doing(DOING)?;
-    by_key.end(inner, conn, DOING).await?;
+        .await?;
+    by_key.end(inner, conn).await?;
     Ok(found.unwrap_or(0))
 }
 
-async fn raise(inner: &Inner, conn: &mut PgConnection, key: &str, seen: Option<i64>) -> Result<Option<i64>> {
-    const DOING: &str = "raise version";
-    let raised: Option<i64> = sqlx::query_scalar(inner.sql.guard_raise.clone())
-        .persistent(inner.named())
+async fn raise(inner: &Inner, conn: &mut PgConnection, key: &str, seen: Option<i64>) -> sqlx::Result<Option<i64>> {
+    let raised: Option<i64> = inner
+        .query_scalar(&inner.sql.guard_raise)
         .bind(key)
         .bind(lock_number(key))
         .bind(seen)
         .bind(inner.now())
         .fetch_optional(&mut *conn)
-        .await
-        .doing(DOING)?;
+        .await?;
     // A counter that was seen and is not there has been removed: that is a change too. The statement does not
     // ask for it, because a serializable transaction would be in conflict with every other counter's then.
     if raised == Some(1) && seen.is_some_and(|seen| seen != 0) {
-        let by_key = ByKey::begin(inner, conn, DOING).await?;
-        let back = sqlx::query(inner.sql.guard_take_back.clone())
-            .persistent(inner.named())
-            .bind(key);
-        back.execute(&mut *conn).await.doing(DOING)?;
-        by_key.end(inner, conn, DOING).await?;
+        let by_key = ByKey::begin(inner, conn).await?;
+        let back = inner.query(&inner.sql.guard_take_back).bind(key);
+        back.execute(&mut *conn).await?;
+        by_key.end(inner, conn).await?;
         return Ok(None);
     }
     Ok(raised)
 }
 
-async fn lock(inner: &Inner, conn: &mut PgConnection, keys: &[&str]) -> Result<()> {
+async fn lock(inner: &Inner, conn: &mut PgConnection, keys: &[&str]) -> Result<(), Fault> {
     let mut numbers: Vec<i64> = keys.iter().map(|key| lock_number(key)).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    let rows = sqlx::query(inner.sql.guard_lock.clone())
-        .persistent(inner.named())
-        .bind(numbers)
-        .fetch_all(conn)
-        .await
-        .doing("guard")?;
+    let rows = inner.query(&inner.sql.guard_lock).bind(numbers).fetch_all(conn).await?;
     for row in rows {
-        if row.try_get::<Option<String>, _>("locked").doing("guard")?.is_none() {
-            let found = row.try_get("level").doing("guard")?;
-            return Err(Error::Isolation {
+        if row.try_get::<Option<String>, _>("locked")?.is_none() {
+            let stale = Error::Isolation {
                 doing: "guard",
-                found,
+                found: row.try_get("level")?,
                 source: Meaning::Final,
-            });
+            };
+            return Err(stale.into());
         }
     }
     Ok(())

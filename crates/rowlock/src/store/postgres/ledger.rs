@@ -4,14 +4,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx;
-use sqlx::{AssertSqlSafe, PgConnection, Row, SqlStr, postgres::PgRow};
+use sqlx::{AssertSqlSafe, PgConnection, SqlStr};
 
-use super::{Inner, PgStore, by_key::ByKey, rows};
+use super::{Inner, PgStore, by_key::ByKey, run::Fault};
 use crate::{
     error::{Doing, Error, Result},
     store::{
         Fut,
         ledger::{Ask, Entry, Ledger, Mine, Taken},
+        rows::{Columns, Noun},
     },
 };
 
@@ -23,22 +24,26 @@ impl Ledger<PgConnection> for PgStore {
     const BEGIN: &'static str = "begin";
 
     fn take<'a>(&'a self, conn: &'a mut PgConnection, ask: &'a Ask) -> Fut<'a, Taken> {
-        Box::pin(async { take(&self.0, conn, ask).await.map_err(Error::answered) })
+        Box::pin(async { take(&self.0, conn, ask).await.map_err(|fault| fault.answered("once")) })
     }
 
     fn store<'a>(&'a self, conn: &'a mut PgConnection, key: &'a str, mine: Mine, answer: &'a str) -> Fut<'a, bool> {
-        Box::pin(async move { store(&self.0, conn, key, mine, answer).await.map_err(Error::answered) })
+        Box::pin(async move {
+            let stored = store(&self.0, conn, key, mine, answer).await;
+            stored.doing("once").map_err(Error::answered)
+        })
     }
 
     fn look<'a>(&'a self, conn: &'a mut PgConnection, key: &'a str) -> Fut<'a, Option<Entry>> {
         Box::pin(async move {
-            let found = async {
-                let by_key = ByKey::begin(&self.0, conn, "once").await?;
+            let found: sqlx::Result<_> = async {
+                let by_key = ByKey::begin(&self.0, conn).await?;
                 let found = read(&self.0, conn, key).await?;
-                by_key.end(&self.0, conn, "once").await?;
+                by_key.end(&self.0, conn).await?;
                 Ok(found)
-            };
-            found.await.map_err(Error::answered)
+            }
+            .await;
+            found.doing("once").map_err(Error::answered)
         })
     }
 
@@ -57,7 +62,7 @@ impl Ledger<PgConnection> for PgStore {
     }
 }
 
-async fn take(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> Result<Taken> {
+async fn take(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> Result<Taken, Fault> {
     let Some(limit) = ask.wait else {
         return insert_or_read(inner, pg, ask).await;
     };
@@ -70,24 +75,22 @@ async fn take(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> Result<Taken> 
 }
 
 /// Sets the transaction's lock time-out and says what it was.
-async fn wait_at_most(inner: &Inner, pg: &mut PgConnection, limit: &str) -> Result<String> {
-    let set = sqlx::query_scalar(inner.sql.lock_wait.clone())
-        .persistent(inner.named())
-        .bind(limit);
-    set.fetch_one(pg).await.doing("once")
+async fn wait_at_most(inner: &Inner, pg: &mut PgConnection, limit: &str) -> sqlx::Result<String> {
+    let set = inner.query_scalar(&inner.sql.lock_wait).bind(limit);
+    set.fetch_one(pg).await
 }
 
-async fn insert_or_read(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> Result<Taken> {
+async fn insert_or_read(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> Result<Taken, Fault> {
     if let Some(mine) = write(inner, pg, ask, &inner.sql.once_take, None).await? {
         return Ok(Taken::First(mine));
     }
-    let by_key = ByKey::begin(inner, pg, "once").await?;
+    let by_key = ByKey::begin(inner, pg).await?;
     let taken = read_or_take_over(inner, pg, ask).await?;
-    by_key.end(inner, pg, "once").await?;
+    by_key.end(inner, pg).await?;
     Ok(taken)
 }
 
-async fn read_or_take_over(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> Result<Taken> {
+async fn read_or_take_over(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> Result<Taken, Fault> {
     for _ in 0..ROUNDS_MAX {
         while let Some(entry) = read(inner, pg, &ask.key).await? {
             if !entry.over {
@@ -102,10 +105,11 @@ async fn read_or_take_over(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> R
             return Ok(Taken::First(mine));
         }
     }
-    Err(Error::TryAgain {
+    let again = Error::TryAgain {
         doing: "once",
         source: sqlx::Error::RowNotFound,
-    })
+    };
+    Err(again.into())
 }
 
 /// Both ways to take a key bind the same, and answer with the time of the entry they made.
@@ -115,9 +119,9 @@ async fn write(
     ask: &Ask,
     statement: &SqlStr,
     instead_of: Option<Timestamp>,
-) -> Result<Option<Mine>> {
-    let mut query = sqlx::query(statement.clone())
-        .persistent(inner.named())
+) -> sqlx::Result<Option<Mine>> {
+    let mut query = inner
+        .query(statement)
         .bind(&ask.key)
         .bind(ask.print())
         .bind(ask.hold.as_str())
@@ -126,51 +130,38 @@ async fn write(
     if let Some(made_at) = instead_of {
         query = query.bind(made_at.to_sqlx());
     }
-    let row = query.fetch_optional(pg).await.doing("once")?;
-    let mine = |row: PgRow| -> sqlx::Result<Mine> {
-        Ok(Mine {
-            made_at: rows::at(&row, "made_at")?,
-            serializable: row.try_get("serializable")?,
-        })
-    };
-    row.map(mine).transpose().doing("once")
+    let row = query.fetch_optional(pg).await?;
+    let Some(row) = row else { return Ok(None) };
+    Ok(Some(Mine {
+        made_at: row.read("made_at")?,
+        serializable: row.read("serializable")?,
+    }))
 }
 
-async fn store(inner: &Inner, pg: &mut PgConnection, key: &str, mine: Mine, answer: &str) -> Result<bool> {
+async fn store(inner: &Inner, pg: &mut PgConnection, key: &str, mine: Mine, answer: &str) -> sqlx::Result<bool> {
     let by_key = match mine.serializable {
-        true => Some(ByKey::begin(inner, pg, "once").await?),
+        true => Some(ByKey::begin(inner, pg).await?),
         false => None,
     };
-    let stored = sqlx::query(inner.sql.once_store.clone())
-        .persistent(inner.named())
+    let stored = inner
+        .query(&inner.sql.once_store)
         .bind(key)
         .bind(answer)
         .bind(mine.made_at.to_sqlx())
         .execute(&mut *pg)
-        .await
-        .doing("once")?;
+        .await?;
     if let Some(by_key) = by_key {
-        by_key.end(inner, pg, "once").await?;
+        by_key.end(inner, pg).await?;
     }
     Ok(stored.rows_affected() == 1)
 }
 
-async fn read(inner: &Inner, pg: &mut PgConnection, key: &str) -> Result<Option<Entry>> {
-    let row = sqlx::query(inner.sql.once_read.clone())
-        .persistent(inner.named())
+async fn read(inner: &Inner, pg: &mut PgConnection, key: &str) -> sqlx::Result<Option<Entry>> {
+    let row = inner
+        .query(&inner.sql.once_read)
         .bind(key)
         .bind(inner.now())
         .fetch_optional(pg)
-        .await
-        .doing("once")?;
-    let Some(row) = row else { return Ok(None) };
-    let entry = || -> sqlx::Result<Entry> {
-        Ok(Entry {
-            fingerprint: row.try_get("fingerprint")?,
-            answer: row.try_get("answer")?,
-            made_at: rows::at(&row, "made_at")?,
-            over: row.try_get("over")?,
-        })
-    };
-    entry().map(Some).doing("once")
+        .await?;
+    row.as_ref().map(Noun::of).transpose()
 }

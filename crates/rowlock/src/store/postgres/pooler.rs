@@ -8,7 +8,7 @@ use sqlx::{PgConnection, postgres::PgConnectOptions};
 use uuid::Uuid;
 
 use super::Inner;
-use crate::error::{Doing, Result, sqlstate};
+use crate::error::sqlstate;
 
 /// Removes the statements that the transaction before left under the driver's names: this connection of ours would use
 /// the same ones. In a transaction of its own, so that the next one's snapshot is not older than its first statement.
@@ -79,22 +79,22 @@ pub struct Whole {
 }
 
 impl Whole {
-    pub async fn begin(inner: &Inner, pg: &mut PgConnection, doing: &'static str) -> Result<Whole> {
+    pub async fn begin(inner: &Inner, pg: &mut PgConnection) -> sqlx::Result<Whole> {
         if inner.hosts.pooler.is_none() {
             return Ok(Whole { ours: false });
         }
-        let ours = !in_transaction(pg).await.doing(doing)?;
+        let ours = !in_transaction(pg).await?;
         if ours {
-            sqlx::raw_sql("begin").execute(pg).await.doing(doing)?;
+            sqlx::raw_sql("begin").execute(pg).await?;
         }
         Ok(Whole { ours })
     }
 
     /// Commits what succeeded, if the transaction is ours.
-    pub async fn end<T>(self, pg: &mut PgConnection, result: Result<T>, doing: &'static str) -> Result<T> {
+    pub async fn end<T>(self, pg: &mut PgConnection, result: sqlx::Result<T>) -> sqlx::Result<T> {
         if self.ours {
             let end = if result.is_ok() { "commit" } else { "rollback" };
-            let ended = sqlx::raw_sql(end).execute(pg).await.doing(doing);
+            let ended = sqlx::raw_sql(end).execute(pg).await;
             // What went wrong first is what to tell.
             let value = result?;
             return ended.map(|_| value);

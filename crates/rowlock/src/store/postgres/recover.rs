@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::{Connection, PgConnection, Row};
 
-use super::{HANDLER_NAME, Inner, conns::backend, flow, group, rows, settle};
+use super::{HANDLER_NAME, Inner, claim, conns::backend, group, rows, settle};
 use crate::{
     error::{Doing, Result},
     lease::{Token, WorkerId},
@@ -158,7 +158,7 @@ pub async fn own_leases(inner: &Inner, worker: WorkerId, in_flight: bool) -> Res
 
 pub async fn alone_due(inner: &Inner, stretches: &[Stretch], longer_than: Duration) -> Result<bool> {
     let mut lent = inner.engine.acquire().await.doing("claim")?;
-    let [queue_nos, kind_nos] = flow::lanes(stretches);
+    let [queue_nos, kind_nos] = claim::lanes(stretches);
     let due = sqlx::query_scalar(inner.sql.alone_due.clone())
         .bind(queue_nos)
         .bind(kind_nos)

@@ -1,96 +1,40 @@
 //! What people set at run time.
 
-use sqlx::{Row, postgres::PgRow};
-
-use super::PgStore;
+use super::Inner;
 use crate::{
-    error::{Doing, Result},
+    error::Result,
     observe::RolloutView,
     pause::{PauseView, Target},
-    store::{
-        Fut,
-        setting::{Settings, percent},
-    },
+    store::setting,
 };
 
-impl Settings for PgStore {
-    fn rollouts(&self) -> Fut<'_, Vec<RolloutView>> {
-        self.bounded("read rollouts", async {
-            let mut lent = self.0.engine.acquire().await.doing("read rollouts")?;
-            let found = sqlx::query(self.0.sql.rollouts.clone())
-                .fetch_all(lent.pg())
-                .await
-                .doing("read rollouts")?;
-            lent.end("read rollouts").await?;
-            found.iter().map(rollout).collect::<Result<_>>()
-        })
-    }
-
-    fn set_rollout<'a>(&'a self, name: &'a str, percent: u8, actor: &'a str) -> Fut<'a, ()> {
-        self.bounded("set rollout", async move {
-            let mut lent = self.0.engine.acquire().await.doing("set rollout")?;
-            sqlx::query(self.0.sql.set_rollout.clone())
-                .bind(name)
-                .bind(percent.to_string())
-                .bind(actor)
-                .bind(self.0.now())
-                .execute(lent.pg())
-                .await
-                .doing("set rollout")?;
-            lent.end("set rollout").await?;
-            Ok(())
-        })
-    }
-
-    fn pauses(&self) -> Fut<'_, Vec<PauseView>> {
-        self.bounded("read pauses", async {
-            let mut lent = self.0.engine.acquire().await.doing("read pauses")?;
-            let found = sqlx::query(self.0.sql.pauses.clone())
-                .fetch_all(lent.pg())
-                .await
-                .doing("read pauses")?;
-            lent.end("read pauses").await?;
-            let found = found.iter().filter_map(|row| pause(row).transpose());
-            found.collect::<sqlx::Result<_>>().doing("read pauses")
-        })
-    }
-
-    fn set_pause<'a>(&'a self, target: &'a Target, paused: bool, actor: &'a str) -> Fut<'a, bool> {
-        let (doing, text) = match paused {
-            true => ("pause", &self.0.sql.pause),
-            false => ("resume", &self.0.sql.resume),
-        };
-        self.bounded(doing, async move {
-            let mut lent = self.0.engine.acquire().await.doing(doing)?;
-            let set = sqlx::query_scalar(text.clone()).bind(target.key()).bind(actor);
-            let changed = set.fetch_one(lent.pg()).await.doing(doing)?;
-            lent.end(doing).await?;
-            Ok(changed)
-        })
-    }
+pub async fn rollouts(inner: &Inner) -> Result<Vec<RolloutView>> {
+    let read = inner.query(&inner.sql.rollouts);
+    inner.list("read rollouts", read).await
 }
 
-/// Nothing of what a newer version has paused.
-fn pause(row: &PgRow) -> sqlx::Result<Option<PauseView>> {
-    let Some(target) = Target::parse(row.try_get("name")?) else {
-        return Ok(None);
-    };
-    Ok(Some(PauseView {
-        target,
-        since: row.try_get::<jiff_sqlx::Timestamp, _>("changed_at")?.to_jiff(),
-        by: row.try_get("changed_by")?,
-    }))
+pub async fn set_rollout(inner: &Inner, name: &str, percent: u8, actor: &str) -> Result<()> {
+    let set = inner.query(&inner.sql.set_rollout).bind(name).bind(percent.to_string());
+    let set = set.bind(actor).bind(inner.now());
+    inner
+        .run("set rollout", async |pg| Ok(set.execute(pg).await.map(drop)?))
+        .await
 }
 
-fn rollout(row: &PgRow) -> Result<RolloutView> {
-    let read = || {
-        let name: String = row.try_get("name")?;
-        Ok(RolloutView {
-            percent: percent(&name, row.try_get("value")?),
-            changed_at: row.try_get::<jiff_sqlx::Timestamp, _>("changed_at")?.to_jiff(),
-            changed_by: row.try_get("changed_by")?,
-            name,
+pub async fn pauses(inner: &Inner) -> Result<Vec<PauseView>> {
+    let read = inner.query(&inner.sql.pauses);
+    inner
+        .run("read pauses", async |pg| {
+            Ok(setting::pauses(&read.fetch_all(pg).await?)?)
         })
+        .await
+}
+
+pub async fn set_pause(inner: &Inner, target: &Target, paused: bool, actor: &str) -> Result<bool> {
+    let (doing, text) = match paused {
+        true => ("pause", &inner.sql.pause),
+        false => ("resume", &inner.sql.resume),
     };
-    read().doing("read rollouts")
+    let set = inner.query_scalar(text).bind(target.key()).bind(actor);
+    inner.run(doing, async |pg| Ok(set.fetch_one(pg).await?)).await
 }

@@ -10,7 +10,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, Row, postgres::PgRow};
 
 use super::{
     Inner,
-    flow::{self, column},
+    enqueue::{self, column},
     group,
 };
 use crate::{
@@ -270,8 +270,10 @@ pub async fn write_what_follows(
             retired.push(settlement.token.id);
         }
     }
-    let put = flow::enqueue(inner, pg, &next, false).await.map_err(Error::answered)?;
-    let mut woken = flow::new_queues(&next, &put);
+    let put = enqueue::enqueue(inner, pg, &next, false)
+        .await
+        .map_err(Error::answered)?;
+    let mut woken = enqueue::new_queues(&next, &put);
     if !retired.is_empty() {
         woken.extend(compensate(inner, pg, &retired).await?);
     }

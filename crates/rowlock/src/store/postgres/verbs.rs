@@ -8,9 +8,10 @@ use sqlx::{
     query::Query,
 };
 
-use super::PgStore;
+use super::{Inner, PgStore};
 use crate::{
     error::{Doing, Error, Result, sqlstate},
+    job::queue_no,
     observe::{AuditFilter, AuditView},
     store::{
         Fut,
@@ -109,4 +110,15 @@ fn audited(row: &PgRow) -> sqlx::Result<AuditView> {
         after: stood("after")?,
         verb,
     })
+}
+
+/// The queue to wake, or `None` when the job is no case.
+pub async fn reopen(inner: &Inner, id: i64, actor: &str) -> Result<Option<i64>> {
+    let reopen = inner.query_scalar(&inner.sql.reopen).bind(id).bind(actor);
+    let queue: Result<Option<String>> = inner.run("reopen", async |pg| Ok(reopen.fetch_one(pg).await?)).await;
+    match queue {
+        Ok(queue) => Ok(Some(queue_no(&queue.unwrap_or_default()))),
+        Err(error) if matches!(error.code().as_deref(), Some(NO_JOB | ELSEWHERE)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }

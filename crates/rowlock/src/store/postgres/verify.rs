@@ -5,30 +5,29 @@
 
 use std::time::Duration;
 
-use sqlx::{Row, SqlStr};
+use sqlx::SqlStr;
 use sqlx_core::transaction::TransactionManager;
 use tokio::time::Instant;
 
-use super::{Inner, PgStore, Pm, conns::Lent, sql::Sql};
+use super::{Inner, Pm, conns::Lent, sql::Sql};
 use crate::{
     error::{Doing, Result, sqlstate},
     observe::{CheckView, Invariant, Seen, VerifyLimits},
-    store::{Fut, verify},
+    store::rows::Noun,
 };
 
-const DOING: &str = "verify";
+pub const DOING: &str = "verify";
 
 /// Beside the checks' own time: connecting, and waiting for a lock on the log.
 const MARGIN: Duration = Duration::from_secs(30);
 
-impl verify::Verify for PgStore {
-    fn verify(&self, limits: VerifyLimits) -> Fut<'_, Vec<CheckView>> {
-        let checks = u32::try_from(Invariant::ALL.len()).unwrap_or(u32::MAX);
-        self.within(limits.time * checks + MARGIN, DOING, all(&self.0, limits))
-    }
+/// How long all checks may take together.
+pub fn limit(limits: VerifyLimits) -> Duration {
+    let checks = u32::try_from(Invariant::ALL.len()).unwrap_or(u32::MAX);
+    limits.time * checks + MARGIN
 }
 
-async fn all(inner: &Inner, limits: VerifyLimits) -> Result<Vec<CheckView>> {
+pub async fn all(inner: &Inner, limits: VerifyLimits) -> Result<Vec<CheckView>> {
     // The lock comes before the snapshot, which the first query takes: a partition that upkeep dropped between the two
     // would be missing though its jobs are seen. Any reader takes this lock.
     let begin = format!(
@@ -41,7 +40,7 @@ async fn all(inner: &Inner, limits: VerifyLimits) -> Result<Vec<CheckView>> {
     let mut checks = Vec::with_capacity(Invariant::ALL.len());
     for invariant in Invariant::ALL {
         let start = Instant::now();
-        let seen = one(inner, &mut lent, invariant, limits).await?;
+        let seen = one(inner, &mut lent, invariant, limits).await.doing(DOING)?;
         let took = start.elapsed();
         checks.push(match seen {
             Some(seen) => CheckView::seen(invariant, seen, took),
@@ -54,9 +53,9 @@ async fn all(inner: &Inner, limits: VerifyLimits) -> Result<Vec<CheckView>> {
 }
 
 /// `None` when it ran out of time; the snapshot stays.
-async fn one(inner: &Inner, lent: &mut Lent, invariant: Invariant, limits: VerifyLimits) -> Result<Option<Seen>> {
+async fn one(inner: &Inner, lent: &mut Lent, invariant: Invariant, limits: VerifyLimits) -> sqlx::Result<Option<Seen>> {
     let (text, takes) = statement(&inner.sql, invariant);
-    let mut query = sqlx::query(text.clone()).bind(limits.shown);
+    let mut query = inner.query(text).bind(limits.shown);
     if takes >= Takes::Rows {
         query = query.bind(limits.rows);
     }
@@ -64,24 +63,13 @@ async fn one(inner: &Inner, lent: &mut Lent, invariant: Invariant, limits: Verif
         query = query.bind(inner.now());
     }
     match query.fetch_one(lent.pg()).await {
-        Ok(row) => {
-            let read = || {
-                let found: Option<&str> = row.try_get("found")?;
-                verify::seen(
-                    row.try_get("looked")?,
-                    row.try_get("whole")?,
-                    row.try_get("broken")?,
-                    found,
-                )
-            };
-            read().map(Some).doing(DOING)
-        }
+        Ok(row) => Ok(Some(Seen::of(&row)?)),
         Err(error) if sqlstate(&error).as_deref() == Some("57014") => {
             let back = sqlx::raw_sql("rollback to savepoint rowlock");
-            back.execute(lent.pg()).await.doing(DOING)?;
+            back.execute(lent.pg()).await?;
             Ok(None)
         }
-        Err(error) => Err(error).doing(DOING),
+        Err(error) => Err(error),
     }
 }
 

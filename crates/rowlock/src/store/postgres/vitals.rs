@@ -3,14 +3,12 @@
 use jiff::Timestamp;
 use sqlx::{Row, postgres::PgRow};
 
-use super::{Inner, PgStore, rows};
+use super::Inner;
 use crate::{
-    error::{Doing, Result},
+    error::Result,
     observe::Finding,
-    store::{Fut, vitals},
+    store::{rows::Columns, vitals},
 };
-
-const DOING: &str = "check the server";
 
 /// The oldest version that the tests run on.
 const VERSION_MIN: i32 = 150_000;
@@ -22,23 +20,12 @@ const OLD_S: i64 = 300;
 const DEAD_ROWS: i64 = 50_000;
 const DEAD_SHARE: i64 = 2;
 
-impl vitals::Vitals for PgStore {
-    fn vitals(&self, lease_ms: Option<i64>) -> Fut<'_, Vec<Finding>> {
-        self.bounded(DOING, look(&self.0, lease_ms))
-    }
-}
-
-async fn look(inner: &Inner, lease_ms: Option<i64>) -> Result<Vec<Finding>> {
-    let mut lent = inner.engine.acquire().await.doing(DOING)?;
-    let asked = Timestamp::now();
-    let row = sqlx::query(inner.sql.vitals.clone())
-        .fetch_one(lent.pg())
-        .await
-        .doing(DOING)?;
-    // The server's clock was read somewhere between the question and the answer.
-    let answered = Timestamp::now();
-    lent.end(DOING).await?;
-    let read = || {
+pub async fn findings(inner: &Inner, lease_ms: Option<i64>) -> Result<Vec<Finding>> {
+    let check = inner.run("check the server", async |pg| {
+        let asked = Timestamp::now();
+        let row = inner.query(&inner.sql.vitals).fetch_one(pg).await?;
+        // The server's clock was read somewhere between the question and the answer.
+        let answered = Timestamp::now();
         Ok(vec![
             connection(&row, inner.hosts.pooler.is_some())?,
             clock(&row, asked, answered)?,
@@ -49,8 +36,8 @@ async fn look(inner: &Inner, lease_ms: Option<i64>) -> Result<Vec<Finding>> {
             partitions(&row)?,
             vitals::retention(row.try_get("history_days")?),
         ])
-    };
-    read().doing(DOING)
+    });
+    check.await
 }
 
 fn connection(row: &PgRow, pooled: bool) -> sqlx::Result<Finding> {
@@ -80,7 +67,7 @@ fn connection(row: &PgRow, pooled: bool) -> sqlx::Result<Finding> {
 }
 
 fn clock(row: &PgRow, asked: Timestamp, answered: Timestamp) -> sqlx::Result<Finding> {
-    let theirs = rows::at(row, "now")?;
+    let theirs = row.time("now")?;
     let offset = match (theirs < asked, theirs > answered) {
         (true, _) => asked.duration_since(theirs),
         (_, true) => theirs.duration_since(answered),

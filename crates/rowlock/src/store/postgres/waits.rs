@@ -2,49 +2,30 @@
 
 use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
 
-use super::{Inner, PgStore, by_key::ByKey, pooler::Whole, rows, settle};
+use super::{Inner, PgStore, by_key::ByKey, pooler::Whole, settle};
 use crate::{
     error::{Doing, Error, Result},
     state::{State, after_wait},
     store::{
-        Fut, Store,
-        waits::{Completing, EXPIRED_WAITING, NOT_COMPLETED, Stand, Swept, WaitOver, Waits},
+        Fut,
+        rows::Columns,
+        waits::{Completing, EXPIRED_WAITING, NOT_COMPLETED, Stand, Swept, WaitOver},
     },
 };
 
-impl Waits for PgStore {
-    fn complete<'a>(&'a self, name: &'a str, answer: Option<&'a str>) -> Fut<'a, Option<i64>> {
-        self.bounded("complete", async move {
-            let mut lent = self.0.engine.acquire().await.doing("complete")?;
-            let moved = complete(&self.0, lent.pg(), name, answer).await?;
-            lent.end("complete").await?;
-            Ok(moved)
-        })
-    }
+pub async fn complete(inner: &Inner, name: &str, answer: Option<&str>) -> Result<Option<i64>> {
+    inner
+        .run("complete", async |pg| Ok(complete_on(inner, pg, name, answer).await?))
+        .await
+}
 
-    fn sweep_waits(&self, max: i32, names: bool) -> Fut<'_, Swept> {
-        self.bounded("sweep waits", async move {
-            let (swept, woken) = sweep(&self.0, max, names).await?;
-            self.wake(&woken);
-            Ok(swept)
-        })
-    }
-
-    fn stands(&self, id: i64, chain: bool) -> Fut<'_, Vec<Stand>> {
-        self.bounded("wait", async move {
-            let mut lent = self.0.engine.acquire().await.doing("wait")?;
-            let sql = &self.0.sql;
-            let statement = if chain { &sql.stand_chain } else { &sql.stand };
-            let found = sqlx::query(statement.clone())
-                .persistent(self.0.named())
-                .bind(id)
-                .fetch_all(lent.pg())
-                .await
-                .doing("wait")?;
-            lent.end("wait").await?;
-            found.iter().map(stand).collect::<sqlx::Result<_>>().doing("wait")
-        })
-    }
+pub async fn stands(inner: &Inner, id: i64, chain: bool) -> Result<Vec<Stand>> {
+    let text = if chain {
+        &inner.sql.stand_chain
+    } else {
+        &inner.sql.stand
+    };
+    inner.list("wait", inner.query(text).bind(id)).await
 }
 
 impl Completing<PgConnection> for PgStore {
@@ -55,125 +36,100 @@ impl Completing<PgConnection> for PgStore {
         answer: Option<&'a str>,
     ) -> Fut<'a, Option<i64>> {
         Box::pin(async move {
-            let whole = Whole::begin(&self.0, conn, "complete").await?;
-            let completed = async {
-                let by_key = ByKey::begin(&self.0, conn, "complete").await?;
-                let moved = complete(&self.0, conn, name, answer).await?;
-                by_key.end(&self.0, conn, "complete").await?;
-                Ok(moved)
-            };
-            let completed = completed.await;
-            whole.end(conn, completed, "complete").await.map_err(Error::answered)
+            let completed = complete_whole(&self.0, conn, name, answer).await;
+            completed.doing("complete").map_err(Error::answered)
         })
     }
 
     fn answer_in<'a>(&'a self, conn: &'a mut PgConnection, id: i64) -> Fut<'a, Option<String>> {
-        Box::pin(async move {
-            let by_key = ByKey::begin(&self.0, conn, "read answer").await?;
-            let found: Option<Option<String>> = sqlx::query_scalar(self.0.sql.answer.clone())
-                .persistent(self.0.named())
-                .bind(id)
-                .fetch_optional(&mut *conn)
-                .await
-                .doing("read answer")?;
-            by_key.end(&self.0, conn, "read answer").await?;
-            Ok(found.flatten())
-        })
+        Box::pin(async move { answer(&self.0, conn, id).await.doing("read answer") })
     }
 }
 
-/// One statement, so that it is whole on a connection outside any transaction too.
-async fn complete(inner: &Inner, pg: &mut PgConnection, name: &str, answer: Option<&str>) -> Result<Option<i64>> {
-    let row = sqlx::query(inner.sql.complete.clone())
-        .persistent(inner.named())
-        .bind(name)
-        .bind(answer)
-        .bind(inner.now())
-        .bind(&*inner.channel)
-        .fetch_optional(pg)
-        .await
-        .doing("complete")?;
-    row.map(|row| row.try_get("jobs")).transpose().doing("complete")
+async fn complete_whole(
+    inner: &Inner,
+    pg: &mut PgConnection,
+    name: &str,
+    answer: Option<&str>,
+) -> sqlx::Result<Option<i64>> {
+    let whole = Whole::begin(inner, pg).await?;
+    let completed = async {
+        let by_key = ByKey::begin(inner, pg).await?;
+        let moved = complete_on(inner, pg, name, answer).await?;
+        by_key.end(inner, pg).await?;
+        Ok(moved)
+    };
+    let completed = completed.await;
+    whole.end(pg, completed).await
 }
 
-async fn sweep(inner: &Inner, max: i32, names: bool) -> Result<(Swept, Vec<i64>)> {
-    const DOING: &str = "sweep waits";
-    let mut lent = inner.engine.acquire().await.doing(DOING)?;
-    let (due, groups, cases): (bool, bool, bool) = sqlx::query_as(inner.sql.waits_due.clone())
-        .persistent(inner.named())
-        .bind(inner.now())
-        .bind(names)
-        .fetch_one(lent.pg())
-        .await
-        .doing(DOING)?;
-    if !due {
-        lent.end(DOING).await?;
-        let swept = Swept {
+async fn answer(inner: &Inner, pg: &mut PgConnection, id: i64) -> sqlx::Result<Option<String>> {
+    let by_key = ByKey::begin(inner, pg).await?;
+    let read = inner.query_scalar(&inner.sql.answer).bind(id);
+    let found: Option<Option<String>> = read.fetch_optional(&mut *pg).await?;
+    by_key.end(inner, pg).await?;
+    Ok(found.flatten())
+}
+
+/// One statement, so that it is whole on a connection outside any transaction too.
+async fn complete_on(
+    inner: &Inner,
+    pg: &mut PgConnection,
+    name: &str,
+    answer: Option<&str>,
+) -> sqlx::Result<Option<i64>> {
+    let complete = inner.query(&inner.sql.complete).bind(name).bind(answer);
+    let complete = complete.bind(inner.now()).bind(&*inner.channel);
+    let row = complete.fetch_optional(pg).await?;
+    row.map(|row| row.try_get("jobs")).transpose()
+}
+
+/// What the sweep did, and the queues that got work.
+pub async fn sweep(inner: &Inner, max: i32, names: bool) -> Result<(Swept, Vec<i64>)> {
+    let sweep = inner.run("sweep waits", async |pg| {
+        let due = inner.query_as(&inner.sql.waits_due).bind(inner.now()).bind(names);
+        let (due, groups, cases): (bool, bool, bool) = due.fetch_one(&mut *pg).await?;
+        let mut swept = Swept {
             groups,
             cases,
             ..Swept::default()
         };
-        return Ok((swept, Vec::new()));
-    }
-    let mut tx = lent.pg().begin().await.doing(DOING)?;
-    let mut woken: Vec<i64> = Vec::new();
-    if names {
-        woken = sqlx::query_scalar(inner.sql.waits_completed.clone())
-            .persistent(inner.named())
-            .bind(max)
-            .bind(inner.now())
-            .fetch_all(&mut *tx)
-            .await
-            .doing(DOING)?;
-    }
-    let moved = woken.len();
-    let found = sqlx::query(inner.sql.waits_over.clone())
-        .persistent(inner.named())
-        .bind(max)
-        .bind(inner.now())
-        .bind(NOT_COMPLETED)
-        .bind(EXPIRED_WAITING)
-        .fetch_all(&mut *tx)
-        .await
-        .doing(DOING)?;
-    let over: Vec<WaitOver> = found.iter().map(wait_over).collect::<sqlx::Result<_>>().doing(DOING)?;
-    let retired = over.iter().filter(|o| after_wait(Some(o.ended)) == State::Case);
-    let retired: Vec<i64> = retired.map(|o| o.id).collect();
-    if !retired.is_empty() {
-        woken.extend(settle::compensate(inner, &mut tx, &retired).await?);
-    }
-    tx.commit().await.doing(DOING)?;
-    lent.end(DOING).await?;
-    woken.sort_unstable();
-    woken.dedup();
-    let swept = Swept {
-        moved,
-        over,
-        groups,
-        cases,
-    };
-    Ok((swept, woken))
+        if !due {
+            return Ok((swept, Vec::new()));
+        }
+        let mut tx = pg.begin().await?;
+        let mut woken: Vec<i64> = Vec::new();
+        if names {
+            let move_on = inner
+                .query_scalar(&inner.sql.waits_completed)
+                .bind(max)
+                .bind(inner.now());
+            woken = move_on.fetch_all(&mut *tx).await?;
+        }
+        swept.moved = woken.len();
+        let end = inner.query(&inner.sql.waits_over).bind(max).bind(inner.now());
+        let end = end.bind(NOT_COMPLETED).bind(EXPIRED_WAITING);
+        let over = end.fetch_all(&mut *tx).await?;
+        swept.over = over.iter().map(wait_over).collect::<sqlx::Result<_>>()?;
+        let retired = swept.over.iter().filter(|o| after_wait(Some(o.ended)) == State::Case);
+        let retired: Vec<i64> = retired.map(|o| o.id).collect();
+        if !retired.is_empty() {
+            woken.extend(settle::compensate(inner, &mut tx, &retired).await?);
+        }
+        tx.commit().await?;
+        woken.sort_unstable();
+        woken.dedup();
+        Ok((swept, woken))
+    });
+    sweep.await
 }
 
 fn wait_over(row: &PgRow) -> sqlx::Result<WaitOver> {
-    let outcome: String = row.try_get("outcome")?;
     Ok(WaitOver {
-        id: row.try_get("id")?,
-        queue: row.try_get("queue")?,
-        kind: row.try_get("kind")?,
-        ended: rows::ended(&outcome)?,
-        reason: row.try_get("reason")?,
-    })
-}
-
-fn stand(row: &PgRow) -> sqlx::Result<Stand> {
-    let (state, last): (String, Option<String>) = (row.try_get("state")?, row.try_get("last_outcome")?);
-    Ok(Stand {
-        id: row.try_get("id")?,
-        state: rows::word(&state, State::parse(&state))?,
-        last: last.as_deref().map(rows::ended).transpose()?,
-        error: row.try_get("last_error")?,
-        result: rows::json(row.try_get("result")?)?,
-        compensates: row.try_get("compensates")?,
+        id: row.read("id")?,
+        queue: row.read("queue")?,
+        kind: row.read("kind")?,
+        ended: row.read("outcome")?,
+        reason: row.read("reason")?,
     })
 }

@@ -82,14 +82,11 @@ async fn send_gathered(inner: std::sync::Weak<Inner>, mut rx: UnboundedReceiver<
 }
 
 async fn notify(inner: &Arc<Inner>, queues: &[i64]) -> Result<()> {
-    let mut lent = inner.engine.acquire().await.doing("notify")?;
-    let sent = sqlx::query(inner.sql.notify.clone()).bind(&inner.channel).bind(queues);
-    tokio::time::timeout(inner.timing.lock, sent.execute(lent.pg()))
-        .await
-        .unwrap_or_else(|_| Err(timed_out("sending a notification")))
-        .doing("notify")?;
-    lent.end("notify").await?;
-    Ok(())
+    let sent = inner.query(&inner.sql.notify).bind(&inner.channel).bind(queues);
+    let send = inner.run_within(inner.timing.lock, "notify", async |pg| {
+        Ok(sent.execute(pg).await.map(drop)?)
+    });
+    send.await
 }
 
 /// Hints heard by a task of their own, so that waiting for one can be cancelled.

@@ -2,7 +2,7 @@
 
 use sqlx::Sqlite;
 
-use super::{SqliteStore, flow, now_us, room::Held, writer::Lent};
+use super::{SqliteStore, now_us, room::Held, settle, writer::Lent};
 use crate::{
     error::Doing,
     lease::Token,
@@ -53,7 +53,7 @@ impl Batching for Sqlite {
             let Some(lent) = held.lent().filter(|lent| !ended_by_hand(lent) && lent.depth() == 1) else {
                 return Ok(SettledShared::NotOurs);
             };
-            let settled = flow::settle(lent.sql(), now_us(&store.inner.clock), batch).await;
+            let settled = settle::settle(lent.sql(), now_us(&store.inner.clock), batch).await;
             let (held, woken) = settled.doing("settle")??;
             let holds: Vec<bool> = batch.iter().map(|s| held.contains(&s.token)).collect();
             Ok(match holds.iter().all(|held| *held) {

@@ -1,14 +1,15 @@
 //! Breakers on SQLite, under its single writer.
 
 use jiff::Timestamp;
-use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
+use sqlx::SqliteConnection;
 
-use super::{SqliteStore, flow, rows, setting::audit, sql};
+use super::{SqliteStore, claim, rows, setting::audit, sql};
 use crate::{
     breaker::{Breaker, BreakerChange, BreakerState, BreakerView, Force, Note, Trying},
     store::{
         ClaimAsk, ClaimReply, Fut,
         breaker::{Breakers, ProbeReply},
+        rows::nouns,
     },
 };
 
@@ -33,19 +34,12 @@ impl Breakers for SqliteStore {
     }
 
     fn breakers<'a>(&'a self, names: Option<&'a [String]>) -> Fut<'a, Vec<BreakerView>> {
-        let names = names.map(<[String]>::to_vec);
-        Box::pin(self.read("read breakers", names, |db, now, names| {
-            Box::pin(async move { read(db, now, names.as_deref()).await })
-        }))
+        Box::pin(self.read("read breakers", async move |db, now| read(db, now, names).await))
     }
 
     fn breaker_log<'a>(&'a self, name: &'a str, max: i64) -> Fut<'a, Vec<BreakerChange>> {
-        let input = (name.to_owned(), max);
-        Box::pin(self.read("read breaker log", input, |db, _, (name, max)| {
-            Box::pin(async move {
-                let found = sqlx::query(sql::BREAKER_LOG).bind(name).bind(max).fetch_all(db).await?;
-                found.iter().map(change).collect()
-            })
+        Box::pin(self.read("read breaker log", async move |db, _| {
+            nouns(&sqlx::query(sql::BREAKER_LOG).bind(name).bind(max).fetch_all(db).await?)
         }))
     }
 
@@ -128,7 +122,7 @@ async fn probe(
         if left == 0 {
             break;
         }
-        match flow::claim(db, now, &part.up_to(left)).await? {
+        match claim::claim(db, now, &part.up_to(left)).await? {
             ClaimReply::Jobs(more) => jobs.extend(more),
             reply => {
                 let tried = trying.tried;
@@ -161,7 +155,7 @@ async fn one(db: &mut SqliteConnection, now: i64, name: &str) -> sqlx::Result<Op
 async fn read(db: &mut SqliteConnection, now: i64, names: Option<&[String]>) -> sqlx::Result<Vec<BreakerView>> {
     let names = names.map(rows::array).transpose()?;
     let found = sqlx::query(sql::BREAKERS).bind(names).bind(now).fetch_all(db).await?;
-    found.iter().map(view).collect()
+    nouns(&found)
 }
 
 async fn moved(db: &mut SqliteConnection, before: &BreakerView, after: &BreakerView) -> sqlx::Result<bool> {
@@ -194,45 +188,4 @@ async fn moved(db: &mut SqliteConnection, before: &BreakerView, after: &BreakerV
         .execute(db)
         .await?;
     Ok(true)
-}
-
-fn state(row: &SqliteRow, column: &str) -> sqlx::Result<BreakerState> {
-    let word: &str = row.try_get(column)?;
-    rows::word(word, BreakerState::parse(word))
-}
-
-fn view(row: &SqliteRow) -> sqlx::Result<BreakerView> {
-    let open_until: Option<i64> = row.try_get("open_until")?;
-    Ok(BreakerView {
-        name: row.try_get("name")?,
-        state: state(row, "state")?,
-        forced: row.try_get("forced")?,
-        failures: row.try_get("failures")?,
-        trips: row.try_get("trips")?,
-        open_until: open_until.map(rows::time).transpose()?,
-        probing: row.try_get("probing")?,
-        policy: Breaker::stored(
-            row.try_get("threshold")?,
-            row.try_get("cooldown_us")?,
-            row.try_get("cooldown_max_us")?,
-            row.try_get("probes")?,
-        ),
-        version: row.try_get("version")?,
-        changed_at: rows::time(row.try_get("changed_at")?)?,
-        changed_by: row.try_get("changed_by")?,
-        reason: row.try_get("reason")?,
-        due: row.try_get("due")?,
-    })
-}
-
-fn change(row: &SqliteRow) -> sqlx::Result<BreakerChange> {
-    Ok(BreakerChange {
-        version: row.try_get("version")?,
-        from: state(row, "from_state")?,
-        to: state(row, "to_state")?,
-        forced: row.try_get("forced")?,
-        at: rows::time(row.try_get("changed_at")?)?,
-        by: row.try_get("changed_by")?,
-        reason: row.try_get("reason")?,
-    })
 }

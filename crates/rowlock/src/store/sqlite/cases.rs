@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
-use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
+use sqlx::SqliteConnection;
 
 use super::{SqliteStore, rows, sql};
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     store::{
         Fut,
         cases::{Cases, Deed},
+        rows::nouns,
     },
 };
 
@@ -28,49 +29,35 @@ impl Cases for SqliteStore {
     }
 
     fn case_errors(&self, max: i64) -> Fut<'_, Vec<CaseErrorView>> {
-        Box::pin(self.read("list errors of cases", max, |db, _, max| {
-            let query = sqlx::query(sql::CASE_ERRORS).bind((*max).max(0));
-            Box::pin(async move { query.fetch_all(db).await?.iter().map(error).collect() })
+        Box::pin(self.read("list errors of cases", async move |db, _| {
+            nouns(&sqlx::query(sql::CASE_ERRORS).bind(max.max(0)).fetch_all(db).await?)
         }))
     }
 
     fn cases_of(&self, error: i64, until: Timestamp, max: i64) -> Fut<'_, Vec<i64>> {
-        let input = (error, until.as_microsecond(), max.max(0));
-        Box::pin(
-            self.read("list cases of an error", input, |db, _, (error, until, max)| {
-                let query = sqlx::query_scalar(sql::CASES_OF_ERROR)
-                    .bind(error)
-                    .bind(until)
-                    .bind(max);
-                Box::pin(async move { query.fetch_all(db).await })
-            }),
-        )
+        let read = sqlx::query_scalar(sql::CASES_OF_ERROR).bind(error);
+        let read = read.bind(until.as_microsecond()).bind(max.max(0));
+        Box::pin(self.read("list cases of an error", async |db, _| read.fetch_all(db).await))
     }
 
     fn case_again(&self, error: i64, after: Timestamp) -> Fut<'_, Option<i64>> {
-        let input = (error, after.as_microsecond());
-        Box::pin(self.read("find the error", input, |db, _, (error, after)| {
-            let query = sqlx::query_scalar(sql::CASE_AGAIN).bind(error).bind(after);
-            Box::pin(async move { query.fetch_optional(db).await })
-        }))
+        let read = sqlx::query_scalar(sql::CASE_AGAIN)
+            .bind(error)
+            .bind(after.as_microsecond());
+        Box::pin(self.read("find the error", async |db, _| read.fetch_optional(db).await))
     }
 
     fn newest_case(&self) -> Fut<'_, Option<Timestamp>> {
-        Box::pin(self.read("find the newest case", (), |db, _, ()| {
-            Box::pin(async move {
-                let newest: Option<i64> = sqlx::query_scalar(sql::CASE_NEWEST).fetch_one(db).await?;
-                newest.map(rows::time).transpose()
-            })
+        Box::pin(self.read("find the newest case", async |db, _| {
+            let newest: Option<i64> = sqlx::query_scalar(sql::CASE_NEWEST).fetch_one(db).await?;
+            newest.map(rows::time).transpose()
         }))
     }
 
     fn outcomes_since<'a>(&'a self, jobs: &'a [i64], after: Timestamp) -> Fut<'a, Vec<(i64, Option<String>)>> {
-        let input = (jobs.to_vec(), after.as_microsecond());
-        Box::pin(self.read("find the error", input, |db, _, (jobs, after)| {
-            Box::pin(async move {
-                let query = sqlx::query_as(sql::OUTCOMES_SINCE).bind(rows::array(jobs)?).bind(after);
-                query.fetch_all(db).await
-            })
+        Box::pin(self.read("find the error", async move |db, _| {
+            let read = sqlx::query_as(sql::OUTCOMES_SINCE).bind(rows::array(jobs)?);
+            read.bind(after.as_microsecond()).fetch_all(db).await
         }))
     }
 
@@ -149,16 +136,4 @@ async fn name(db: &mut SqliteConnection, max: i32) -> sqlx::Result<usize> {
     sqlx::query(sql::CASE_ERROR_SEEN).bind(&named).execute(&mut *db).await?;
     sqlx::query(sql::CASE_NAME).bind(&named).execute(&mut *db).await?;
     Ok(found.len())
-}
-
-fn error(row: &SqliteRow) -> sqlx::Result<CaseErrorView> {
-    Ok(CaseErrorView {
-        no: row.try_get("no")?,
-        error: row.try_get("error")?,
-        cases: row.try_get("cases")?,
-        newest: row.try_get("newest")?,
-        first_seen: rows::at(row, "first_seen")?,
-        last_seen: rows::at(row, "last_seen")?,
-        seen: row.try_get("seen")?,
-    })
 }

@@ -1,13 +1,17 @@
 //! Intents, replies, and what people found out. Every write is a turn of the writer, so calls that begin and end at the
 //! same moment share a commit.
 
-use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
+use sqlx::SqliteConnection;
 
-use super::{SqliteStore, micros, rows, setting, sql};
+use super::{SqliteStore, micros, setting, sql};
 use crate::{
-    effect::{Begun, CallEnd, EffectFilter, EffectState, EffectView, Intent, Known, Noted, Resolution},
+    effect::{Begun, CallEnd, EffectFilter, EffectView, Intent, Noted, Resolution},
     key::Fingerprint,
-    store::{Fut, journal::Journal},
+    store::{
+        Fut,
+        journal::{Journal, stored_reply},
+        rows::{Columns, Noun, nouns},
+    },
 };
 
 impl Journal for SqliteStore {
@@ -24,11 +28,11 @@ impl Journal for SqliteStore {
     }
 
     fn effect(&self, no: i64) -> Fut<'_, Option<EffectView>> {
-        Box::pin(self.read("read effect", no, |db, _, no| Box::pin(one(db, *no))))
+        Box::pin(self.read("read effect", async move |db, _| one(db, no).await))
     }
 
     fn effects<'a>(&'a self, filter: &'a EffectFilter) -> Fut<'a, Vec<EffectView>> {
-        Box::pin(self.read("list effects", filter, |db, _, filter| Box::pin(list(db, filter))))
+        Box::pin(self.read("list effects", async |db, _| list(db, filter).await))
     }
 
     fn effect_resolve<'a>(&'a self, no: i64, resolution: &'a Resolution, actor: &'a str) -> Fut<'a, Option<i64>> {
@@ -53,32 +57,15 @@ async fn begin(db: &mut SqliteConnection, now: i64, intent: &Intent) -> sqlx::Re
         .bind(intent.again)
         .fetch_all(db)
         .await?;
-    let before = known(found.first().ok_or(sqlx::Error::RowNotFound)?)?;
+    let before = Begun::of(found.first().ok_or(sqlx::Error::RowNotFound)?)?;
     let Some(stored) = found.get(1) else {
         return Ok(before);
     };
     Ok(Begun::Go {
-        no: stored.try_get("no")?,
-        since: rows::at(stored, "begun_at")?,
+        no: stored.read("no")?,
+        since: stored.read("begun_at")?,
         doubted: matches!(before, Begun::Known(known) if known.state == "open" && !known.own),
     })
-}
-
-fn known(row: &SqliteRow) -> sqlx::Result<Begun> {
-    let no: Option<i64> = row.try_get("no")?;
-    let (true, Some(no)) = (row.try_get("held")?, no) else {
-        return Ok(Begun::LeaseLost);
-    };
-    let fingerprint: Option<Vec<u8>> = row.try_get("fingerprint")?;
-    Ok(Begun::Known(Known {
-        no,
-        state: row.try_get("state")?,
-        own: row.try_get("own")?,
-        fingerprint: fingerprint.and_then(|bytes| Fingerprint::from_bytes(&bytes)),
-        since: rows::at(row, "begun_at")?,
-        reply: row.try_get("reply")?,
-        error: row.try_get("error")?,
-    }))
 }
 
 async fn finish(db: &mut SqliteConnection, now: i64, end: &CallEnd) -> sqlx::Result<Noted> {
@@ -103,12 +90,12 @@ async fn finish(db: &mut SqliteConnection, now: i64, end: &CallEnd) -> sqlx::Res
         .bind(&end.name)
         .fetch_one(db)
         .await?;
-    Ok(Noted::instead(known(&row)?, end.state))
+    Ok(Noted::instead(Begun::of(&row)?, end.state))
 }
 
 async fn one(db: &mut SqliteConnection, no: i64) -> sqlx::Result<Option<EffectView>> {
     let row = sqlx::query(sql::EFFECT).bind(no).fetch_optional(db).await?;
-    row.as_ref().map(view).transpose()
+    row.as_ref().map(Noun::of).transpose()
 }
 
 async fn list(db: &mut SqliteConnection, filter: &EffectFilter) -> sqlx::Result<Vec<EffectView>> {
@@ -118,28 +105,7 @@ async fn list(db: &mut SqliteConnection, filter: &EffectFilter) -> sqlx::Result<
         (None, false) => sqlx::query(sql::EFFECTS),
     };
     let found = asked.bind(i64::from(filter.limit)).fetch_all(db).await?;
-    found.iter().map(view).collect()
-}
-
-fn view(row: &SqliteRow) -> sqlx::Result<EffectView> {
-    let state: &str = row.try_get("state")?;
-    Ok(EffectView {
-        no: row.try_get("no")?,
-        id: row.try_get("id")?,
-        kind: row.try_get("kind")?,
-        queue: row.try_get("queue")?,
-        name: row.try_get("name")?,
-        key: row.try_get("key")?,
-        state: rows::word(state, EffectState::parse(state))?,
-        policy: row.try_get("policy")?,
-        tries: row.try_get("tries")?,
-        begun_at: rows::at(row, "begun_at")?,
-        deadline_at: rows::at(row, "deadline_at")?,
-        ended_at: rows::maybe_at(row, "ended_at")?,
-        reply: rows::json(row.try_get("reply")?)?,
-        error: row.try_get("error")?,
-        resolved_by: row.try_get("resolved_by")?,
-    })
+    nouns(&found)
 }
 
 async fn resolve(
@@ -149,15 +115,11 @@ async fn resolve(
     resolution: &Resolution,
     actor: &str,
 ) -> sqlx::Result<Option<i64>> {
-    let reply = match resolution {
-        Resolution::Happened(reply) => Some(reply.to_string()),
-        Resolution::NotHappened => None,
-    };
     let state = resolution.state().as_str();
     let resolved: Option<(i64, String)> = sqlx::query_as(sql::EFFECT_RESOLVE)
         .bind(no)
         .bind(state)
-        .bind(reply)
+        .bind(stored_reply(resolution))
         .bind(actor)
         .bind(now)
         .fetch_optional(&mut *db)

@@ -1,7 +1,7 @@
 //! The ledger on a caller's own connection. Its first write takes the write lock, which is what a twin waits for.
 
 use jiff::Timestamp;
-use sqlx::{AssertSqlSafe, Row, SqliteConnection};
+use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use super::{SqliteStore, now_us, refused, rows, sql};
 use crate::{
@@ -9,6 +9,7 @@ use crate::{
     store::{
         Fut,
         ledger::{Ask, Entry, Ledger, Mine, Taken},
+        rows::Noun,
     },
 };
 
@@ -103,13 +104,5 @@ async fn read(db: &mut SqliteConnection, now: i64, key: &str) -> sqlx::Result<Op
         .bind(now)
         .fetch_optional(db)
         .await?;
-    let entry = |row: sqlx::sqlite::SqliteRow| {
-        Ok(Entry {
-            fingerprint: row.try_get("fingerprint")?,
-            answer: row.try_get("answer")?,
-            made_at: rows::time(row.try_get("made_at")?)?,
-            over: row.try_get("over")?,
-        })
-    };
-    row.map(entry).transpose()
+    row.as_ref().map(Noun::of).transpose()
 }

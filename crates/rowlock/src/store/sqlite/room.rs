@@ -5,7 +5,7 @@ use std::time::Duration;
 use sqlx::{Sqlite, SqliteConnection, sqlite::SqliteTransactionManager as Tm};
 use sqlx_core::transaction::TransactionManager;
 
-use super::{SqliteStore, conns::Reading, flow, now_us, refused, writer::Lent};
+use super::{SqliteStore, conns::Reading, enqueue, now_us, refused, settle, writer::Lent};
 use crate::{
     error::{Doing, Error, Result},
     job::Draft,
@@ -74,7 +74,7 @@ impl Room for Sqlite {
         drafts: &'a [Draft],
     ) -> Fut<'a, Vec<Enqueued>> {
         Box::pin(async {
-            let put = flow::enqueue_in(conn, now_us(&store.inner.clock), drafts).await;
+            let put = enqueue::enqueue_in(conn, now_us(&store.inner.clock), drafts).await;
             let put = put
                 .map_err(|e| refused::explained(e, &store.inner.opening.name()))
                 .doing("enqueue");
@@ -135,7 +135,7 @@ impl Room for Sqlite {
                 return Ok(SettledIn::NotOurs);
             }
             let now = now_us(&store.inner.clock);
-            let (held, woken) = flow::settle(lent.sql(), now, std::slice::from_ref(settlement))
+            let (held, woken) = settle::settle(lent.sql(), now, std::slice::from_ref(settlement))
                 .await
                 .doing("settle")??;
             Ok(match held.is_empty() {

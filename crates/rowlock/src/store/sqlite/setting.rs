@@ -1,20 +1,23 @@
 //! What people set at run time.
 
-use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
+use sqlx::SqliteConnection;
 
-use super::{SqliteStore, rows, sql};
+use super::{SqliteStore, sql};
 use crate::{
     observe::RolloutView,
     pause::{PauseView, Target},
     store::{
         Fut,
-        setting::{Settings, percent},
+        rows::nouns,
+        setting::{self, Settings},
     },
 };
 
 impl Settings for SqliteStore {
     fn rollouts(&self) -> Fut<'_, Vec<RolloutView>> {
-        Box::pin(self.read("read rollouts", (), |db, _, ()| Box::pin(rollouts(db))))
+        Box::pin(self.read("read rollouts", async |db, _| {
+            nouns(&sqlx::query(sql::ROLLOUTS).fetch_all(db).await?)
+        }))
     }
 
     fn set_rollout<'a>(&'a self, name: &'a str, percent: u8, actor: &'a str) -> Fut<'a, ()> {
@@ -29,7 +32,9 @@ impl Settings for SqliteStore {
     }
 
     fn pauses(&self) -> Fut<'_, Vec<PauseView>> {
-        Box::pin(self.read("read pauses", (), |db, _, ()| Box::pin(pauses(db))))
+        Box::pin(self.read("read pauses", async |db, _| {
+            setting::pauses(&sqlx::query(sql::PAUSES).fetch_all(db).await?)
+        }))
     }
 
     fn set_pause<'a>(&'a self, target: &'a Target, paused: bool, actor: &'a str) -> Fut<'a, bool> {
@@ -56,33 +61,4 @@ pub async fn audit(
 ) -> sqlx::Result<()> {
     let note = sqlx::query(sql::AUDIT).bind(now).bind(actor).bind(verb);
     note.bind(id).bind(detail).execute(db).await.map(drop)
-}
-
-async fn pauses(db: &mut SqliteConnection) -> sqlx::Result<Vec<PauseView>> {
-    let mut pauses = Vec::new();
-    for row in sqlx::query(sql::PAUSES).fetch_all(db).await? {
-        if let Some(target) = Target::parse(row.try_get("name")?) {
-            pauses.push(PauseView {
-                target,
-                since: rows::time(row.try_get("changed_at")?)?,
-                by: row.try_get("changed_by")?,
-            });
-        }
-    }
-    Ok(pauses)
-}
-
-async fn rollouts(db: &mut SqliteConnection) -> sqlx::Result<Vec<RolloutView>> {
-    let found = sqlx::query(sql::ROLLOUTS).fetch_all(db).await?;
-    found.iter().map(rollout).collect()
-}
-
-fn rollout(row: &SqliteRow) -> sqlx::Result<RolloutView> {
-    let name: String = row.try_get("name")?;
-    Ok(RolloutView {
-        percent: percent(&name, row.try_get("value")?),
-        changed_at: rows::time(row.try_get("changed_at")?)?,
-        changed_by: row.try_get("changed_by")?,
-        name,
-    })
 }

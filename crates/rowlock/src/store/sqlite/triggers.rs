@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use serde::Serialize;
-use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
+use sqlx::SqliteConnection;
 use uuid::Uuid;
 
 use super::{SqliteStore, rows, sql};
@@ -10,10 +10,10 @@ use crate::{
     error::Error,
     job::{queue_no, untriggered},
     observe::{Standing, Untaken},
-    state::State,
     store::{
-        Cursor, Fut,
-        triggers::{Pulled, Triggers},
+        Fut,
+        rows::nouns,
+        triggers::{Pulled, Triggers, untaken_from},
     },
 };
 
@@ -39,15 +39,11 @@ impl Triggers for SqliteStore {
     }
 
     fn standing<'a>(&'a self, ids: &'a [i64]) -> Fut<'a, Vec<Standing>> {
-        Box::pin(self.read("read job states", ids.to_vec(), |db, now, ids| {
-            Box::pin(standing(db, now, ids))
-        }))
+        Box::pin(self.read("read job states", async move |db, now| standing(db, now, ids).await))
     }
 
     fn untaken<'a>(&'a self, which: &'a Untaken) -> Fut<'a, Vec<Standing>> {
-        Box::pin(self.read("find untaken jobs", which.clone(), |db, now, which| {
-            Box::pin(untaken(db, now, which))
-        }))
+        Box::pin(self.read("find untaken jobs", async |db, now| untaken(db, now, which).await))
     }
 }
 
@@ -64,35 +60,19 @@ async fn trigger(db: &mut SqliteConnection, now: i64, pointers: &[PointerRow]) -
 
 async fn standing(db: &mut SqliteConnection, now: i64, ids: &[i64]) -> sqlx::Result<Vec<Standing>> {
     let query = sqlx::query(sql::STANDING).bind(rows::array(ids)?).bind(now);
-    query.fetch_all(db).await?.iter().map(read).collect()
+    nouns(&query.fetch_all(db).await?)
 }
 
 async fn untaken(db: &mut SqliteConnection, now: i64, which: &Untaken) -> sqlx::Result<Vec<Standing>> {
     let grace = i64::try_from(which.grace.as_micros()).unwrap_or(i64::MAX);
-    let never = which.untriggered.then(untriggered);
-    let first = (never.unwrap_or(Cursor::START.due_at), Cursor::START.id);
-    let (due_at, id) = which.after.unwrap_or(first);
+    let (from, never) = untaken_from(which);
     let query = sqlx::query(sql::UNTAKEN)
         .bind(now)
         .bind(now.saturating_sub(grace))
         .bind(queue_no(&which.queue))
-        .bind(due_at.as_microsecond())
-        .bind(id)
+        .bind(from.due_at.as_microsecond())
+        .bind(from.id)
         .bind(never.map(Timestamp::as_microsecond))
         .bind(which.max);
-    query.fetch_all(db).await?.iter().map(read).collect()
-}
-
-fn read(row: &SqliteRow) -> sqlx::Result<Standing> {
-    let state: &str = row.try_get("state")?;
-    Ok(Standing {
-        id: row.try_get("id")?,
-        uid: rows::uid(row)?,
-        queue: row.try_get("queue")?,
-        group: row.try_get("in_group")?,
-        state: rows::word(state, State::parse(state))?,
-        epoch: row.try_get("epoch")?,
-        due_at: rows::maybe_at(row, "due_at")?,
-        due: row.try_get("due")?,
-    })
+    nouns(&query.fetch_all(db).await?)
 }

@@ -1,7 +1,7 @@
 //! What people do to single jobs, by the triggers that plain SQL has too.
 
 use jiff::Timestamp;
-use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
+use sqlx::SqliteConnection;
 
 use super::{SqliteStore, rows, sql, views};
 use crate::{
@@ -10,6 +10,7 @@ use crate::{
     observe::{AuditFilter, AuditView},
     store::{
         Fut,
+        rows::nouns,
         verbs::{ELSEWHERE, NO_JOB, Verbs, Verdict},
     },
 };
@@ -58,13 +59,9 @@ impl Verbs for SqliteStore {
     }
 
     fn audit<'a>(&'a self, filter: &'a AuditFilter) -> Fut<'a, Vec<AuditView>> {
-        Box::pin(self.read("read the audit", filter.clone(), |db, _, filter| {
-            Box::pin(async move {
-                let read = sqlx::query(sql::AUDIT_READ).bind(filter.job).bind(&filter.actor);
-                let read = read.bind(filter.below).bind(i64::from(filter.limit));
-                read.fetch_all(db).await?.iter().map(audited).collect()
-            })
-        }))
+        let read = sqlx::query(sql::AUDIT_READ).bind(filter.job).bind(&filter.actor);
+        let read = read.bind(filter.below).bind(i64::from(filter.limit));
+        Box::pin(self.read("read the audit", async |db, _| nouns(&read.fetch_all(db).await?)))
     }
 
     fn close_case<'a>(&'a self, id: i64, reason: Option<&'a str>, actor: &'a str) -> Fut<'a, Verdict> {
@@ -101,28 +98,6 @@ pub async fn reopen(db: &mut SqliteConnection, now: i64, id: i64, actor: &str) -
         }
         Verdict::NoJob | Verdict::Elsewhere => Ok(None),
     }
-}
-
-fn audited(row: &SqliteRow) -> sqlx::Result<AuditView> {
-    let verb: String = row.try_get("verb")?;
-    let stood = |column| -> sqlx::Result<Option<String>> {
-        let text: Option<String> = row.try_get(column)?;
-        match text.as_deref().map(str::parse).transpose() {
-            Ok(Some(due)) if AuditView::has_times(&verb) => rows::time(due).map(|due| Some(due.to_string())),
-            _ => Ok(text),
-        }
-    };
-    Ok(AuditView {
-        no: row.try_get("no")?,
-        at: rows::time(row.try_get("at")?)?,
-        actor: row.try_get("actor")?,
-        job: Some(row.try_get("id")?).filter(|id| *id != 0),
-        detail: row.try_get("detail")?,
-        jobs: row.try_get("jobs")?,
-        before: stood("before")?,
-        after: stood("after")?,
-        verb,
-    })
 }
 
 /// A refusal takes back what its own statement did, and nothing else of the transaction.

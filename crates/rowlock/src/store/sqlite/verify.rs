@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
-use sqlx::{Row, sqlite::SqliteTransactionManager as Tm};
+use sqlx::sqlite::SqliteTransactionManager as Tm;
 use sqlx_core::transaction::TransactionManager;
 
 use super::{SqliteStore, conns::Reading, now_us, sql};
 use crate::{
     error::{Doing, Result, sqlstate},
     observe::{CheckView, Invariant, Seen, VerifyLimits},
-    store::{Fut, verify},
+    store::{Fut, rows::Noun, verify},
 };
 
 const DOING: &str = "verify";
@@ -51,18 +51,7 @@ async fn one(reading: &mut Reading, invariant: Invariant, limits: VerifyLimits, 
         .bind(limits.rows)
         .bind(now);
     match query.fetch_one(reading.sql()).await {
-        Ok(row) => {
-            let read = || {
-                let found: Option<&str> = row.try_get("found")?;
-                verify::seen(
-                    row.try_get("looked")?,
-                    row.try_get("whole")?,
-                    row.try_get("broken")?,
-                    found,
-                )
-            };
-            read().map(Some).doing(DOING)
-        }
+        Ok(row) => Seen::of(&row).map(Some).doing(DOING),
         Err(error) if sqlstate(&error).as_deref() == Some(INTERRUPTED) => Ok(None),
         Err(error) => Err(error).doing(DOING),
     }

@@ -1,6 +1,6 @@
 //! Reads for people.
 
-use sqlx::{SqliteConnection, sqlite::SqliteRow};
+use sqlx::SqliteConnection;
 
 use super::{
     rows::{self, StretchRow},
@@ -10,19 +10,18 @@ use crate::{
     case::CaseView,
     observe::{AttemptView, JobFilter, JobView, Status},
     state::State,
-    store::Stretch,
+    store::{
+        Stretch,
+        rows::{Noun, nouns},
+    },
 };
-
-fn each<T>(found: &[SqliteRow], read: impl Fn(&SqliteRow) -> sqlx::Result<T>) -> sqlx::Result<Vec<T>> {
-    found.iter().map(read).collect()
-}
 
 pub async fn status(db: &mut SqliteConnection, now: i64) -> sqlx::Result<Status> {
     let lanes = sqlx::query(sql::STATUS).bind(now).fetch_all(&mut *db).await?;
     let workers = sqlx::query(sql::WORKERS).bind(now).fetch_all(&mut *db).await?;
     Ok(Status {
-        lanes: each(&lanes, rows::lane)?,
-        workers: each(&workers, rows::worker)?,
+        lanes: nouns(&lanes)?,
+        workers: nouns(&workers)?,
     })
 }
 
@@ -43,22 +42,22 @@ pub async fn jobs(db: &mut SqliteConnection, filter: &JobFilter) -> sqlx::Result
         .bind(&filter.group)
         .fetch_all(db)
         .await?;
-    each(&found, rows::job)
+    nouns(&found)
 }
 
 pub async fn job(db: &mut SqliteConnection, id: i64) -> sqlx::Result<Option<JobView>> {
     let found = sqlx::query(sql::JOB).bind(id).fetch_optional(db).await?;
-    found.as_ref().map(rows::job).transpose()
+    found.as_ref().map(Noun::of).transpose()
 }
 
 pub async fn chain(db: &mut SqliteConnection, id: i64) -> sqlx::Result<Vec<JobView>> {
     let found = sqlx::query(sql::CHAIN).bind(id).fetch_all(db).await?;
-    each(&found, rows::job)
+    nouns(&found)
 }
 
 pub async fn attempts(db: &mut SqliteConnection, id: i64) -> sqlx::Result<Vec<AttemptView>> {
     let found = sqlx::query(sql::ATTEMPTS).bind(id).fetch_all(db).await?;
-    each(&found, rows::attempt)
+    nouns(&found)
 }
 
 pub async fn cases(
@@ -72,7 +71,7 @@ pub async fn cases(
         None => sqlx::query(sql::CASES).bind(id),
     };
     let found = query.bind(max.max(0)).fetch_all(db).await?;
-    each(&found, rows::case)
+    nouns(&found)
 }
 
 pub async fn alone_due(db: &mut SqliteConnection, before: i64, stretches: &[Stretch]) -> sqlx::Result<bool> {

@@ -15,11 +15,11 @@ const WAL_MAX: u64 = 512 << 20;
 
 impl vitals::Vitals for SqliteStore {
     fn vitals(&self, _lease_ms: Option<i64>) -> Fut<'_, Vec<Finding>> {
-        Box::pin(self.read("check the file", (), |db, _, ()| Box::pin(look(db))))
+        Box::pin(self.read("check the file", async |db, _| findings(db).await))
     }
 }
 
-async fn look(db: &mut SqliteConnection) -> sqlx::Result<Vec<Finding>> {
+async fn findings(db: &mut SqliteConnection) -> sqlx::Result<Vec<Finding>> {
     let row = sqlx::query(sql::VITALS).fetch_one(&mut *db).await?;
     let file: String = sqlx::query_scalar("select file from pragma_database_list where name = 'main'")
         .fetch_one(&mut *db)

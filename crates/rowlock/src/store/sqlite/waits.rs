@@ -7,9 +7,9 @@ use serde::Serialize;
 use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteRow};
 
 use super::{
-    SqliteStore, flow, now_us, refused,
+    SqliteStore, enqueue, now_us, refused,
     rows::{self, WaitingRow},
-    sql,
+    settle, sql,
 };
 use crate::{
     error::{Doing, Error},
@@ -17,6 +17,7 @@ use crate::{
     state::{Ended, State, after_wait},
     store::{
         Fut, Store,
+        rows::{Columns, nouns},
         waits::{Completing, EXPIRED_WAITING, NOT_COMPLETED, Stand, Swept, WaitOver, Waits},
     },
 };
@@ -40,8 +41,8 @@ impl Waits for SqliteStore {
         Box::pin(async move {
             // Looked at beside the writer: a sweep with nothing to do must not wait for a turn, nor take one.
             let (due, groups, cases): (bool, bool, bool) = self
-                .read("sweep waits", (), |db, now, ()| {
-                    Box::pin(async move { sqlx::query_as(sql::WAITS_DUE).bind(now).fetch_one(db).await })
+                .read("sweep waits", async |db, now| {
+                    sqlx::query_as(sql::WAITS_DUE).bind(now).fetch_one(db).await
                 })
                 .await?;
             if !due {
@@ -64,12 +65,9 @@ impl Waits for SqliteStore {
     }
 
     fn stands(&self, id: i64, chain: bool) -> Fut<'_, Vec<Stand>> {
-        Box::pin(self.read("wait", (id, chain), |db, _, (id, chain)| {
-            Box::pin(async move {
-                let statement = if *chain { sql::STAND_CHAIN } else { sql::STAND };
-                let found = sqlx::query(statement).bind(id).fetch_all(db).await?;
-                found.iter().map(stand).collect()
-            })
+        let text = if chain { sql::STAND_CHAIN } else { sql::STAND };
+        Box::pin(self.read("wait", async move |db, _| {
+            nouns(&sqlx::query(text).bind(id).fetch_all(db).await?)
         }))
     }
 }
@@ -165,7 +163,7 @@ async fn complete_whole(
             tx.commit().await?;
             return Ok(moved);
         }
-        Err(error) if flow::within_transaction(&error) => {}
+        Err(error) if enqueue::within_transaction(&error) => {}
         Err(error) => return Err(error),
     }
     // The caller wrote `begin` by hand and sqlx does not know: a savepoint by hand goes with it.
@@ -210,13 +208,13 @@ async fn end_over(db: &mut SqliteConnection, now: i64, max: i32) -> sqlx::Result
         .execute(&mut *db)
         .await?;
     let cases = over.iter().filter(|o| after_wait(Some(o.ended)) == State::Case);
-    let next = flow::compensations(db, &cases.map(|o| o.id).collect::<Vec<_>>()).await?;
-    flow::enqueue(db, now, &next).await?;
-    Ok((over, flow::due_queues(&next, now)))
+    let next = settle::compensations(db, &cases.map(|o| o.id).collect::<Vec<_>>()).await?;
+    enqueue::enqueue(db, now, &next).await?;
+    Ok((over, enqueue::due_queues(&next, now)))
 }
 
 fn wait_over(row: &SqliteRow) -> sqlx::Result<WaitOver> {
-    let ended = rows::ended(row.try_get("outcome")?)?;
+    let ended = row.read("outcome")?;
     let what = match ended {
         Ended::Retired => NOT_COMPLETED,
         _ => EXPIRED_WAITING,
@@ -227,17 +225,5 @@ fn wait_over(row: &SqliteRow) -> sqlx::Result<WaitOver> {
         kind: row.try_get("kind")?,
         ended,
         reason: format!("{what}{}", row.try_get::<&str, _>("name")?),
-    })
-}
-
-fn stand(row: &SqliteRow) -> sqlx::Result<Stand> {
-    let (state, last): (&str, Option<&str>) = (row.try_get("state")?, row.try_get("last_outcome")?);
-    Ok(Stand {
-        id: row.try_get("id")?,
-        state: rows::word(state, State::parse(state))?,
-        last: last.map(rows::ended).transpose()?,
-        error: row.try_get("last_error")?,
-        result: rows::json(row.try_get("result")?)?,
-        compensates: row.try_get("compensates")?,
     })
 }
