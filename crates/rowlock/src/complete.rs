@@ -10,7 +10,6 @@ use crate::{
     job::{Limits, check_payload},
     key::check_key,
     root::{Backend, Rowlock},
-    store::waits::Completing,
 };
 
 /// What a completion did.
@@ -74,7 +73,7 @@ impl<DB: Backend> Rowlock<DB> {
         let answer = serde_json::to_string(answer)
             .map_err(|e| Error::invalid("answer", format!("cannot be written as JSON: {e}")))?;
         check(name, &answer, self.limits())?;
-        let moved = self.store().complete_in(conn, name, Some(&answer)).await?;
+        let moved = DB::complete_in(self.store(), conn, name, Some(&answer)).await?;
         Ok(Completed::of(moved))
     }
 }

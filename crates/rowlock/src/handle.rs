@@ -270,7 +270,7 @@ impl<DB: Backend> Deref for Tx<DB> {
 
     fn deref(&self) -> &DB::Connection {
         match &self.held {
-            Some(held) => DB::conn_ref(held),
+            Some(held) => held,
             None => unreachable!("a transaction gives its connection up only when consumed"),
         }
     }
@@ -279,7 +279,7 @@ impl<DB: Backend> Deref for Tx<DB> {
 impl<DB: Backend> DerefMut for Tx<DB> {
     fn deref_mut(&mut self) -> &mut DB::Connection {
         match &mut self.held {
-            Some(held) => DB::conn(held),
+            Some(held) => held,
             None => unreachable!("a transaction gives its connection up only when consumed"),
         }
     }

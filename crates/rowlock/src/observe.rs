@@ -27,7 +27,7 @@ use crate::{
     effect::{EffectFilter, EffectView},
     error::Result,
     state::{Ended, State},
-    store::Store,
+    store::{Store, cases::CaseQuery, journal::EffectQuery, setting, views::JobQuery},
 };
 pub use crate::{
     case::{CaseErrorView, CaseView},
@@ -232,7 +232,7 @@ impl Observe {
     /// # Errors
     /// The database could not be read. Cancel-safe.
     pub async fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobView>> {
-        self.store.jobs(filter).await
+        self.store.jobs(JobQuery::Filter(filter)).await
     }
 
     /// One job, or `None` when there is no such job or its retention is over.
@@ -256,7 +256,7 @@ impl Observe {
     /// # Errors
     /// The database could not be read. Cancel-safe.
     pub async fn cases(&self, max: i64) -> Result<Vec<CaseView>> {
-        self.store.cases(None, max).await
+        self.store.cases(CaseQuery::Newest { max }).await
     }
 
     /// Open cases of one error, newest first.
@@ -264,7 +264,7 @@ impl Observe {
     /// # Errors
     /// The database could not be read. Cancel-safe.
     pub async fn cases_of_error(&self, error: i64, max: i64) -> Result<Vec<CaseView>> {
-        self.store.cases(Some(error), max).await
+        self.store.cases(CaseQuery::Alike { error, max }).await
     }
 
     /// The errors that open cases have in common, most cases first. A case counts within seconds of its retirement, while
@@ -289,7 +289,7 @@ impl Observe {
     /// # Errors
     /// The database could not be read. Cancel-safe.
     pub async fn effects(&self, filter: &EffectFilter) -> Result<Vec<EffectView>> {
-        self.store.effects(filter).await
+        self.store.effects(EffectQuery::Filter(filter)).await
     }
 
     /// One effect by its number.
@@ -305,7 +305,7 @@ impl Observe {
     /// # Errors
     /// The database could not be read. Cancel-safe.
     pub async fn chain(&self, id: i64) -> Result<Vec<JobView>> {
-        self.store.chain(id).await
+        self.store.jobs(JobQuery::Chain(id)).await
     }
 
     /// Every rollout that was ever set, by name; one that was not is at 0.
@@ -313,7 +313,7 @@ impl Observe {
     /// # Errors
     /// The database could not be read. Cancel-safe.
     pub async fn rollouts(&self) -> Result<Vec<RolloutView>> {
-        self.store.rollouts().await
+        setting::rollouts(&*self.store).await
     }
 
     /// Every queue and kind that is paused.
@@ -321,7 +321,7 @@ impl Observe {
     /// # Errors
     /// The database could not be read. Cancel-safe.
     pub async fn pauses(&self) -> Result<Vec<PauseView>> {
-        self.store.pauses().await
+        setting::pauses(&*self.store).await
     }
 
     /// Every breaker that workers were ever bound to, as it stands.

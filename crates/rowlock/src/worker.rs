@@ -36,7 +36,7 @@ use crate::{
     pause::{Known, Pauses},
     retention::{Horizon, Retention},
     root::{Backend, Rowlock},
-    store::{Store, Timing, breaker::Breakers as _, setting::Settings, verbs::Verbs},
+    store::{Store, Timing, breaker::declare, setting},
 };
 
 /// Connections for handlers unless told otherwise.
@@ -222,19 +222,18 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         }
         let rowlock = self.rowlock.for_worker(timing, connections)?;
         patiently(|| rowlock.check_schema()).await?;
+        let names = self.names();
         let mut worker = WorkerId::random();
         patiently(|| {
             // A new id for each try: the one before may have been entered although its reply was lost.
             worker = WorkerId::random();
-            rowlock.store().register(worker, &self.name, self.lease)
+            rowlock.store().register(worker, &self.name, self.lease, &names)
         })
         .await?;
-        let names = self.names();
-        patiently(|| rowlock.store().note_names(&names)).await?;
         // Before the first claim: what was paused while nobody ran is left alone.
         let pauses = Known::default();
         patiently(|| async {
-            pauses.set(Pauses::of(rowlock.store().pauses().await?));
+            pauses.set(Pauses::of(setting::pauses(rowlock.store()).await?));
             Ok(())
         })
         .await?;
@@ -242,7 +241,7 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         let breakers = Breakers::new(declared.clone());
         if !declared.is_empty() {
             patiently(|| async {
-                rowlock.store().declare_breakers(&declared, &self.name).await?;
+                declare(rowlock.store(), &declared, &self.name).await?;
                 breakers.0.look(rowlock.store(), &self.name).await.map(drop)
             })
             .await?;

@@ -26,13 +26,12 @@ use crate::{
     pause::{self, Pauses},
     root::Rowlock,
     store::{
-        Timing,
-        breaker::Breakers as _,
+        Timing, breaker,
         postgres::{
             PgStore,
             adopt::{AdoptedTable, Asked, ClaimedRow, Probed},
         },
-        setting::Settings as _,
+        setting,
     },
     table::RetiredRow,
     worker::{
@@ -138,7 +137,7 @@ impl Shared {
 
     /// Reads what people have paused and the state of the breakers; whether anything changed.
     pub(super) async fn look(&self, store: &PgStore) -> Result<bool> {
-        let paused = self.pauses.set(Pauses::of(store.pauses().await?));
+        let paused = self.pauses.set(Pauses::of(setting::pauses(store).await?));
         Ok(self.breakers.look(store, &self.settings.name).await? || paused)
     }
 
@@ -180,7 +179,7 @@ impl Running {
         patiently(|| shared.rowlock().check_schema()).await?;
         patiently(|| async {
             let (store, by) = (&shared.store, &shared.settings.name);
-            store.declare_breakers(&declared, by).await?;
+            breaker::declare(store, &declared, by).await?;
             shared.look(store).await.map(drop)
         })
         .await?;

@@ -36,7 +36,7 @@ pub(super) fn start(shared: Arc<Shared>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let watching = move || {
         runtime.block_on(async {
-            let (beats, rest) = (shared.store.twin_here(), shared.store.twin_here());
+            let (beats, rest) = (shared.store.separate(), shared.store.separate());
             tokio::select! {
                 () = beat(&shared, &beats) => {}
                 () = stand_in_line(&shared, &beats) => {}

@@ -11,6 +11,7 @@ use crate::{
     error::{Error, Result},
     job::check_name,
     state::State,
+    store::triggers::StandingQuery,
 };
 
 /// How many are read at once.
@@ -87,7 +88,7 @@ impl Observe {
             let problem = format!("{} given, at most {JOBS_MAX} per call", ids.len());
             return Err(Error::invalid("ids", problem));
         }
-        self.store.standing(ids).await
+        self.store.standing(StandingQuery::Of(ids)).await
     }
 
     /// Jobs that stand in ready and that no worker has taken for longer than a grace. Fewer than asked for means that there
@@ -101,6 +102,6 @@ impl Observe {
             let problem = format!("{} requested, at most {JOBS_MAX} per call", which.max);
             return Err(Error::invalid("max", problem));
         }
-        self.store.untaken(which).await
+        self.store.standing(StandingQuery::Untaken(which)).await
     }
 }

@@ -1,11 +1,14 @@
-//! The storage contract for breakers: one row per dependency, moved under its lock and only from the version that was
+//! Breakers: one row per dependency, moved under its lock and only from the version that was
 //! read; and the claims that heed it.
 
 use super::{
-    ClaimAsk, ClaimReply, Fut,
+    ClaimReply, Store,
     rows::{Columns, Noun},
 };
-use crate::breaker::{Breaker, BreakerChange, BreakerView, Force, Note};
+use crate::{
+    breaker::{Breaker, BreakerChange, BreakerView, Note},
+    error::Result,
+};
 
 /// The answer to a claim of probes.
 #[derive(Debug)]
@@ -21,22 +24,13 @@ pub enum ProbeReply {
     NotNow,
 }
 
-/// One room's breakers. Each verb is a commit.
-pub trait Breakers: Send + Sync {
-    /// Makes sure that these are there, with these settings. Where they stand is left alone.
-    fn declare_breakers<'a>(&'a self, breakers: &'a [(String, Breaker)], by: &'a str) -> Fut<'a, ()>;
-    /// Those with these names, or all of them, by name.
-    fn breakers<'a>(&'a self, names: Option<&'a [String]>) -> Fut<'a, Vec<BreakerView>>;
-    /// The last changes of one, newest first.
-    fn breaker_log<'a>(&'a self, name: &'a str, max: i64) -> Fut<'a, Vec<BreakerChange>>;
-    /// Takes a note into account; as it stands then, if that changed anything.
-    fn note_breaker<'a>(&'a self, note: &'a Note) -> Fut<'a, Option<BreakerView>>;
-    /// Puts one where a person wants it, and notes who did it; `None` when there is none of this name, `false` when it
-    /// was there before.
-    fn force_breaker<'a>(&'a self, name: &'a str, force: Force, actor: &'a str) -> Fut<'a, Option<bool>>;
-    /// Claims as many jobs as may try these breakers now, all of them with one job; never waits for who moves one. The
-    /// names are in order.
-    fn claim_probe<'a>(&'a self, names: &'a [String], ask: &'a ClaimAsk, by: &'a str) -> Fut<'a, ProbeReply>;
+/// How a breaker is to be moved.
+#[derive(Clone, Copy, Debug)]
+pub enum BreakerMove<'a> {
+    /// It is there, with these settings. Where it stands is left alone.
+    Declare { policy: &'a Breaker, by: &'a str },
+    /// A worker saw this of its dependency.
+    Note(&'a Note),
 }
 
 impl Noun for BreakerView {
@@ -76,4 +70,12 @@ impl Noun for BreakerChange {
             reason: row.read("reason")?,
         })
     }
+}
+
+/// Makes sure that these are there, with these settings.
+pub async fn declare(store: &dyn Store, breakers: &[(String, Breaker)], by: &str) -> Result<()> {
+    for (name, policy) in breakers {
+        store.move_breaker(name, BreakerMove::Declare { policy, by }).await?;
+    }
+    Ok(())
 }

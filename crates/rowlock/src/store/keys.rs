@@ -1,6 +1,6 @@
 //! The keys of one enqueue: which of its drafts are new, which name a job that exists, and which contradict one.
 //!
-//! The statements are each room's own; what follows from their answers is decided here, once. Keys are asked for sorted
+//! Each backend has its statements; what follows from their answers is decided here, once. Keys are asked for sorted
 //! and distinct, so that enqueues of several keys wait for each other in one order.
 
 use std::{
@@ -134,7 +134,7 @@ impl<'a> Asking<'a> {
         open.into_iter().map(|((_, keyed), rank)| (*keyed, rank)).collect()
     }
 
-    /// The key is this enqueue's own. The id is the job's where the room reserves one, else that of the row before.
+    /// The key is this enqueue's own. The id is the job's where the backend reserves one, else that of the row before.
     pub fn won(&mut self, key: &str, id: i64) {
         if let Some((key, (first, _))) = self.open.remove_entry(key) {
             self.answers.insert(key, Answer::Won { first, id });

@@ -1,10 +1,9 @@
-//! The storage contract for hints from outside: jobs that stand untriggered, and those that nobody has taken.
+//! Hints from outside: jobs that stand untriggered, and those that nobody has taken.
 
 use jiff::Timestamp;
-use uuid::Uuid;
 
 use super::{
-    Cursor, Fut,
+    Cursor,
     rows::{Columns, Noun},
 };
 use crate::{
@@ -20,14 +19,12 @@ pub struct Pulled {
     pub epoch: i64,
 }
 
-/// Hints on connections of the store's own.
-pub trait Triggers: Send + Sync {
-    /// Makes those due that stand untriggered, where the uid is theirs; says which they are.
-    fn trigger<'a>(&'a self, pointers: &'a [(i64, Uuid)]) -> Fut<'a, Vec<Pulled>>;
-    /// Where each stands that there is.
-    fn standing<'a>(&'a self, ids: &'a [i64]) -> Fut<'a, Vec<Standing>>;
+/// Which jobs to look at.
+#[derive(Clone, Copy, Debug)]
+pub enum StandingQuery<'a> {
+    Of(&'a [i64]),
     /// Those in ready that nobody has taken.
-    fn untaken<'a>(&'a self, which: &'a Untaken) -> Fut<'a, Vec<Standing>>;
+    Untaken(&'a Untaken),
 }
 
 impl Noun for Standing {

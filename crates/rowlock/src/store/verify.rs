@@ -1,17 +1,7 @@
 //! The audit of the invariants: one statement each, all of one snapshot.
 
-use super::{
-    Fut,
-    rows::{Columns, Noun},
-};
-use crate::observe::{Breach, CheckView, Seen, VerifyLimits};
-
-/// One room's audit.
-pub trait Verify: Send + Sync {
-    /// Every invariant in its order, in one transaction that only reads. A statement that runs out of time is stopped
-    /// without an end to the transaction.
-    fn verify(&self, limits: VerifyLimits) -> Fut<'_, Vec<CheckView>>;
-}
+use super::rows::{Columns, Noun};
+use crate::observe::{Breach, Seen};
 
 /// The answer that every statement gives; `found` is a JSON array, or nothing.
 impl Noun for Seen {

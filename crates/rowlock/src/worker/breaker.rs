@@ -16,7 +16,10 @@ use crate::{
     event::{Event, Skipped},
     handle::Emit,
     state::Ended,
-    store::Store,
+    store::{
+        Store,
+        breaker::{BreakerMove, declare},
+    },
 };
 
 /// How often the database may refuse a note, for whatever reason, before the others have their turn.
@@ -61,7 +64,7 @@ impl Breakers {
         let mut found = store.breakers(Some(&self.names)).await?;
         let is_there = |name: &String| found.iter().any(|breaker| breaker.name == *name);
         if !self.names.iter().all(is_there) {
-            store.declare_breakers(&self.declared, by).await?;
+            declare(store, &self.declared, by).await?;
             found = store.breakers(Some(&self.names)).await?;
         }
         Ok(self.known.set(&found))
@@ -191,7 +194,7 @@ impl Teller {
         let mut wait = Duration::from_millis(100);
         let mut refused = 0;
         let after = loop {
-            match self.store.note_breaker(note).await {
+            match self.store.move_breaker(&note.name, BreakerMove::Note(note)).await {
                 Ok(after) => break after,
                 Err(error) => {
                     refused += u32::from(error.code().is_some());

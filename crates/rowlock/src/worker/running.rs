@@ -79,7 +79,8 @@ impl Running {
             Arc::new(rowlock.store().clone()),
             timing,
             worker.name,
-            DB::cap(timing),
+            // Where a transaction keeps all other writers waiting, every beat waits behind it.
+            DB::EXCLUSIVE.then_some(timing.lease / 3),
             worker.retention,
             worker.counters,
             worker.listeners,

@@ -22,7 +22,7 @@ use crate::{
     lease::WorkerId,
     pause::Pauses,
     recover,
-    store::{Store, Timing},
+    store::{Since, Store, Sweep, Timing, setting},
 };
 
 /// How often time limits and the lease's end are looked at.
@@ -48,8 +48,8 @@ pub(crate) fn start(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     std::thread::Builder::new().name("rowlock-watch".into()).spawn(move || {
         runtime.block_on(async {
-            let beats: Arc<dyn Store> = shared.store.twin().into();
-            let rest: Arc<dyn Store> = shared.store.twin().into();
+            let beats: Arc<dyn Store> = shared.store.separate_connections().into();
+            let rest: Arc<dyn Store> = shared.store.separate_connections().into();
             tokio::select! {
                 () = beat(&shared, &*beats) => {}
                 () = look(&shared, &rest) => {}
@@ -77,7 +77,7 @@ async fn beat(shared: &Arc<Shared>, store: &dyn Store) {
         let session = shared.session();
         let sent = Instant::now();
         match beat_each(shared, store, &session).await {
-            Ok(true) if store.moved(session.worker) => {
+            Ok(true) if store.failed_over(Since::Registered(session.worker)) => {
                 move_on(shared, store, &session).await;
                 // The server before may have been the one that answered.
                 next = Instant::now();
@@ -110,7 +110,7 @@ async fn beat(shared: &Arc<Shared>, store: &dyn Store) {
 async fn heed_pauses(shared: &Shared, store: &dyn Store, woken: &Notify) {
     let complaint = "could not read pauses, using the last known state";
     look_again(woken, complaint, async || {
-        Ok(shared.pauses.set(Pauses::of(store.pauses().await?)))
+        Ok(shared.pauses.set(Pauses::of(setting::pauses(store).await?)))
     })
     .await;
 }
@@ -158,7 +158,7 @@ async fn move_on(shared: &Arc<Shared>, store: &dyn Store, before: &Session) {
     tracing::warn!(worker = %worker, before = %before.worker, "the database has failed over; claiming under a new id");
     for job in shared.in_hand() {
         let holder = job.holder.load(std::sync::atomic::Ordering::Relaxed);
-        if holder != 0 && store.left(holder) {
+        if holder != 0 && store.failed_over(Since::Opened(holder)) {
             job.end(Cut::FailedOver);
         }
     }
@@ -175,7 +175,7 @@ async fn registered(shared: &Shared, store: &dyn Store) -> (WorkerId, Instant) {
     loop {
         let worker = WorkerId::random();
         let sent = Instant::now();
-        match store.register(worker, &shared.name, shared.timing.lease).await {
+        match store.register(worker, &shared.name, shared.timing.lease, &[]).await {
             Ok(()) => return (worker, sent),
             Err(error) => {
                 tracing::warn!("could not register, retrying: {}", error.cause());
@@ -296,7 +296,7 @@ async fn sweep_waits(shared: &Shared, store: &dyn Store) {
         tokio::time::sleep(pace.wait.mul_f64(0.8 + (SWEEP_SPREAD - 0.8) * fastrand::f64())).await;
         let start = Instant::now();
         let names = start >= pace.names_at;
-        let swept = match store.sweep_waits(SWEEP_MAX, names).await {
+        let swept = match store.sweep(Sweep::Waits { names }, SWEEP_MAX).await {
             Ok(swept) => swept,
             Err(error) => {
                 tracing::warn!("could not sweep waiting jobs, retrying: {}", error.cause());
@@ -324,14 +324,14 @@ async fn sweep_waits(shared: &Shared, store: &dyn Store) {
         }
         // Told before anything else is waited for: it has happened.
         if swept.groups
-            && let Err(error) = store.sweep_groups(SWEEP_MAX).await
+            && let Err(error) = store.sweep(Sweep::Groups, SWEEP_MAX).await
         {
             tracing::warn!("could not sweep groups, retrying: {}", error.cause());
         }
         if swept.cases {
-            match store.name_cases(SWEEP_MAX).await {
+            match store.sweep(Sweep::Cases, SWEEP_MAX).await {
                 // A full round has more behind it.
-                Ok(named) if named >= SWEEP_MAX as usize => pace.wait = Duration::ZERO,
+                Ok(named) if named.moved >= SWEEP_MAX as usize => pace.wait = Duration::ZERO,
                 Ok(_) => {}
                 Err(error) => tracing::warn!("could not group cases by error, retrying: {}", error.cause()),
             }

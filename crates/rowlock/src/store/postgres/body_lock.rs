@@ -3,40 +3,39 @@
 use sqlx::Row;
 
 use super::Inner;
-use crate::{error::Result, lease::Token, store::body_lock::Take};
+use crate::{
+    error::Result,
+    lease::Token,
+    store::body_lock::{Slot, SlotAsk},
+};
 
-pub async fn take(inner: &Inner, token: Token, key: &str, slots: i32) -> Result<Take> {
-    let take = inner
-        .query(&inner.sql.body_lock_take)
+pub async fn ask(inner: &Inner, token: Token, key: &str, ask: SlotAsk) -> Result<Slot> {
+    let (doing, text, number) = match ask {
+        SlotAsk::Take { slots } => ("lock", &inner.sql.body_lock_take, slots),
+        SlotAsk::Free { slot } => ("release lock", &inner.sql.body_lock_release, slot),
+    };
+    let mut query = inner
+        .query(text)
         .bind(token.id)
         .bind(token.epoch)
         .bind(token.worker.0)
         .bind(key)
-        .bind(slots)
-        .bind(inner.now());
-    inner
-        .run("lock", async |pg| {
-            let row = take.fetch_one(pg).await?;
-            let (leased, tried): (bool, bool) = (row.try_get("leased")?, row.try_get("tried")?);
-            Ok(match row.try_get("slot")? {
-                _ if !leased => Take::LeaseLost,
-                Some(slot) => Take::Taken(slot),
-                None if tried => Take::Raced,
-                None => Take::Full,
-            })
+        .bind(number);
+    if let SlotAsk::Take { .. } = ask {
+        query = query.bind(inner.now());
+    }
+    let answer = inner.run(doing, async |pg| {
+        let row = query.fetch_optional(pg).await?;
+        let (SlotAsk::Take { .. }, Some(row)) = (ask, &row) else {
+            return Ok(row.map_or(Slot::LeaseLost, |_| Slot::Freed));
+        };
+        let (leased, tried): (bool, bool) = (row.try_get("leased")?, row.try_get("tried")?);
+        Ok(match row.try_get("slot")? {
+            _ if !leased => Slot::LeaseLost,
+            Some(slot) => Slot::Taken(slot),
+            None if tried => Slot::Raced,
+            None => Slot::Full,
         })
-        .await
-}
-
-pub async fn free(inner: &Inner, token: Token, key: &str, slot: i32) -> Result<bool> {
-    let free = inner
-        .query(&inner.sql.body_lock_release)
-        .bind(token.id)
-        .bind(token.epoch)
-        .bind(token.worker.0)
-        .bind(key)
-        .bind(slot);
-    inner
-        .run("release lock", async |pg| Ok(free.fetch_optional(pg).await?.is_some()))
-        .await
+    });
+    answer.await
 }

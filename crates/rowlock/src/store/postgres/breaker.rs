@@ -10,31 +10,27 @@ use crate::{
     error::Result,
     store::{
         ClaimAsk, ClaimReply,
+        action::Verdict,
         breaker::ProbeReply,
         rows::{Columns, Noun},
     },
 };
 
-pub async fn declare(inner: &Inner, breakers: &[(String, Breaker)], by: &str) -> Result<()> {
-    inner
-        .run("declare breakers", async |pg| {
-            for (name, breaker) in breakers {
-                inner
-                    .query(&inner.sql.breaker_declare)
-                    .persistent(false)
-                    .bind(name)
-                    .bind(breaker.threshold)
-                    .bind(breaker.cooldown_us())
-                    .bind(breaker.cooldown_max_us())
-                    .bind(breaker.probes)
-                    .bind(inner.now())
-                    .bind(by)
-                    .execute(&mut *pg)
-                    .await?;
-            }
-            Ok(())
-        })
-        .await
+pub async fn declare(inner: &Inner, name: &str, policy: &Breaker, by: &str) -> Result<Option<BreakerView>> {
+    let declare = inner
+        .query(&inner.sql.breaker_declare)
+        .persistent(false)
+        .bind(name)
+        .bind(policy.threshold)
+        .bind(policy.cooldown_us())
+        .bind(policy.cooldown_max_us())
+        .bind(policy.probes)
+        .bind(inner.now())
+        .bind(by);
+    let declared = inner.run("declare breakers", async |pg| {
+        Ok(declare.execute(pg).await.map(drop)?)
+    });
+    declared.await.map(|()| None)
 }
 
 pub async fn list(inner: &Inner, names: Option<&[String]>) -> Result<Vec<BreakerView>> {
@@ -51,12 +47,12 @@ pub async fn log(inner: &Inner, name: &str, max: i64) -> Result<Vec<BreakerChang
     inner.list("read breaker log", read).await
 }
 
-pub async fn note(inner: &Inner, note: &Note) -> Result<Option<BreakerView>> {
+pub async fn note(inner: &Inner, name: &str, note: &Note) -> Result<Option<BreakerView>> {
     inner
         .run("update breaker", async |pg| {
             let mut tx = pg.begin().await?;
             let mut changed = None;
-            if let Some((before, now)) = locked(inner, &mut tx, &inner.sql.breaker_lock, &note.name).await?
+            if let Some((before, now)) = locked(inner, &mut tx, &inner.sql.breaker_lock, name).await?
                 && let Some(after) = before.noted(note, now)
             {
                 changed = moved(inner, &mut tx, &before, &after).await?.then_some(after);
@@ -67,15 +63,15 @@ pub async fn note(inner: &Inner, note: &Note) -> Result<Option<BreakerView>> {
         .await
 }
 
-pub async fn force(inner: &Inner, name: &str, force: Force, actor: &str) -> Result<Option<bool>> {
+pub async fn force(inner: &Inner, name: &str, force: Force, actor: &str) -> Result<Verdict> {
     inner
         .run("force breaker", async |pg| {
             let mut tx = pg.begin().await?;
-            let mut forced = None;
+            let mut forced = Verdict::Missing;
             if let Some((before, now)) = locked(inner, &mut tx, &inner.sql.breaker_lock, name).await? {
-                forced = Some(false);
+                forced = Verdict::Unchanged;
                 if let Some(after) = before.forced(force, actor, now) {
-                    forced = Some(moved(inner, &mut tx, &before, &after).await?);
+                    forced = Verdict::changed(moved(inner, &mut tx, &before, &after).await?);
                     inner
                         .query(&inner.sql.breaker_audit)
                         .persistent(false)

@@ -1,4 +1,4 @@
-//! What cases have in common, and what people find out about them, on PostgreSQL.
+//! Cases on PostgreSQL: which are open, and what they have in common.
 
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx;
@@ -6,9 +6,9 @@ use sqlx::Connection;
 
 use super::{Inner, enqueue::column};
 use crate::{
-    case::{CaseErrorView, error_no, error_of},
+    case::{CaseErrorView, CaseView, error_no, error_of},
     error::Result,
-    store::cases::Deed,
+    store::cases::{CaseQuery, ErrorSince},
 };
 
 /// Locked, named and counted in one transaction: two workers share the cases between them.
@@ -40,69 +40,34 @@ pub async fn errors(inner: &Inner, max: i64) -> Result<Vec<CaseErrorView>> {
     inner.list("list errors of cases", read).await
 }
 
-pub async fn of_error(inner: &Inner, error: i64, until: Timestamp, max: i64) -> Result<Vec<i64>> {
-    let read = inner.query_scalar(&inner.sql.cases_of_error);
-    let read = read.bind(error).bind(until.to_sqlx()).bind(max.max(0));
-    inner
-        .run("list cases of an error", async |pg| Ok(read.fetch_all(pg).await?))
-        .await
+pub async fn list(inner: &Inner, which: CaseQuery) -> Result<Vec<CaseView>> {
+    let sql = &inner.sql;
+    let read = match which {
+        CaseQuery::One(id) => inner.query(&sql.cases).bind(Some(id)).bind(1_i64),
+        CaseQuery::Newest { max } => inner.query(&sql.cases).bind(None::<i64>).bind(max.max(0)),
+        CaseQuery::Alike { error, max } => inner.query(&sql.cases_alike).bind(error).bind(max.max(0)),
+        CaseQuery::Until { error, until, max } => {
+            let read = inner.query(&sql.cases_of_error).bind(error).bind(until.to_sqlx());
+            read.bind(max.max(0))
+        }
+    };
+    inner.list("list cases", read).await
 }
 
-pub async fn again(inner: &Inner, error: i64, after: Timestamp) -> Result<Option<i64>> {
-    let read = inner
-        .query_scalar(&inner.sql.case_again)
-        .bind(error)
-        .bind(after.to_sqlx());
-    inner
-        .run("find the error", async |pg| Ok(read.fetch_optional(pg).await?))
-        .await
-}
-
-pub async fn newest(inner: &Inner) -> Result<Option<Timestamp>> {
-    let read = inner.query_scalar(&inner.sql.case_newest);
-    inner
-        .run("find the newest case", async |pg| {
-            let newest: Option<jiff_sqlx::Timestamp> = read.fetch_one(pg).await?;
-            Ok(newest.map(|at| at.to_jiff()))
-        })
-        .await
-}
-
-pub async fn outcomes_since(inner: &Inner, jobs: &[i64], after: Timestamp) -> Result<Vec<(i64, Option<String>)>> {
-    let read = inner
+pub async fn error_since(inner: &Inner, error: i64, jobs: &[i64], after: Timestamp) -> Result<ErrorSince> {
+    let ended = inner
         .query_as(&inner.sql.outcomes_since)
         .bind(jobs)
         .bind(after.to_sqlx());
-    inner
-        .run("find the error", async |pg| Ok(read.fetch_all(pg).await?))
-        .await
-}
-
-pub async fn note(inner: &Inner, id: i64, owner: Option<&str>, note: Option<&str>, actor: &str) -> Result<bool> {
-    let put = inner
-        .query(&inner.sql.case_note)
-        .bind(id)
-        .bind(owner)
-        .bind(note)
-        .bind(actor);
-    inner
-        .run("note case", async |pg| Ok(put.execute(pg).await?.rows_affected() > 0))
-        .await
-}
-
-pub async fn edit(inner: &Inner, id: i64, payload: &str, actor: &str) -> Result<bool> {
-    let put = inner
-        .query_scalar(&inner.sql.case_edit)
-        .bind(id)
-        .bind(payload)
-        .bind(actor);
-    inner.run("edit a case", async |pg| Ok(put.fetch_one(pg).await?)).await
-}
-
-pub async fn note_deed(inner: &Inner, deed: Deed<'_>) -> Result<()> {
-    let note = inner.query(&inner.sql.note_deed).bind(deed.actor).bind(deed.verb);
-    let note = note.bind(deed.detail).bind(deed.jobs).bind(deed.after);
-    inner
-        .run("write the audit", async |pg| Ok(note.execute(pg).await.map(drop)?))
-        .await
+    let retired = inner
+        .query_scalar(&inner.sql.case_again)
+        .bind(error)
+        .bind(after.to_sqlx());
+    let found = inner.run("find the error", async |pg| {
+        Ok(ErrorSince {
+            ended: ended.fetch_all(&mut *pg).await?,
+            retired: retired.fetch_optional(pg).await?,
+        })
+    });
+    found.await
 }

@@ -2,61 +2,30 @@
 
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
-use super::{Inner, PgStore, by_key::ByKey, run::Fault};
+use super::{Inner, by_key::ByKey, run::Fault};
 use crate::{
-    error::{Doing, Error, Meaning, Result},
+    error::{Error, Meaning, Result},
     store::{
-        Fut,
-        guard::{Guarding, lock_number},
+        guard::lock_number,
         transition::{Move, RowId, text},
     },
 };
 
-impl Guarding<PgConnection> for PgStore {
-    fn guard_lock<'a>(&'a self, conn: &'a mut PgConnection, keys: &'a [&'a str]) -> Fut<'a, ()> {
-        Box::pin(async move { lock(&self.0, conn, keys).await.map_err(|fault| fault.answered("guard")) })
-    }
-
-    fn guard_version<'a>(&'a self, conn: &'a mut PgConnection, key: &'a str) -> Fut<'a, i64> {
-        Box::pin(async move {
-            version(&self.0, conn, key)
-                .await
-                .doing("read version")
-                .map_err(Error::answered)
-        })
-    }
-
-    fn guard_raise<'a>(&'a self, conn: &'a mut PgConnection, key: &'a str, seen: Option<i64>) -> Fut<'a, Option<i64>> {
-        Box::pin(async move {
-            raise(&self.0, conn, key, seen)
-                .await
-                .doing("raise version")
-                .map_err(Error::answered)
-        })
-    }
-
-    /// Not by the simple protocol: whatever is in the text, it stays one statement.
-    fn transition<'a>(&'a self, conn: &'a mut PgConnection, step: &'a Move) -> Fut<'a, u64> {
-        let sql = &self.0.sql;
-        // Without a type of its own, a literal takes the column's.
-        let id = match &step.id {
-            RowId::Number(id) => text(&id.to_string()),
-            RowId::Text(id) => text(id),
-            RowId::Uuid(id) => text(&id.to_string()),
-        };
-        let statement = step.statement(sql.transition.as_str(), &format!("{}.setting", sql.schema), &id);
-        Box::pin(async move {
-            let moved = sqlx::query(AssertSqlSafe(statement))
-                .persistent(false)
-                .execute(conn)
-                .await;
-            let moved = moved.doing("transition").map_err(Error::answered)?;
-            Ok(moved.rows_affected())
-        })
-    }
+/// Not by the simple protocol: whatever is in the text, it stays one statement.
+pub async fn transition(inner: &Inner, conn: &mut PgConnection, step: &Move) -> sqlx::Result<u64> {
+    // Without a type of its own, a literal takes the column's.
+    let id = match &step.id {
+        RowId::Number(id) => text(&id.to_string()),
+        RowId::Text(id) => text(id),
+        RowId::Uuid(id) => text(&id.to_string()),
+    };
+    let sql = &inner.sql;
+    let statement = step.statement(sql.transition.as_str(), &format!("{}.setting", sql.schema), &id);
+    let query = sqlx::query(AssertSqlSafe(statement)).persistent(false);
+    Ok(query.execute(conn).await?.rows_affected())
 }
 
-async fn version(inner: &Inner, conn: &mut PgConnection, key: &str) -> sqlx::Result<i64> {
+pub async fn version(inner: &Inner, conn: &mut PgConnection, key: &str) -> sqlx::Result<Option<i64>> {
     let by_key = ByKey::begin(inner, conn).await?;
     let found: Option<i64> = inner
         .query_scalar(&inner.sql.guard_version)
@@ -64,10 +33,10 @@ async fn version(inner: &Inner, conn: &mut PgConnection, key: &str) -> sqlx::Res
         .fetch_optional(&mut *conn)
         .await?;
     by_key.end(inner, conn).await?;
-    Ok(found.unwrap_or(0))
+    Ok(Some(found.unwrap_or(0)))
 }
 
-async fn raise(inner: &Inner, conn: &mut PgConnection, key: &str, seen: Option<i64>) -> sqlx::Result<Option<i64>> {
+pub async fn raise(inner: &Inner, conn: &mut PgConnection, key: &str, seen: Option<i64>) -> sqlx::Result<Option<i64>> {
     let raised: Option<i64> = inner
         .query_scalar(&inner.sql.guard_raise)
         .bind(key)
@@ -88,7 +57,7 @@ async fn raise(inner: &Inner, conn: &mut PgConnection, key: &str, seen: Option<i
     Ok(raised)
 }
 
-async fn lock(inner: &Inner, conn: &mut PgConnection, keys: &[&str]) -> Result<(), Fault> {
+pub async fn lock(inner: &Inner, conn: &mut PgConnection, keys: &[&str]) -> Result<(), Fault> {
     let mut numbers: Vec<i64> = keys.iter().map(|key| lock_number(key)).collect();
     numbers.sort_unstable();
     numbers.dedup();

@@ -4,12 +4,13 @@ use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
 
 use super::Inner;
 use crate::{
-    effect::{Begun, CallEnd, EffectFilter, EffectView, Intent, Noted, Resolution},
+    effect::{Begun, CallEnd, EffectView, Intent, Noted, Resolution},
     error::Result,
     key::Fingerprint,
     lease::Token,
     store::{
-        journal::stored_reply,
+        action::Verdict,
+        journal::{EffectQuery, stored_reply},
         rows::{Columns, Noun},
     },
 };
@@ -73,28 +74,21 @@ pub async fn end(inner: &Inner, end: &CallEnd) -> Result<Noted> {
         .await
 }
 
-pub async fn one(inner: &Inner, no: i64) -> Result<Option<EffectView>> {
-    let read = inner.query(&inner.sql.effect).bind(no);
-    inner
-        .run("read effect", async |pg| {
-            let row = read.fetch_optional(pg).await?;
-            Ok(row.as_ref().map(Noun::of).transpose()?)
-        })
-        .await
-}
-
-pub async fn list(inner: &Inner, filter: &EffectFilter) -> Result<Vec<EffectView>> {
+pub async fn list(inner: &Inner, which: EffectQuery<'_>) -> Result<Vec<EffectView>> {
+    let filter = match which {
+        EffectQuery::One(no) => return inner.list("read effect", inner.query(&inner.sql.effect).bind(no)).await,
+        EffectQuery::Filter(filter) => filter,
+    };
     let read = match (filter.job, filter.doubtful) {
         (Some(job), doubtful) => inner.query(&inner.sql.effects_of).bind(job).bind(doubtful),
         (None, true) => inner.query(&inner.sql.effects_doubtful),
         (None, false) => inner.query(&inner.sql.effects),
     };
-    let read = read.bind(i64::from(filter.limit));
-    inner.list("list effects", read).await
+    inner.list("list effects", read.bind(i64::from(filter.limit))).await
 }
 
 /// Two statements: the second one's snapshot is newer than the call that the first one waited for.
-pub async fn resolve(inner: &Inner, no: i64, resolution: &Resolution, actor: &str) -> Result<Option<i64>> {
+pub async fn resolve(inner: &Inner, no: i64, resolution: &Resolution, actor: &str) -> Result<Verdict> {
     let lock = inner.query(&inner.sql.effect_lock).bind(no);
     let resolve = inner
         .query_scalar(&inner.sql.effect_resolve)
@@ -107,9 +101,9 @@ pub async fn resolve(inner: &Inner, no: i64, resolution: &Resolution, actor: &st
         .run("resolve effect", async |pg| {
             let mut tx = pg.begin().await?;
             lock.fetch_optional(&mut *tx).await?;
-            let job = resolve.fetch_optional(&mut *tx).await?;
+            let job: Option<i64> = resolve.fetch_optional(&mut *tx).await?;
             tx.commit().await?;
-            Ok(job)
+            Ok(Verdict::found(job.is_some()))
         })
         .await
 }

@@ -4,14 +4,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx;
-use sqlx::{AssertSqlSafe, PgConnection, SqlStr};
+use sqlx::{PgConnection, SqlStr};
 
-use super::{Inner, PgStore, by_key::ByKey, run::Fault};
+use super::{Inner, by_key::ByKey, run::Fault};
 use crate::{
-    error::{Doing, Error, Result},
+    error::{Error, Result},
     store::{
-        Fut,
-        ledger::{Ask, Entry, Ledger, Mine, Taken},
+        ledger::{Ask, Entry, Mine, Taken},
         rows::{Columns, Noun},
     },
 };
@@ -20,49 +19,15 @@ use crate::{
 /// so more than a few mean that it is there but may not be read.
 const ROUNDS_MAX: usize = 50;
 
-impl Ledger<PgConnection> for PgStore {
-    const BEGIN: &'static str = "begin";
-
-    fn take<'a>(&'a self, conn: &'a mut PgConnection, ask: &'a Ask) -> Fut<'a, Taken> {
-        Box::pin(async { take(&self.0, conn, ask).await.map_err(|fault| fault.answered("once")) })
-    }
-
-    fn store<'a>(&'a self, conn: &'a mut PgConnection, key: &'a str, mine: Mine, answer: &'a str) -> Fut<'a, bool> {
-        Box::pin(async move {
-            let stored = store(&self.0, conn, key, mine, answer).await;
-            stored.doing("once").map_err(Error::answered)
-        })
-    }
-
-    fn look<'a>(&'a self, conn: &'a mut PgConnection, key: &'a str) -> Fut<'a, Option<Entry>> {
-        Box::pin(async move {
-            let found: sqlx::Result<_> = async {
-                let by_key = ByKey::begin(&self.0, conn).await?;
-                let found = read(&self.0, conn, key).await?;
-                by_key.end(&self.0, conn).await?;
-                Ok(found)
-            }
-            .await;
-            found.doing("once").map_err(Error::answered)
-        })
-    }
-
-    fn mark<'a>(&'a self, conn: &'a mut PgConnection, no: u64) -> Fut<'a, ()> {
-        Box::pin(async move {
-            let mark = AssertSqlSafe(format!("savepoint rowlock_once_{no}"));
-            sqlx::raw_sql(mark).execute(conn).await.map(drop).doing("once")
-        })
-    }
-
-    fn back<'a>(&'a self, conn: &'a mut PgConnection, no: u64) -> Fut<'a, ()> {
-        Box::pin(async move {
-            let back = AssertSqlSafe(format!("rollback to savepoint rowlock_once_{no}"));
-            sqlx::raw_sql(back).execute(conn).await.map(drop).doing("once")
-        })
-    }
+/// Without taking the key or waiting for anyone.
+pub async fn read_alone(inner: &Inner, pg: &mut PgConnection, key: &str) -> sqlx::Result<Option<Entry>> {
+    let by_key = ByKey::begin(inner, pg).await?;
+    let found = read(inner, pg, key).await?;
+    by_key.end(inner, pg).await?;
+    Ok(found)
 }
 
-async fn take(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> Result<Taken, Fault> {
+pub async fn take(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> Result<Taken, Fault> {
     let Some(limit) = ask.wait else {
         return insert_or_read(inner, pg, ask).await;
     };
@@ -138,7 +103,7 @@ async fn write(
     }))
 }
 
-async fn store(inner: &Inner, pg: &mut PgConnection, key: &str, mine: Mine, answer: &str) -> sqlx::Result<bool> {
+pub async fn store(inner: &Inner, pg: &mut PgConnection, key: &str, mine: Mine, answer: &str) -> sqlx::Result<bool> {
     let by_key = match mine.serializable {
         true => Some(ByKey::begin(inner, pg).await?),
         false => None,

@@ -8,7 +8,7 @@ use crate::{
     error::{Error, Result},
     job::{queue_no, untriggered},
     observe::{Standing, Untaken},
-    store::triggers::{Pulled, untaken_from},
+    store::triggers::{Pulled, StandingQuery, untaken_from},
 };
 
 pub async fn trigger(inner: &Inner, pointers: &[(i64, Uuid)]) -> Result<Vec<Pulled>> {
@@ -28,12 +28,16 @@ pub async fn trigger(inner: &Inner, pointers: &[(i64, Uuid)]) -> Result<Vec<Pull
         .map_err(Error::answered)
 }
 
-pub async fn standing(inner: &Inner, ids: &[i64]) -> Result<Vec<Standing>> {
+pub async fn standing(inner: &Inner, which: StandingQuery<'_>) -> Result<Vec<Standing>> {
+    let ids = match which {
+        StandingQuery::Of(ids) => ids,
+        StandingQuery::Untaken(which) => return untaken(inner, which).await,
+    };
     let read = inner.query(&inner.sql.standing).bind(inner.now()).bind(ids);
     inner.list("read job states", read).await
 }
 
-pub async fn untaken(inner: &Inner, which: &Untaken) -> Result<Vec<Standing>> {
+async fn untaken(inner: &Inner, which: &Untaken) -> Result<Vec<Standing>> {
     let (from, never) = untaken_from(which);
     let read = inner
         .query(&inner.sql.untaken)

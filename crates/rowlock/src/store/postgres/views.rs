@@ -6,11 +6,10 @@ use sqlx::AssertSqlSafe;
 
 use super::Inner;
 use crate::{
-    case::CaseView,
     error::Result,
-    observe::{AttemptView, JobFilter, JobView, Status},
+    observe::{AttemptView, AuditFilter, AuditView, JobFilter, JobView, Status},
     state::State,
-    store::rows::nouns,
+    store::{rows::nouns, views::JobQuery},
 };
 
 /// What looks at many rows may take longer than a verb of the engine.
@@ -29,7 +28,15 @@ pub async fn status(inner: &Inner) -> Result<Status> {
         .await
 }
 
-pub async fn jobs(inner: &Inner, filter: &JobFilter) -> Result<Vec<JobView>> {
+pub async fn jobs(inner: &Inner, which: JobQuery<'_>) -> Result<Vec<JobView>> {
+    match which {
+        JobQuery::One(id) => inner.list("read job", inner.query(&inner.sql.job).bind(id)).await,
+        JobQuery::Chain(id) => inner.list("read chain", inner.query(&inner.sql.chain).bind(id)).await,
+        JobQuery::Filter(filter) => filtered(inner, filter).await,
+    }
+}
+
+async fn filtered(inner: &Inner, filter: &JobFilter) -> Result<Vec<JobView>> {
     let text = match (&filter.group, &filter.key, filter.state) {
         (Some(_), ..) => &inner.sql.jobs_of_group,
         (None, None, Some(_)) => &inner.sql.jobs_standing,
@@ -57,28 +64,16 @@ pub async fn jobs(inner: &Inner, filter: &JobFilter) -> Result<Vec<JobView>> {
         .await
 }
 
-pub async fn job(inner: &Inner, id: i64) -> Result<Option<JobView>> {
-    let read = inner.query(&inner.sql.job).bind(id);
-    inner
-        .run("read job", async |pg| Ok(nouns(&read.fetch_all(pg).await?)?.pop()))
-        .await
-}
-
-pub async fn chain(inner: &Inner, id: i64) -> Result<Vec<JobView>> {
-    let read = inner.query(&inner.sql.chain).bind(id);
-    inner.list("read chain", read).await
-}
-
 pub async fn attempts(inner: &Inner, id: i64) -> Result<Vec<AttemptView>> {
     let read = inner.query(&inner.sql.attempts).bind(id);
     inner.list("read attempts", read).await
 }
 
-pub async fn cases(inner: &Inner, id: Option<i64>, error: Option<i64>, max: i64) -> Result<Vec<CaseView>> {
-    let read = match error {
-        Some(error) => inner.query(&inner.sql.cases_alike).bind(error),
-        None => inner.query(&inner.sql.cases).bind(id),
-    };
-    let read = read.bind(max);
-    inner.list("list cases", read).await
+pub async fn audit(inner: &Inner, filter: &AuditFilter) -> Result<Vec<AuditView>> {
+    let read = inner
+        .query(&inner.sql.audit_read)
+        .bind(filter.job)
+        .bind(filter.actor.as_deref());
+    let read = read.bind(filter.below).bind(i64::from(filter.limit));
+    inner.list("read the audit", read).await
 }

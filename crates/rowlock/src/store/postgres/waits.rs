@@ -2,14 +2,13 @@
 
 use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
 
-use super::{Inner, PgStore, by_key::ByKey, pooler::Whole, settle};
+use super::{Inner, by_key::ByKey, pooler::Whole, settle};
 use crate::{
-    error::{Doing, Error, Result},
+    error::Result,
     state::{State, after_wait},
     store::{
-        Fut,
         rows::Columns,
-        waits::{Completing, EXPIRED_WAITING, NOT_COMPLETED, Stand, Swept, WaitOver},
+        waits::{EXPIRED_WAITING, NOT_COMPLETED, Stand, Swept, WaitOver},
     },
 };
 
@@ -28,25 +27,8 @@ pub async fn stands(inner: &Inner, id: i64, chain: bool) -> Result<Vec<Stand>> {
     inner.list("wait", inner.query(text).bind(id)).await
 }
 
-impl Completing<PgConnection> for PgStore {
-    fn complete_in<'a>(
-        &'a self,
-        conn: &'a mut PgConnection,
-        name: &'a str,
-        answer: Option<&'a str>,
-    ) -> Fut<'a, Option<i64>> {
-        Box::pin(async move {
-            let completed = complete_whole(&self.0, conn, name, answer).await;
-            completed.doing("complete").map_err(Error::answered)
-        })
-    }
-
-    fn answer_in<'a>(&'a self, conn: &'a mut PgConnection, id: i64) -> Fut<'a, Option<String>> {
-        Box::pin(async move { answer(&self.0, conn, id).await.doing("read answer") })
-    }
-}
-
-async fn complete_whole(
+/// In whatever transaction is open.
+pub async fn complete_whole(
     inner: &Inner,
     pg: &mut PgConnection,
     name: &str,
@@ -63,7 +45,7 @@ async fn complete_whole(
     whole.end(pg, completed).await
 }
 
-async fn answer(inner: &Inner, pg: &mut PgConnection, id: i64) -> sqlx::Result<Option<String>> {
+pub async fn answer(inner: &Inner, pg: &mut PgConnection, id: i64) -> sqlx::Result<Option<String>> {
     let by_key = ByKey::begin(inner, pg).await?;
     let read = inner.query_scalar(&inner.sql.answer).bind(id);
     let found: Option<Option<String>> = read.fetch_optional(&mut *pg).await?;

@@ -14,15 +14,12 @@ use sqlx::{
     Acquire,
     postgres::{PgConnectOptions, PgListener, PgPoolOptions},
 };
-use tokio::{
-    sync::mpsc::{self, UnboundedReceiver, UnboundedSender},
-    task::JoinHandle,
-};
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use super::{Inner, conns::timed_out, hosts::Hosts};
+use super::Inner;
 use crate::{
-    error::{Doing, Error, Result},
-    store::{Fut, Wakes},
+    error::{Doing, Result},
+    store::Wakes,
 };
 
 /// At most one hint per queue in this time.
@@ -90,73 +87,43 @@ async fn notify(inner: &Arc<Inner>, queues: &[i64]) -> Result<()> {
 }
 
 /// Hints heard by a task of their own, so that waiting for one can be cancelled.
-pub struct Listening {
-    rx: UnboundedReceiver<i64>,
-    task: JoinHandle<()>,
-}
-
-impl Listening {
-    pub async fn start(hosts: Arc<Hosts>, channel: &str, heard: Arc<Heard>) -> Result<Listening> {
-        let open = |options| async {
-            let options = PgConnectOptions::application_name(options, "rowlock listen");
-            let pool = PgPoolOptions::new()
-                .max_connections(1)
-                .connect_lazy_with(options.clone());
-            let mut listener = PgListener::connect_with(&pool).await?;
-            let server = hosts.check((&mut listener).acquire().await?, &options).await?;
-            listener.ignore_pool_close_event(true);
-            // It would go to the same host again.
-            listener.eager_reconnect(false);
-            listener.listen(channel).await?;
-            Ok((listener, server.generation))
-        };
-        let (mut listener, generation) = hosts.find(open).await.doing("listen")?;
-        let (tx, rx) = mpsc::unbounded_channel();
-        let task = tokio::spawn(async move {
-            let hear = async {
-                // `None` and errors both mean that the connection broke: end, and the worker listens anew.
-                while let Ok(Some(note)) = listener.try_recv().await {
-                    let Ok(queue_no) = note.payload().parse() else { continue };
-                    heard.note(queue_no);
-                    if tx.send(queue_no).is_err() {
-                        break;
-                    }
+pub async fn listen(inner: &Inner) -> Result<Wakes> {
+    if inner.hosts.pooler.is_some() {
+        // What listens behind a pooler is not whom the server wakes: jobs are found by polling.
+        return Ok(Wakes::new(|tell| async move {
+            let _kept = tell;
+            std::future::pending().await
+        }));
+    }
+    let (hosts, heard) = (inner.hosts.clone(), inner.heard.clone());
+    let open = |options| async {
+        let options = PgConnectOptions::application_name(options, "rowlock listen");
+        let pool = PgPoolOptions::new()
+            .max_connections(1)
+            .connect_lazy_with(options.clone());
+        let mut listener = PgListener::connect_with(&pool).await?;
+        let server = hosts.check((&mut listener).acquire().await?, &options).await?;
+        listener.ignore_pool_close_event(true);
+        // It would go to the same host again.
+        listener.eager_reconnect(false);
+        listener.listen(&inner.channel).await?;
+        Ok((listener, server.generation))
+    };
+    let (mut listener, generation) = hosts.find(open).await.doing("listen")?;
+    Ok(Wakes::new(|tell| async move {
+        let hear = async {
+            // `None` and errors both mean that the connection broke: end, and the worker listens anew.
+            while let Ok(Some(note)) = listener.try_recv().await {
+                let Ok(queue_no) = note.payload().parse() else { continue };
+                heard.note(queue_no);
+                if tell.send(Ok(Some(queue_no))).is_err() {
+                    break;
                 }
-            };
-            tokio::select! {
-                () = hear => {}
-                () = hosts.left(generation) => {}
             }
-        });
-        Ok(Listening { rx, task })
-    }
-}
-
-impl Wakes for Listening {
-    fn next(&mut self) -> Fut<'_, Option<i64>> {
-        Box::pin(async {
-            match self.rx.recv().await {
-                Some(queue_no) => Ok(Some(queue_no)),
-                None => Err(Error::Database {
-                    doing: "listen",
-                    source: timed_out("listening for notifications"),
-                }),
-            }
-        })
-    }
-}
-
-impl Drop for Listening {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-/// What listens behind a pooler is not whom the server wakes: jobs are found by polling.
-pub struct Deaf;
-
-impl Wakes for Deaf {
-    fn next(&mut self) -> Fut<'_, Option<i64>> {
-        Box::pin(std::future::pending())
-    }
+        };
+        tokio::select! {
+            () = hear => {}
+            () = hosts.left(generation) => {}
+        }
+    }))
 }

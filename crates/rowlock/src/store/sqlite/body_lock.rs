@@ -1,61 +1,43 @@
 //! Body locks on SQLite, under its single writer.
 
-use super::{SqliteStore, sql};
+use sqlx::SqliteConnection;
+
+use super::sql;
 use crate::{
     lease::Token,
-    store::{
-        Fut,
-        body_lock::{BodyLocks, Take},
-    },
+    store::body_lock::{Slot, SlotAsk},
 };
 
-type Ask = (Token, String, i32);
-
-impl BodyLocks for SqliteStore {
-    fn take_slot<'a>(&'a self, token: Token, key: &'a str, slots: i32) -> Fut<'a, Take> {
-        let ask: Ask = (token, key.to_owned(), slots);
-        Box::pin(self.write("lock", ask, |db, now, (token, key, slots)| {
-            Box::pin(async move {
-                let slot: Option<i32> = sqlx::query_scalar(sql::BODY_LOCK_TAKE)
-                    .bind(token.id)
-                    .bind(token.epoch)
-                    .bind(token.worker.0)
-                    .bind(key)
-                    .bind(slots)
-                    .bind(now)
-                    .fetch_optional(&mut *db)
-                    .await?;
-                if let Some(slot) = slot {
-                    return Ok(Take::Taken(slot));
-                }
-                let leased = sqlx::query(sql::RESOLVE_LOCK)
-                    .bind(token.id)
-                    .bind(token.epoch)
-                    .bind(token.worker.0)
-                    .fetch_optional(&mut *db)
-                    .await?;
-                Ok(match leased {
-                    Some(_) => Take::Full,
-                    None => Take::LeaseLost,
-                })
-            })
-        }))
+pub async fn ask(db: &mut SqliteConnection, now: i64, token: Token, key: &str, ask: SlotAsk) -> sqlx::Result<Slot> {
+    match ask {
+        SlotAsk::Take { slots } => take(db, now, token, key, slots).await,
+        SlotAsk::Free { slot } => {
+            let free = sqlx::query(sql::BODY_LOCK_RELEASE).bind(token.id).bind(token.epoch);
+            let freed = free
+                .bind(token.worker.0)
+                .bind(key)
+                .bind(slot)
+                .fetch_optional(db)
+                .await?;
+            Ok(freed.map_or(Slot::LeaseLost, |_| Slot::Freed))
+        }
     }
+}
 
-    fn free_slot<'a>(&'a self, token: Token, key: &'a str, slot: i32) -> Fut<'a, bool> {
-        let ask: Ask = (token, key.to_owned(), slot);
-        Box::pin(self.write("release lock", ask, |db, _, (token, key, slot)| {
-            Box::pin(async move {
-                let freed = sqlx::query(sql::BODY_LOCK_RELEASE)
-                    .bind(token.id)
-                    .bind(token.epoch)
-                    .bind(token.worker.0)
-                    .bind(key)
-                    .bind(slot)
-                    .fetch_optional(&mut *db)
-                    .await?;
-                Ok(freed.is_some())
-            })
-        }))
+async fn take(db: &mut SqliteConnection, now: i64, token: Token, key: &str, slots: i32) -> sqlx::Result<Slot> {
+    let taken = sqlx::query_scalar(sql::BODY_LOCK_TAKE)
+        .bind(token.id)
+        .bind(token.epoch)
+        .bind(token.worker.0)
+        .bind(key)
+        .bind(slots)
+        .bind(now)
+        .fetch_optional(&mut *db)
+        .await?;
+    if let Some(slot) = taken {
+        return Ok(Slot::Taken(slot));
     }
+    let lease = sqlx::query(sql::RESOLVE_LOCK).bind(token.id).bind(token.epoch);
+    let leased = lease.bind(token.worker.0).fetch_optional(db).await?;
+    Ok(leased.map_or(Slot::LeaseLost, |_| Slot::Full))
 }

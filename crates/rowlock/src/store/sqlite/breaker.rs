@@ -3,87 +3,54 @@
 use jiff::Timestamp;
 use sqlx::SqliteConnection;
 
-use super::{SqliteStore, claim, rows, setting::audit, sql};
+use super::{claim, operate::audit, rows, sql};
 use crate::{
-    breaker::{Breaker, BreakerChange, BreakerState, BreakerView, Force, Note, Trying},
-    store::{
-        ClaimAsk, ClaimReply, Fut,
-        breaker::{Breakers, ProbeReply},
-        rows::nouns,
-    },
+    breaker::{Breaker, BreakerState, BreakerView, Force, Note, Trying},
+    store::{ClaimAsk, ClaimReply, action::Verdict, breaker::ProbeReply, rows::nouns},
 };
 
-impl Breakers for SqliteStore {
-    fn declare_breakers<'a>(&'a self, breakers: &'a [(String, Breaker)], by: &'a str) -> Fut<'a, ()> {
-        let input = (breakers.to_vec(), by.to_owned());
-        Box::pin(self.write("declare breakers", input, |db, now, (breakers, by)| {
-            Box::pin(async move {
-                for (name, breaker) in breakers {
-                    let declare = sqlx::query(sql::BREAKER_DECLARE).bind(name).bind(breaker.threshold);
-                    let declare = declare.bind(breaker.cooldown_us()).bind(breaker.cooldown_max_us());
-                    declare
-                        .bind(breaker.probes)
-                        .bind(now)
-                        .bind(by)
-                        .execute(&mut *db)
-                        .await?;
-                }
-                Ok(())
-            })
-        }))
-    }
+pub async fn declare(db: &mut SqliteConnection, now: i64, name: &str, policy: &Breaker, by: &str) -> sqlx::Result<()> {
+    let declare = sqlx::query(sql::BREAKER_DECLARE).bind(name).bind(policy.threshold);
+    let declare = declare.bind(policy.cooldown_us()).bind(policy.cooldown_max_us());
+    declare
+        .bind(policy.probes)
+        .bind(now)
+        .bind(by)
+        .execute(db)
+        .await
+        .map(drop)
+}
 
-    fn breakers<'a>(&'a self, names: Option<&'a [String]>) -> Fut<'a, Vec<BreakerView>> {
-        Box::pin(self.read("read breakers", async move |db, now| read(db, now, names).await))
-    }
-
-    fn breaker_log<'a>(&'a self, name: &'a str, max: i64) -> Fut<'a, Vec<BreakerChange>> {
-        Box::pin(self.read("read breaker log", async move |db, _| {
-            nouns(&sqlx::query(sql::BREAKER_LOG).bind(name).bind(max).fetch_all(db).await?)
-        }))
-    }
-
-    fn note_breaker<'a>(&'a self, note: &'a Note) -> Fut<'a, Option<BreakerView>> {
-        Box::pin(self.write("update breaker", note.clone(), |db, now, note| {
-            Box::pin(async move {
-                let Some(before) = one(db, now, &note.name).await? else {
-                    return Ok(None);
-                };
-                match before.noted(note, rows::time(now)?) {
-                    Some(after) => Ok(moved(db, &before, &after).await?.then_some(after)),
-                    None => Ok(None),
-                }
-            })
-        }))
-    }
-
-    fn force_breaker<'a>(&'a self, name: &'a str, force: Force, actor: &'a str) -> Fut<'a, Option<bool>> {
-        let input = (name.to_owned(), force, actor.to_owned());
-        Box::pin(self.write("force breaker", input, |db, now, (name, force, actor)| {
-            Box::pin(async move {
-                let Some(before) = one(db, now, name).await? else {
-                    return Ok(None);
-                };
-                let Some(after) = before.forced(*force, actor, rows::time(now)?) else {
-                    return Ok(Some(false));
-                };
-                let forced = moved(db, &before, &after).await?;
-                let detail = format!("{name} {}", force.as_str());
-                audit(db, now, (actor, "breaker"), 0, Some(&detail)).await?;
-                Ok(Some(forced))
-            })
-        }))
-    }
-
-    fn claim_probe<'a>(&'a self, names: &'a [String], ask: &'a ClaimAsk, by: &'a str) -> Fut<'a, ProbeReply> {
-        let input = (names.to_vec(), ask.clone(), by.to_owned());
-        Box::pin(self.write("claim a probe", input, |db, now, (names, ask, by)| {
-            Box::pin(async move { probe(db, now, names, ask, by).await })
-        }))
+pub async fn note(db: &mut SqliteConnection, now: i64, name: &str, note: &Note) -> sqlx::Result<Option<BreakerView>> {
+    let Some(before) = one(db, now, name).await? else {
+        return Ok(None);
+    };
+    match before.noted(note, rows::time(now)?) {
+        Some(after) => Ok(moved(db, &before, &after).await?.then_some(after)),
+        None => Ok(None),
     }
 }
 
-async fn probe(
+pub async fn force(
+    db: &mut SqliteConnection,
+    now: i64,
+    name: &str,
+    force: Force,
+    actor: &str,
+) -> sqlx::Result<Verdict> {
+    let Some(before) = one(db, now, name).await? else {
+        return Ok(Verdict::Missing);
+    };
+    let Some(after) = before.forced(force, actor, rows::time(now)?) else {
+        return Ok(Verdict::Unchanged);
+    };
+    let forced = moved(db, &before, &after).await?;
+    let detail = format!("{name} {}", force.as_str());
+    audit(db, now, (actor, "breaker"), 0, Some(&detail)).await?;
+    Ok(Verdict::changed(forced))
+}
+
+pub async fn probe(
     db: &mut SqliteConnection,
     now: i64,
     names: &[String],
@@ -148,11 +115,11 @@ pub async fn closed(db: &mut SqliteConnection, names: &[&str]) -> sqlx::Result<V
 }
 
 async fn one(db: &mut SqliteConnection, now: i64, name: &str) -> sqlx::Result<Option<BreakerView>> {
-    let found = read(db, now, Some(&[name.to_owned()])).await?;
+    let found = list(db, now, Some(&[name.to_owned()])).await?;
     Ok(found.into_iter().next())
 }
 
-async fn read(db: &mut SqliteConnection, now: i64, names: Option<&[String]>) -> sqlx::Result<Vec<BreakerView>> {
+pub async fn list(db: &mut SqliteConnection, now: i64, names: Option<&[String]>) -> sqlx::Result<Vec<BreakerView>> {
     let names = names.map(rows::array).transpose()?;
     let found = sqlx::query(sql::BREAKERS).bind(names).bind(now).fetch_all(db).await?;
     nouns(&found)

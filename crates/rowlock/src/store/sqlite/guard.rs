@@ -2,75 +2,37 @@
 
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
-use super::{SqliteStore, now_us, refused, sql};
-use crate::{
-    error::{Doing, Error, Result},
-    store::{
-        Fut,
-        guard::Guarding,
-        transition::{Move, RowId, text},
-    },
+use super::sql;
+use crate::store::{
+    guard::GuardAsk,
+    transition::{Move, RowId, text},
 };
 
-impl SqliteStore {
-    /// The answer of a verb in the caller's transaction: a file in use names itself, and may simply be tried again.
-    fn told<T>(&self, answer: sqlx::Result<T>, doing: &'static str) -> Result<T> {
-        answer
-            .map_err(|e| refused::explained(e, &self.inner.opening.name()))
-            .doing(doing)
-            .map_err(Error::answered)
+pub async fn ask(db: &mut SqliteConnection, now: i64, ask: GuardAsk<'_>) -> sqlx::Result<Option<i64>> {
+    match ask {
+        GuardAsk::Lock(_) => sqlx::query(sql::GUARD_LOCK).execute(db).await.map(|_| None),
+        GuardAsk::Read(key) => {
+            let found = sqlx::query_scalar(sql::GUARD_VERSION)
+                .bind(key)
+                .fetch_optional(db)
+                .await?;
+            Ok(Some(found.unwrap_or(0)))
+        }
+        GuardAsk::Raise { key, seen } => {
+            let raise = sqlx::query_scalar(sql::GUARD_RAISE).bind(key).bind(seen).bind(now);
+            raise.fetch_optional(db).await
+        }
     }
 }
 
-impl Guarding<SqliteConnection> for SqliteStore {
-    fn guard_lock<'a>(&'a self, conn: &'a mut SqliteConnection, _keys: &'a [&'a str]) -> Fut<'a, ()> {
-        Box::pin(async move {
-            let locked = sqlx::query(sql::GUARD_LOCK).execute(conn).await;
-            self.told(locked, "guard").map(|_| ())
-        })
-    }
-
-    fn guard_version<'a>(&'a self, conn: &'a mut SqliteConnection, key: &'a str) -> Fut<'a, i64> {
-        Box::pin(async move {
-            let found = sqlx::query_scalar(sql::GUARD_VERSION)
-                .bind(key)
-                .fetch_optional(conn)
-                .await;
-            Ok(self.told(found, "read version")?.unwrap_or(0))
-        })
-    }
-
-    fn guard_raise<'a>(
-        &'a self,
-        conn: &'a mut SqliteConnection,
-        key: &'a str,
-        seen: Option<i64>,
-    ) -> Fut<'a, Option<i64>> {
-        Box::pin(async move {
-            let raised = sqlx::query_scalar(sql::GUARD_RAISE)
-                .bind(key)
-                .bind(seen)
-                .bind(now_us(&self.inner.clock))
-                .fetch_optional(conn)
-                .await;
-            self.told(raised, "raise version")
-        })
-    }
-
-    fn transition<'a>(&'a self, conn: &'a mut SqliteConnection, step: &'a Move) -> Fut<'a, u64> {
-        let id = match &step.id {
-            // Bare: a column without a type does not turn a text into a number.
-            RowId::Number(id) => id.to_string(),
-            RowId::Text(id) => text(id),
-            RowId::Uuid(id) => format!("x'{}', '{id}'", id.simple()),
-        };
-        let statement = step.statement(sql::TRANSITION, "rowlock_setting", &id);
-        Box::pin(async move {
-            let moved = sqlx::query(AssertSqlSafe(statement))
-                .persistent(false)
-                .execute(conn)
-                .await;
-            Ok(self.told(moved, "transition")?.rows_affected())
-        })
-    }
+pub async fn transition(db: &mut SqliteConnection, step: &Move) -> sqlx::Result<u64> {
+    let id = match &step.id {
+        // Bare: a column without a type does not turn a text into a number.
+        RowId::Number(id) => id.to_string(),
+        RowId::Text(id) => text(id),
+        RowId::Uuid(id) => format!("x'{}', '{id}'", id.simple()),
+    };
+    let statement = step.statement(sql::TRANSITION, "rowlock_setting", &id);
+    let query = sqlx::query(AssertSqlSafe(statement)).persistent(false);
+    Ok(query.execute(db).await?.rows_affected())
 }

@@ -3,47 +3,18 @@
 
 use sqlx::SqliteConnection;
 
-use super::{SqliteStore, micros, setting, sql};
+use super::{micros, operate::audit, sql};
 use crate::{
-    effect::{Begun, CallEnd, EffectFilter, EffectView, Intent, Noted, Resolution},
+    effect::{Begun, CallEnd, EffectView, Intent, Noted, Resolution},
     key::Fingerprint,
     store::{
-        Fut,
-        journal::{Journal, stored_reply},
+        action::Verdict,
+        journal::{EffectQuery, stored_reply},
         rows::{Columns, Noun, nouns},
     },
 };
 
-impl Journal for SqliteStore {
-    fn effect_begin<'a>(&'a self, intent: &'a Intent) -> Fut<'a, Begun> {
-        Box::pin(self.write("store the intent", intent.clone(), |db, now, intent| {
-            Box::pin(begin(db, now, intent))
-        }))
-    }
-
-    fn effect_end<'a>(&'a self, end: &'a CallEnd) -> Fut<'a, Noted> {
-        Box::pin(self.write("store the reply", end.clone(), |db, now, end| {
-            Box::pin(finish(db, now, end))
-        }))
-    }
-
-    fn effect(&self, no: i64) -> Fut<'_, Option<EffectView>> {
-        Box::pin(self.read("read effect", async move |db, _| one(db, no).await))
-    }
-
-    fn effects<'a>(&'a self, filter: &'a EffectFilter) -> Fut<'a, Vec<EffectView>> {
-        Box::pin(self.read("list effects", async |db, _| list(db, filter).await))
-    }
-
-    fn effect_resolve<'a>(&'a self, no: i64, resolution: &'a Resolution, actor: &'a str) -> Fut<'a, Option<i64>> {
-        let input = (no, resolution.clone(), actor.to_owned());
-        Box::pin(self.write("resolve effect", input, |db, now, (no, resolution, actor)| {
-            Box::pin(resolve(db, now, *no, resolution, actor))
-        }))
-    }
-}
-
-async fn begin(db: &mut SqliteConnection, now: i64, intent: &Intent) -> sqlx::Result<Begun> {
+pub async fn begin(db: &mut SqliteConnection, now: i64, intent: &Intent) -> sqlx::Result<Begun> {
     let found = sqlx::query(sql::EFFECT_BEGIN)
         .bind(intent.token.id)
         .bind(intent.token.epoch)
@@ -68,7 +39,7 @@ async fn begin(db: &mut SqliteConnection, now: i64, intent: &Intent) -> sqlx::Re
     })
 }
 
-async fn finish(db: &mut SqliteConnection, now: i64, end: &CallEnd) -> sqlx::Result<Noted> {
+pub async fn end(db: &mut SqliteConnection, now: i64, end: &CallEnd) -> sqlx::Result<Noted> {
     let row = sqlx::query(sql::EFFECT_END)
         .bind(end.token.id)
         .bind(end.token.epoch)
@@ -93,28 +64,26 @@ async fn finish(db: &mut SqliteConnection, now: i64, end: &CallEnd) -> sqlx::Res
     Ok(Noted::instead(Begun::of(&row)?, end.state))
 }
 
-async fn one(db: &mut SqliteConnection, no: i64) -> sqlx::Result<Option<EffectView>> {
-    let row = sqlx::query(sql::EFFECT).bind(no).fetch_optional(db).await?;
-    row.as_ref().map(Noun::of).transpose()
-}
-
-async fn list(db: &mut SqliteConnection, filter: &EffectFilter) -> sqlx::Result<Vec<EffectView>> {
-    let asked = match (filter.job, filter.doubtful) {
+pub async fn list(db: &mut SqliteConnection, which: EffectQuery<'_>) -> sqlx::Result<Vec<EffectView>> {
+    let filter = match which {
+        EffectQuery::One(no) => return nouns(&sqlx::query(sql::EFFECT).bind(no).fetch_all(db).await?),
+        EffectQuery::Filter(filter) => filter,
+    };
+    let read = match (filter.job, filter.doubtful) {
         (Some(job), doubtful) => sqlx::query(sql::EFFECTS_OF).bind(job).bind(doubtful),
         (None, true) => sqlx::query(sql::EFFECTS_DOUBTFUL),
         (None, false) => sqlx::query(sql::EFFECTS),
     };
-    let found = asked.bind(i64::from(filter.limit)).fetch_all(db).await?;
-    nouns(&found)
+    nouns(&read.bind(i64::from(filter.limit)).fetch_all(db).await?)
 }
 
-async fn resolve(
+pub async fn resolve(
     db: &mut SqliteConnection,
     now: i64,
     no: i64,
     resolution: &Resolution,
     actor: &str,
-) -> sqlx::Result<Option<i64>> {
+) -> sqlx::Result<Verdict> {
     let state = resolution.state().as_str();
     let resolved: Option<(i64, String)> = sqlx::query_as(sql::EFFECT_RESOLVE)
         .bind(no)
@@ -124,8 +93,10 @@ async fn resolve(
         .bind(now)
         .fetch_optional(&mut *db)
         .await?;
-    let Some((job, name)) = resolved else { return Ok(None) };
+    let Some((job, name)) = resolved else {
+        return Ok(Verdict::Elsewhere);
+    };
     let detail = format!("effect {no} \"{name}\" is {state}");
-    setting::audit(db, now, (actor, "resolve effect"), job, Some(&detail)).await?;
-    Ok(Some(job))
+    audit(db, now, (actor, "resolve effect"), job, Some(&detail)).await?;
+    Ok(Verdict::Done)
 }

@@ -108,3 +108,15 @@ pub async fn own_leases(db: &mut SqliteConnection, worker: WorkerId) -> sqlx::Re
         .map(|(id, epoch)| Token { id, epoch, worker })
         .collect())
 }
+
+/// Verbs of plain SQL use the numbers of names, which SQLite cannot work out.
+pub async fn note_names(db: &mut SqliteConnection, names: &[(i64, String)]) -> sqlx::Result<()> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    sqlx::query(sql::NAMES)
+        .bind(rows::array(names)?)
+        .execute(db)
+        .await
+        .map(drop)
+}

@@ -5,15 +5,13 @@ use serde::Serialize;
 use sqlx::SqliteConnection;
 use uuid::Uuid;
 
-use super::{SqliteStore, rows, sql};
+use super::{rows, sql};
 use crate::{
-    error::Error,
     job::{queue_no, untriggered},
     observe::{Standing, Untaken},
     store::{
-        Fut,
         rows::nouns,
-        triggers::{Pulled, Triggers, untaken_from},
+        triggers::{Pulled, StandingQuery, untaken_from},
     },
 };
 
@@ -24,31 +22,9 @@ struct PointerRow {
     uid: Uuid,
 }
 
-impl Triggers for SqliteStore {
-    fn trigger<'a>(&'a self, pointers: &'a [(i64, Uuid)]) -> Fut<'a, Vec<Pulled>> {
-        let pointers: Vec<PointerRow> = pointers
-            .iter()
-            .map(|(id, uid)| PointerRow { id: *id, uid: *uid })
-            .collect();
-        Box::pin(async move {
-            let write = self.write("trigger", pointers, |db, now, pointers| {
-                Box::pin(trigger(db, now, pointers))
-            });
-            write.await.map_err(Error::answered)
-        })
-    }
-
-    fn standing<'a>(&'a self, ids: &'a [i64]) -> Fut<'a, Vec<Standing>> {
-        Box::pin(self.read("read job states", async move |db, now| standing(db, now, ids).await))
-    }
-
-    fn untaken<'a>(&'a self, which: &'a Untaken) -> Fut<'a, Vec<Standing>> {
-        Box::pin(self.read("find untaken jobs", async |db, now| untaken(db, now, which).await))
-    }
-}
-
-async fn trigger(db: &mut SqliteConnection, now: i64, pointers: &[PointerRow]) -> sqlx::Result<Vec<Pulled>> {
-    let asked = rows::array(pointers)?;
+pub async fn trigger(db: &mut SqliteConnection, now: i64, pointers: &[(i64, Uuid)]) -> sqlx::Result<Vec<Pulled>> {
+    let pointers = pointers.iter().map(|(id, uid)| PointerRow { id: *id, uid: *uid });
+    let asked = rows::array(&pointers.collect::<Vec<_>>())?;
     let mut pulled = Vec::new();
     for text in [sql::TRIGGER, sql::TRIGGER_WAITING] {
         let query = sqlx::query_as(text).bind(&asked).bind(now);
@@ -58,7 +34,11 @@ async fn trigger(db: &mut SqliteConnection, now: i64, pointers: &[PointerRow]) -
     Ok(pulled)
 }
 
-async fn standing(db: &mut SqliteConnection, now: i64, ids: &[i64]) -> sqlx::Result<Vec<Standing>> {
+pub async fn standing(db: &mut SqliteConnection, now: i64, which: StandingQuery<'_>) -> sqlx::Result<Vec<Standing>> {
+    let ids = match which {
+        StandingQuery::Of(ids) => ids,
+        StandingQuery::Untaken(which) => return untaken(db, now, which).await,
+    };
     let query = sqlx::query(sql::STANDING).bind(rows::array(ids)?).bind(now);
     nouns(&query.fetch_all(db).await?)
 }

@@ -9,7 +9,7 @@ use super::{SqliteStore, conns::Reading, now_us, sql};
 use crate::{
     error::{Doing, Result, sqlstate},
     observe::{CheckView, Invariant, Seen, VerifyLimits},
-    store::{Fut, rows::Noun, verify},
+    store::rows::Noun,
 };
 
 const DOING: &str = "verify";
@@ -17,13 +17,7 @@ const DOING: &str = "verify";
 /// SQLITE_INTERRUPT
 const INTERRUPTED: &str = "9";
 
-impl verify::Verify for SqliteStore {
-    fn verify(&self, limits: VerifyLimits) -> Fut<'_, Vec<CheckView>> {
-        Box::pin(all(self, limits))
-    }
-}
-
-async fn all(store: &SqliteStore, limits: VerifyLimits) -> Result<Vec<CheckView>> {
+pub async fn all(store: &SqliteStore, limits: VerifyLimits) -> Result<Vec<CheckView>> {
     let now = now_us(&store.inner.clock);
     let mut reading = store.inner.readers.acquire().await.doing(DOING)?;
     Tm::begin(reading.sql(), None).await.doing(DOING)?;

@@ -4,22 +4,13 @@ use std::path::Path;
 
 use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
 
-use super::{SqliteStore, sql};
-use crate::{
-    observe::Finding,
-    store::{Fut, vitals},
-};
+use super::sql;
+use crate::{observe::Finding, store::vitals};
 
 /// A log of changes that has grown this large is not being emptied: somebody reads for very long.
 const WAL_MAX: u64 = 512 << 20;
 
-impl vitals::Vitals for SqliteStore {
-    fn vitals(&self, _lease_ms: Option<i64>) -> Fut<'_, Vec<Finding>> {
-        Box::pin(self.read("check the file", async |db, _| findings(db).await))
-    }
-}
-
-async fn findings(db: &mut SqliteConnection) -> sqlx::Result<Vec<Finding>> {
+pub async fn findings(db: &mut SqliteConnection) -> sqlx::Result<Vec<Finding>> {
     let row = sqlx::query(sql::VITALS).fetch_one(&mut *db).await?;
     let file: String = sqlx::query_scalar("select file from pragma_database_list where name = 'main'")
         .fetch_one(&mut *db)

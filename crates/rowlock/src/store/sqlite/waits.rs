@@ -7,99 +7,22 @@ use serde::Serialize;
 use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteRow};
 
 use super::{
-    SqliteStore, enqueue, now_us, refused,
+    enqueue,
     rows::{self, WaitingRow},
     settle, sql,
 };
 use crate::{
-    error::{Doing, Error},
     job::Draft,
     state::{Ended, State, after_wait},
     store::{
-        Fut, Store,
-        rows::{Columns, nouns},
-        waits::{Completing, EXPIRED_WAITING, NOT_COMPLETED, Stand, Swept, WaitOver, Waits},
+        rows::Columns,
+        waits::{EXPIRED_WAITING, NOT_COMPLETED, WaitOver},
     },
 };
 
-impl Waits for SqliteStore {
-    fn complete<'a>(&'a self, name: &'a str, answer: Option<&'a str>) -> Fut<'a, Option<i64>> {
-        Box::pin(async move {
-            let input = (name.to_owned(), answer.map(str::to_owned));
-            let write = self.write("complete", input, |db, now, (name, answer)| {
-                Box::pin(complete(db, now, name, answer.as_deref()))
-            });
-            let Some(mut woken) = write.await? else { return Ok(None) };
-            let jobs = woken.len();
-            woken.dedup();
-            self.wake(&woken);
-            Ok(i64::try_from(jobs).ok())
-        })
-    }
-
-    fn sweep_waits(&self, max: i32, _names: bool) -> Fut<'_, Swept> {
-        Box::pin(async move {
-            // Looked at beside the writer: a sweep with nothing to do must not wait for a turn, nor take one.
-            let (due, groups, cases): (bool, bool, bool) = self
-                .read("sweep waits", async |db, now| {
-                    sqlx::query_as(sql::WAITS_DUE).bind(now).fetch_one(db).await
-                })
-                .await?;
-            if !due {
-                return Ok(Swept {
-                    groups,
-                    cases,
-                    ..Swept::default()
-                });
-            }
-            let write = self.write("sweep waits", max, |db, now, max| Box::pin(end_over(db, now, *max)));
-            let (over, woken) = write.await?;
-            self.wake(&woken);
-            Ok(Swept {
-                moved: 0,
-                over,
-                groups,
-                cases,
-            })
-        })
-    }
-
-    fn stands(&self, id: i64, chain: bool) -> Fut<'_, Vec<Stand>> {
-        let text = if chain { sql::STAND_CHAIN } else { sql::STAND };
-        Box::pin(self.read("wait", async move |db, _| {
-            nouns(&sqlx::query(text).bind(id).fetch_all(db).await?)
-        }))
-    }
-}
-
-impl Completing<SqliteConnection> for SqliteStore {
-    /// No wake travels with a commit in SQLite; listeners see that the file changed.
-    fn complete_in<'a>(
-        &'a self,
-        conn: &'a mut SqliteConnection,
-        name: &'a str,
-        answer: Option<&'a str>,
-    ) -> Fut<'a, Option<i64>> {
-        Box::pin(async move {
-            let moved = complete_whole(conn, now_us(&self.inner.clock), name, answer).await;
-            let moved = moved
-                .map_err(|e| refused::explained(e, &self.inner.opening.name()))
-                .doing("complete");
-            let moved = moved.map_err(Error::answered)?;
-            Ok(moved.and_then(|queues| i64::try_from(queues.len()).ok()))
-        })
-    }
-
-    fn answer_in<'a>(&'a self, conn: &'a mut SqliteConnection, id: i64) -> Fut<'a, Option<String>> {
-        Box::pin(async move {
-            let found: Option<Option<String>> = sqlx::query_scalar(sql::ANSWER)
-                .bind(id)
-                .fetch_optional(conn)
-                .await
-                .doing("read answer")?;
-            Ok(found.flatten())
-        })
-    }
+/// Whether the sweep of waits, of groups and of cases have something to do.
+pub async fn due(db: &mut SqliteConnection, now: i64) -> sqlx::Result<(bool, bool, bool)> {
+    sqlx::query_as(sql::WAITS_DUE).bind(now).fetch_one(db).await
 }
 
 /// One element of what the statements that move completed waits read; a draft's row has the field too.
@@ -126,7 +49,7 @@ pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> s
 }
 
 /// The queues of the jobs that moved, one entry per job; `None` when the name was completed before.
-async fn complete(
+pub async fn complete(
     db: &mut SqliteConnection,
     now: i64,
     name: &str,
@@ -151,7 +74,7 @@ async fn complete(
 }
 
 /// On a caller's own connection, in or out of a transaction: all or nothing either way.
-async fn complete_whole(
+pub async fn complete_whole(
     db: &mut SqliteConnection,
     now: i64,
     name: &str,
@@ -188,7 +111,7 @@ struct Over<'a> {
 }
 
 /// What ended, and the queues that got due work.
-async fn end_over(db: &mut SqliteConnection, now: i64, max: i32) -> sqlx::Result<(Vec<WaitOver>, Vec<i64>)> {
+pub async fn end_over(db: &mut SqliteConnection, now: i64, max: i32) -> sqlx::Result<(Vec<WaitOver>, Vec<i64>)> {
     let found = sqlx::query(sql::WAITS_OVER)
         .bind(now)
         .bind(max.max(0))

@@ -14,10 +14,10 @@ use std::{
 
 use tokio::{sync::broadcast, time::Instant};
 
-use super::{conns::Conn, sql};
+use super::{SqliteStore, conns::Conn, sql};
 use crate::{
-    error::Doing,
-    store::{Fut, Wakes},
+    error::{Doing, Result},
+    store::Wakes,
 };
 
 /// Between two looks while the file changes now and then, and while it does not.
@@ -47,65 +47,46 @@ pub fn hints(file: PathBuf) -> Arc<Hints> {
     shared
 }
 
-pub struct Listening {
-    heard: broadcast::Receiver<i64>,
-    /// Kept, so that stores of the file that come later send to the same channel.
-    _hints: Arc<Hints>,
-    conn: Conn,
-    seen: i64,
-    changed_at: Instant,
-    look_at: Instant,
-}
-
-impl Listening {
-    pub async fn start(hints: Arc<Hints>, mut conn: Conn) -> sqlx::Result<Listening> {
-        let heard = hints.subscribe();
-        let seen = data_version(&mut conn).await?;
-        let now = Instant::now();
-        Ok(Listening {
-            heard,
-            _hints: hints,
-            conn,
-            seen,
-            changed_at: now,
-            look_at: now + LOOK,
-        })
-    }
-
-    /// Whether anybody committed since the last look.
-    async fn look(&mut self) -> sqlx::Result<bool> {
-        let version = data_version(&mut self.conn).await?;
-        let now = Instant::now();
-        let changed = version != self.seen;
-        if changed {
-            self.seen = version;
-            self.changed_at = now;
+/// Hears hints, and looks at the file, as a task.
+pub async fn listen(store: &SqliteStore) -> Result<Wakes> {
+    let hints = store.hints().clone();
+    let mut heard = hints.subscribe();
+    let mut conn = store.inner.opening.quiet_reader().await.doing("listen")?;
+    let mut seen = data_version(&mut conn).await.doing("listen")?;
+    Ok(Wakes::new(|tell| async move {
+        // Kept, so that stores of the file that come later send to the same channel.
+        let _hints = hints;
+        let mut changed_at = Instant::now();
+        let mut look_at = changed_at + LOOK;
+        loop {
+            let hint = tokio::select! {
+                biased;
+                // Never closed, as a sender is kept here; too many to keep up with says "some queue".
+                hint = heard.recv() => Ok(hint.ok()),
+                () = tokio::time::sleep_until(look_at) => match data_version(&mut conn).await {
+                    Ok(version) => {
+                        let (now, changed) = (Instant::now(), version != seen);
+                        if changed {
+                            (seen, changed_at) = (version, now);
+                        }
+                        let idle = now.duration_since(changed_at) > IDLE_AFTER;
+                        look_at = now + if idle { LOOK_IDLE } else { LOOK };
+                        match changed {
+                            true => Ok(None),
+                            false => continue,
+                        }
+                    }
+                    Err(error) => Err(error),
+                },
+            };
+            let broken = hint.is_err();
+            if tell.send(hint).is_err() || broken {
+                return;
+            }
         }
-        let idle = now.duration_since(self.changed_at) > IDLE_AFTER;
-        self.look_at = now + if idle { LOOK_IDLE } else { LOOK };
-        Ok(changed)
-    }
+    }))
 }
 
 async fn data_version(conn: &mut Conn) -> sqlx::Result<i64> {
     sqlx::query_scalar(sql::DATA_VERSION).fetch_one(conn.sql()).await
-}
-
-impl Wakes for Listening {
-    // Cancel-safe: a change is noted only once its look has ended, and a look given up half-way is made again.
-    fn next(&mut self) -> Fut<'_, Option<i64>> {
-        Box::pin(async {
-            loop {
-                tokio::select! {
-                    biased;
-                    // Never closed, as a sender is kept here; too many to keep up with says "some queue".
-                    hint = self.heard.recv() => return Ok(hint.ok()),
-                    () = tokio::time::sleep_until(self.look_at) => {}
-                }
-                if self.look().await.doing("listen")? {
-                    return Ok(None);
-                }
-            }
-        })
-    }
 }
