@@ -6,41 +6,26 @@
 
 pub mod adopt;
 mod batch;
-mod body_lock;
-mod breaker;
-mod by_key;
-mod cases;
 mod claim;
-mod conns;
+mod connect;
 mod engine;
 mod enqueue;
 mod group;
-mod guard;
-mod hosts;
 mod in_tx;
 mod inspect;
-mod journal;
 mod keys;
-mod ledger;
 mod migrate;
 mod operate;
 mod pass_on;
-mod pooler;
 mod recover;
 mod resolve;
 mod rows;
 mod run;
-mod setting;
 mod settle;
 mod sql;
 mod sweep;
-mod triggers;
-mod url;
-mod verify;
+mod tools;
 mod views;
-mod vitals;
-mod waits;
-mod wake;
 
 use std::{
     sync::{Arc, OnceLock},
@@ -50,13 +35,18 @@ use std::{
 use jiff_sqlx::ToSqlx;
 use tokio::sync::{Semaphore, mpsc::UnboundedSender};
 
-use self::{
-    conns::{Conns, Setup, timed_out},
-    sql::Sql,
-};
 pub use self::{
-    hosts::{Fresh, Hosts},
+    connect::hosts::{Fresh, Hosts},
     migrate::{SCHEMA, migration_sql},
+};
+use self::{
+    connect::{
+        conns::{self, Conns, Setup, timed_out},
+        hosts, pooler, url, wake,
+    },
+    sql::Sql,
+    tools::{body_lock, breaker, by_key, guard, journal, ledger, triggers, waits},
+    views::{cases, verify, vitals},
 };
 use crate::{
     error::{Doing, Result},

@@ -8,36 +8,24 @@
 //! machines. So the time is a parameter of every statement, read once the write lock is held.
 
 mod batch;
-mod body_lock;
-mod breaker;
-mod cases;
 mod claim;
-mod conns;
+mod connect;
 mod engine;
 mod enqueue;
 mod group;
-mod guard;
 mod in_tx;
 mod inspect;
-mod journal;
 mod keys;
-mod ledger;
 mod migrate;
 mod operate;
 mod recover;
-mod refused;
 mod resolve;
 mod rows;
 mod settle;
 mod sql;
 mod sweep;
-mod triggers;
-mod verify;
+mod tools;
 mod views;
-mod vitals;
-mod waits;
-mod wake;
-mod writer;
 
 #[cfg(test)]
 mod tests;
@@ -52,9 +40,14 @@ use sqlx::{SqliteConnection, sqlite::SqliteConnectOptions};
 
 pub use self::migrate::{SCHEMA, migration_sql};
 use self::{
-    conns::{Opening, Readers},
-    wake::Hints,
-    writer::{Verb, Writer},
+    connect::{
+        conns::{self, Opening, Readers},
+        refused,
+        wake::{self, Hints},
+        writer::{self, Verb, Writer},
+    },
+    tools::{body_lock, breaker, guard, journal, ledger, triggers, waits},
+    views::{cases, verify, vitals},
 };
 use crate::{
     error::{Doing, Error, Result},

@@ -56,15 +56,15 @@ impl Store for PgStore {
         lease: Duration,
         _names: &'a [(i64, String)],
     ) -> Fut<'a, ()> {
-        self.bounded("register", recover::register(&self.0, worker, name, lease))
+        Box::pin(recover::register(&self.0, worker, name, lease))
     }
 
     fn beat(&self, worker: WorkerId) -> Fut<'_, bool> {
-        self.within(self.0.timing.lock, "heartbeat", recover::beat(&self.0, worker))
+        Box::pin(recover::beat(&self.0, worker))
     }
 
     fn leave(&self, worker: WorkerId) -> Fut<'_, ()> {
-        self.bounded("unregister", recover::leave(&self.0, worker))
+        Box::pin(recover::leave(&self.0, worker))
     }
 
     fn failed_over(&self, since: Since) -> bool {
@@ -83,11 +83,11 @@ impl Store for PgStore {
     }
 
     fn alone_due<'a>(&'a self, stretches: &'a [Stretch], longer_than: Duration) -> Fut<'a, bool> {
-        self.bounded("claim", recover::alone_due(&self.0, stretches, longer_than))
+        Box::pin(recover::alone_due(&self.0, stretches, longer_than))
     }
 
     fn own_leases(&self, worker: WorkerId, in_flight: bool) -> Fut<'_, Vec<Token>> {
-        self.bounded("list own leases", recover::own_leases(&self.0, worker, in_flight))
+        Box::pin(recover::own_leases(&self.0, worker, in_flight))
     }
 
     fn settle<'a>(&'a self, batch: &'a [Settlement]) -> Fut<'a, Vec<bool>> {
@@ -120,7 +120,7 @@ impl Store for PgStore {
     }
 
     fn mark_dead(&self) -> Fut<'_, Judged> {
-        self.bounded("mark dead workers", recover::mark_dead(&self.0))
+        Box::pin(recover::mark_dead(&self.0))
     }
 
     fn expire(&self, max: i32) -> Fut<'_, Vec<Expired>> {
@@ -132,7 +132,7 @@ impl Store for PgStore {
     }
 
     fn forget_dead(&self) -> Fut<'_, i64> {
-        self.bounded("remove dead workers", recover::forget_dead(&self.0))
+        Box::pin(recover::forget_dead(&self.0))
     }
 
     fn sweep(&self, what: Sweep, max: i32) -> Fut<'_, wait::Swept> {

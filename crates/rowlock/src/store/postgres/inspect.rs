@@ -1,6 +1,6 @@
 //! What people read.
 
-use super::{PgStore, breaker, cases, journal, migrate, setting, triggers, verify, views, vitals, waits};
+use super::{PgStore, breaker, cases, journal, migrate, triggers, verify, views, vitals, waits};
 use crate::{
     breaker::{BreakerChange, BreakerView},
     case::{CaseErrorView, CaseView},
@@ -62,7 +62,7 @@ impl Inspect for PgStore {
     }
 
     fn settings(&self, of: SettingSort) -> Fut<'_, Vec<SettingView>> {
-        Box::pin(setting::list(&self.0, of))
+        Box::pin(views::settings(&self.0, of))
     }
 
     fn breakers<'a>(&'a self, names: Option<&'a [String]>) -> Fut<'a, Vec<BreakerView>> {

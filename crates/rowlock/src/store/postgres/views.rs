@@ -1,5 +1,9 @@
 //! Reads for people.
 
+pub mod cases;
+pub mod verify;
+pub mod vitals;
+
 use std::time::Duration;
 
 use sqlx::AssertSqlSafe;
@@ -9,7 +13,11 @@ use crate::{
     error::Result,
     observe::{AttemptView, AuditFilter, AuditView, JobFilter, JobView, Status},
     state::State,
-    store::{rows::nouns, views::JobQuery},
+    store::{
+        rows::nouns,
+        setting::{SettingSort, SettingView},
+        views::JobQuery,
+    },
 };
 
 /// What looks at many rows may take longer than a verb of the engine.
@@ -76,4 +84,12 @@ pub async fn audit(inner: &Inner, filter: &AuditFilter) -> Result<Vec<AuditView>
         .bind(filter.actor.as_deref());
     let read = read.bind(filter.below).bind(i64::from(filter.limit));
     inner.list("read the audit", read).await
+}
+
+pub async fn settings(inner: &Inner, of: SettingSort) -> Result<Vec<SettingView>> {
+    let (doing, text) = match of {
+        SettingSort::Rollouts => ("read rollouts", &inner.sql.rollouts),
+        SettingSort::Pauses => ("read pauses", &inner.sql.pauses),
+    };
+    inner.list(doing, inner.query(text)).await
 }

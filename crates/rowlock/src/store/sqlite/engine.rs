@@ -224,7 +224,7 @@ impl Store for SqliteStore {
             let name = name.to_owned();
             match step {
                 BreakerMove::Declare { policy, by } => {
-                    let input = (name, policy.clone(), by.to_owned());
+                    let input = (name, *policy, by.to_owned());
                     let write = self.write("declare breakers", input, |db, now, (name, policy, by)| {
                         Box::pin(breaker::declare(db, now, name, policy, by))
                     });

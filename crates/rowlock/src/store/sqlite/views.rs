@@ -1,5 +1,9 @@
 //! Reads for people.
 
+pub mod cases;
+pub mod verify;
+pub mod vitals;
+
 use sqlx::SqliteConnection;
 
 use super::{
