@@ -32,7 +32,7 @@ pub async fn maintain(inner: &Inner, retention: &Retention) -> Result<Swept> {
             .map_or(Timestamp::UNIX_EPOCH, |at| at.max(Timestamp::UNIX_EPOCH))
     };
     let (sql, history) = (&inner.sql, ago(retention.history));
-    let partitions = inner.run("make partitions", async |pg| {
+    let partitions = inner.run_within(LIMIT, "make partitions", async |pg| {
         Ok(recover::make_partitions(inner, pg).await?)
     });
     partitions.await?;
