@@ -79,7 +79,6 @@ impl Running {
             Arc::new(rowlock.store().clone()),
             timing,
             worker.name,
-            // Where a transaction keeps all other writers waiting, every beat waits behind it.
             DB::EXCLUSIVE.then_some(timing.lease / 3),
             worker.retention,
             worker.counters,
