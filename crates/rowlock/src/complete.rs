@@ -10,7 +10,7 @@ use crate::{
     job::{Limits, check_payload},
     key::check_key,
     root::{Backend, InTransaction, Rowlock},
-    store::waits::{Completing, Waits},
+    store::Store as _,
 };
 
 /// What a completion did.
@@ -72,7 +72,7 @@ impl<DB: Backend> Rowlock<DB> {
         answer: &T,
     ) -> Result<Completed> {
         let answer = self.answer(name, answer)?;
-        let moved = self.store().complete_in(tx.connection(), name, Some(&answer)).await?;
+        let moved = DB::complete_in(self.store(), tx.connection(), name, Some(&answer)).await?;
         Ok(Completed::of(moved))
     }
 

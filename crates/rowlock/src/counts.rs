@@ -60,7 +60,7 @@ impl<DB: Backend> Verbs<DB> {
     /// [`Error::Database`].
     pub async fn new(rowlock: Rowlock<DB>) -> Result<Verbs<DB>> {
         let lease = Duration::from_secs(3600);
-        rowlock.store().register(WORKER, "counts", lease).await?;
+        rowlock.store().register(WORKER, "counts", lease, &[]).await?;
         Ok(Verbs { rowlock })
     }
 

@@ -289,7 +289,7 @@ impl<DB: Backend, T> Deref for Tx<DB, T> {
 
     fn deref(&self) -> &DB::Connection {
         match &self.held {
-            Some(held) => DB::conn_ref(held),
+            Some(held) => held,
             None => unreachable!("a transaction gives its connection up only when consumed"),
         }
     }
@@ -298,7 +298,7 @@ impl<DB: Backend, T> Deref for Tx<DB, T> {
 impl<DB: Backend, T> DerefMut for Tx<DB, T> {
     fn deref_mut(&mut self) -> &mut DB::Connection {
         match &mut self.held {
-            Some(held) => DB::conn(held),
+            Some(held) => held,
             None => unreachable!("a transaction gives its connection up only when consumed"),
         }
     }

@@ -29,7 +29,7 @@ use crate::{
     id::{EffectNo, JobId},
     lease::WorkerId,
     state::{Ended, State},
-    store::Store,
+    store::{Store, cases::CaseQuery, journal::EffectQuery, setting, views::JobQuery},
 };
 pub use crate::{
     case::{CaseErrorView, CaseView},
@@ -235,7 +235,7 @@ impl Observe {
     /// # Errors
     /// The database could not be read. Cancel-safe.
     pub async fn jobs(&self, filter: &JobFilter) -> Result<Vec<JobView>> {
-        self.store.jobs(filter).await
+        self.store.jobs(JobQuery::Filter(filter)).await
     }
 
     /// One job, or `None` when there is no such job or its retention is over.
@@ -259,11 +259,19 @@ impl Observe {
     /// # Errors
     /// The database could not be read. Cancel-safe.
     pub async fn cases(&self, filter: &CaseFilter) -> Result<Vec<CaseView>> {
-        let error = filter.error.map(i64::from);
-        self.store.cases(error, filter.limit.into()).await
+        let max = filter.limit.into();
+        let query = match filter.error {
+            None => CaseQuery::Newest { max },
+            Some(error) => CaseQuery::Alike {
+                error: error.into(),
+                max,
+            },
+        };
+        self.store.cases(query).await
     }
 
-    /// The errors that open cases have in common, most cases first, at most so many. A case counts within seconds of its retirement, while
+    /// The errors that open cases have in common, most cases first, at most so many. A case counts within seconds of
+    /// its retirement, while
     /// a worker runs.
     ///
     /// # Errors
@@ -285,7 +293,7 @@ impl Observe {
     /// # Errors
     /// The database could not be read. Cancel-safe.
     pub async fn effects(&self, filter: &EffectFilter) -> Result<Vec<EffectView>> {
-        self.store.effects(filter).await
+        self.store.effects(EffectQuery::Filter(filter)).await
     }
 
     /// One effect by its number.
@@ -301,7 +309,7 @@ impl Observe {
     /// # Errors
     /// The database could not be read. Cancel-safe.
     pub async fn chain(&self, id: impl Into<JobId>) -> Result<Vec<JobView>> {
-        self.store.chain(id.into().0).await
+        self.store.jobs(JobQuery::Chain(id.into().0)).await
     }
 
     /// Every rollout that was ever set, by name; one that was not is at 0.
@@ -309,7 +317,7 @@ impl Observe {
     /// # Errors
     /// The database could not be read. Cancel-safe.
     pub async fn rollouts(&self) -> Result<Vec<RolloutView>> {
-        self.store.rollouts().await
+        setting::rollouts(&*self.store).await
     }
 
     /// Every queue and kind that is paused.
@@ -317,7 +325,7 @@ impl Observe {
     /// # Errors
     /// The database could not be read. Cancel-safe.
     pub async fn pauses(&self) -> Result<Vec<PauseView>> {
-        self.store.pauses().await
+        setting::pauses(&*self.store).await
     }
 
     /// Every breaker that workers were ever bound to, as it stands.

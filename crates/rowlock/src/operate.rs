@@ -17,7 +17,10 @@ use crate::{
     id::{EffectNo, JobId},
     job::{Limits, check_name, check_payload, queue_no, storable},
     state::State,
-    store::{Store, verbs::Verdict},
+    store::{
+        Store,
+        action::{Action, Verdict},
+    },
 };
 
 /// The operator's verbs, on either database. Cheap to clone.
@@ -38,7 +41,7 @@ impl Operate {
     /// or did not.
     pub async fn reopen(&self, id: impl Into<JobId>, actor: &str) -> Result<()> {
         let JobId(id) = id.into();
-        if self.store.reopen(id, actor).await? {
+        if self.store.act(Action::Reopen { id }, actor).await? == Verdict::Done {
             return Ok(());
         }
         let state = self.store.job(id).await?.map(|j| j.state.as_str());
@@ -55,7 +58,8 @@ impl Operate {
     /// it either happened or did not.
     pub async fn delay(&self, id: impl Into<JobId>, until: Timestamp, actor: &str) -> Result<()> {
         let JobId(id) = id.into();
-        let verdict = self.store.delay(id, Some(storable(until)), actor).await?;
+        let until = Some(storable(until));
+        let verdict = self.store.act(Action::Delay { id, until }, actor).await?;
         self.told(id, verdict, "delayed").await
     }
 
@@ -65,7 +69,7 @@ impl Operate {
     /// As [`Operate::delay`].
     pub async fn run_now(&self, id: impl Into<JobId>, actor: &str) -> Result<()> {
         let JobId(id) = id.into();
-        let verdict = self.store.delay(id, None, actor).await?;
+        let verdict = self.store.act(Action::Delay { id, until: None }, actor).await?;
         self.told(id, verdict, "run now").await?;
         if let Some(job) = self.store.job(id).await? {
             self.store.wake(&[queue_no(&job.queue)]);
@@ -83,7 +87,8 @@ impl Operate {
     pub async fn cancel(&self, id: impl Into<JobId>, reason: Option<&str>, actor: &str) -> Result<()> {
         let JobId(id) = id.into();
         let reason = reason.map(|reason| clean(reason.to_owned()));
-        let verdict = self.store.cancel(id, reason.as_deref(), actor).await?;
+        let reason = reason.as_deref();
+        let verdict = self.store.act(Action::Cancel { id, reason }, actor).await?;
         self.told(id, verdict, "cancelled").await
     }
 
@@ -96,7 +101,8 @@ impl Operate {
     pub async fn retire(&self, id: impl Into<JobId>, reason: Option<&str>, actor: &str) -> Result<()> {
         let JobId(id) = id.into();
         let reason = reason.map(|reason| clean(reason.to_owned()));
-        let verdict = self.store.retire(id, reason.as_deref(), actor).await?;
+        let reason = reason.as_deref();
+        let verdict = self.store.act(Action::Retire { id, reason }, actor).await?;
         self.told(id, verdict, "retired").await
     }
 
@@ -110,9 +116,10 @@ impl Operate {
     pub async fn rerun(&self, id: impl Into<JobId>, reason: Option<&str>, actor: &str) -> Result<()> {
         let JobId(id) = id.into();
         let reason = reason.map(|reason| clean(reason.to_owned()));
-        let verdict = self.store.rerun(id, reason.as_deref(), actor).await?;
+        let reason = reason.as_deref();
+        let verdict = self.store.act(Action::Rerun { id, reason }, actor).await?;
         let job = self.store.job(id).await?;
-        let Some(job) = job.filter(|_| verdict != Verdict::NoJob) else {
+        let Some(job) = job.filter(|_| verdict != Verdict::Missing) else {
             return Err(Error::NotFound(format!("no job {id}")));
         };
         if verdict == Verdict::Done {
@@ -134,8 +141,8 @@ impl Operate {
 
     async fn told(&self, id: i64, verdict: Verdict, what: &str) -> Result<()> {
         match verdict {
-            Verdict::Done => Ok(()),
-            Verdict::NoJob => Err(Error::NotFound(format!("no job {id}"))),
+            Verdict::Done | Verdict::Unchanged => Ok(()),
+            Verdict::Missing => Err(Error::NotFound(format!("no job {id}"))),
             Verdict::Elsewhere => {
                 let state = self.store.job(id).await?.map_or("gone", |job| job.state.as_str());
                 Err(Error::Conflict(format!("job {id} is {state}, and cannot be {what}")))
@@ -154,13 +161,15 @@ impl Operate {
         if let Resolution::Happened(reply) = &resolution {
             check_payload(&reply.to_string(), &Limits::new()).map_err(|error| error.about("reply"))?;
         }
-        if let Some(job) = self.store.effect_resolve(no, &resolution, actor).await? {
-            return Ok(job.into());
-        }
+        let resolution = &resolution;
+        let verdict = self.store.act(Action::ResolveEffect { no, resolution }, actor).await?;
         let Some(effect) = self.store.effect(no).await? else {
             let problem = format!("no effect {no}; `rowlock effects` lists the effects in doubt");
             return Err(Error::NotFound(problem));
         };
+        if verdict == Verdict::Done {
+            return Ok(effect.id);
+        }
         Err(Error::Conflict(match effect.state {
             EffectState::InFlight => format!(
                 "effect {no} {:?} of job {} is in flight; resolve it when its attempt has ended",
@@ -184,7 +193,7 @@ impl Operate {
     /// [`Error::Invalid`] for a bad name. Cancel safety: dropped half-way, it may or may not be paused; pause it again.
     pub async fn pause(&self, target: &Target, actor: &str) -> Result<bool> {
         target.check()?;
-        self.store.set_pause(target, true, actor).await
+        self.set_pause(target, true, actor).await
     }
 
     /// Lets it go on, within a second. `false` when it was not paused.
@@ -193,7 +202,12 @@ impl Operate {
     /// [`Error::Invalid`] for a bad name. Cancel safety: dropped half-way, it may or may not be resumed; resume it again.
     pub async fn resume(&self, target: &Target, actor: &str) -> Result<bool> {
         target.check()?;
-        self.store.set_pause(target, false, actor).await
+        self.set_pause(target, false, actor).await
+    }
+
+    async fn set_pause(&self, target: &Target, paused: bool, actor: &str) -> Result<bool> {
+        let verdict = self.store.act(Action::SetPause { target, paused }, actor).await?;
+        Ok(verdict == Verdict::Done)
     }
 
     /// Opens or closes the breaker of this name by hand, so that nothing else moves it until it is left on its own again
@@ -204,9 +218,10 @@ impl Operate {
     /// [`Error::NotFound`] when no worker ever had a kind bound to this name. Cancel safety: dropped half-way, it may or may
     /// not have happened; say it again.
     pub async fn force_breaker(&self, name: &str, force: Force, actor: &str) -> Result<bool> {
-        match self.store.force_breaker(name, force, actor).await? {
-            Some(changed) => Ok(changed),
-            None => Err(Error::NotFound(format!(
+        match self.store.act(Action::ForceBreaker { name, force }, actor).await? {
+            Verdict::Done => Ok(true),
+            Verdict::Unchanged => Ok(false),
+            Verdict::Missing | Verdict::Elsewhere => Err(Error::NotFound(format!(
                 "no breaker {name:?}; `rowlock breaker` lists the breakers that workers have used"
             ))),
         }
@@ -226,6 +241,9 @@ impl Operate {
                 format!("{percent} is out of range (0 to 100)"),
             ));
         }
-        self.store.set_rollout(name, percent, actor).await
+        self.store
+            .act(Action::SetRollout { name, percent }, actor)
+            .await
+            .map(drop)
     }
 }

@@ -46,7 +46,7 @@ use crate::{
     root::{Backend, Rowlock},
     settle::Ending,
     state::Ended,
-    store::{ClaimReply, Clock, Settlement, Store, Timing, group::Groups, waits::Waits},
+    store::{ClaimReply, Clock, Settlement, Store, Sweep, Timing},
     worker::leased::{run, run_for_nothing},
 };
 
@@ -307,11 +307,11 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
     async fn claim_next(&self) -> Result<(Claimed, &Bound<DB>, Arc<InHand>)> {
         let store = self.rowlock.store();
         // What a worker's watch does beside it: waits end by the rig's clock too.
-        if store.sweep_waits(1000, true).await?.groups {
-            store.sweep_groups(1000).await?;
+        if store.sweep(Sweep::Waits { names: true }, 1000).await?.groups {
+            store.sweep(Sweep::Groups, 1000).await?;
         }
         let worker = WorkerId::random();
-        store.register(worker, "rig", LEASE).await?;
+        store.register(worker, "rig", LEASE, &[]).await?;
         let mut queues = self
             .queues
             .lock()

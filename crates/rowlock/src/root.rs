@@ -13,14 +13,13 @@ use crate::{
     observe::Observe,
     operate::Operate,
     store::{
-        Clock, Store, Timing,
-        batch::Batching,
+        self, Clock, InTx, Inspect, Timing,
         schema::{Functions, SchemaFound},
     },
 };
 
 /// A database that Rowlock runs on: [`sqlx::Postgres`] or [`sqlx::Sqlite`]. Sealed.
-pub trait Backend: Batching {
+pub trait Backend: InTx {
     /// Whether `url` names this kind of database, and the store for it; no I/O.
     #[doc(hidden)]
     fn open(url: &str, schema: &str, clock: Clock) -> Result<Self::Store>;
@@ -205,7 +204,7 @@ impl<DB: Backend> Rowlock<DB> {
     /// [`Error::SchemaUnknown`] when the schema was made by an unreleased version, or [`Error::Database`]. Then nothing was
     /// applied. Cancel-safe: all of it is one transaction.
     pub async fn migrate(&self) -> Result<Vec<String>> {
-        self.store.migrate(&[]).await
+        store::Operate::migrate(&self.store, &[]).await
     }
 
     /// The same with made-up migrations behind this binary's own: name, oldest binary that still works, and script.
@@ -214,7 +213,7 @@ impl<DB: Backend> Rowlock<DB> {
     pub async fn migrate_with(&self, more: &[(&'static str, i32, &'static str)]) -> Result<Vec<String>> {
         let migration = |&(name, oldest, sql)| Migration { name, oldest, sql };
         let more: Vec<Migration> = more.iter().map(migration).collect();
-        self.store.migrate(&more).await
+        store::Operate::migrate(&self.store, &more).await
     }
 
     /// Refuses with one sentence when this binary and the database's schema do not fit; warns when the schema is newer

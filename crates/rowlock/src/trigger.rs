@@ -12,7 +12,10 @@ use crate::{
     observe::Standing,
     root::{Backend, Rowlock},
     state::State,
-    store::{Store, triggers::Pulled},
+    store::{
+        Store,
+        triggers::{Pulled, StandingQuery},
+    },
 };
 
 /// How many pointers one call takes.
@@ -67,7 +70,7 @@ pub(crate) async fn trigger(store: &dyn Store, pointers: &[(JobId, Uuid)]) -> Re
     let mut pulled: Vec<Pulled> = Vec::new();
     for _ in 0..ROUNDS {
         pulled.extend(store.trigger(&rows).await?);
-        let found = store.standing(&ids).await?;
+        let found = store.standing(StandingQuery::Of(&ids)).await?;
         // Between the two it was promoted, and came to stand in ready as untriggered as it was.
         let still = |(id, uid): &(JobId, Uuid)| found.iter().any(|s| (s.id, s.uid) == (*id, *uid) && s.untriggered());
         if pointers.iter().any(still) {

@@ -38,7 +38,7 @@ use crate::{
     lease::WorkerId,
     retention::{Horizon, Retention},
     root::{Backend, Rowlock},
-    store::{Store, Timing, verbs::Verbs},
+    store::{Store, Timing},
 };
 
 /// Connections for handlers unless told otherwise.
@@ -207,17 +207,16 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         }
         let rowlock = self.rowlock.for_worker(timing, connections)?;
         patiently(|| rowlock.check_schema()).await?;
+        let names = self.names();
         let mut worker = WorkerId::random();
         patiently(|| {
             // A new id for each try: the one before may have been entered although its reply was lost.
             worker = WorkerId::random();
             rowlock
                 .store()
-                .register(worker, &self.settings.name, self.settings.lease)
+                .register(worker, &self.settings.name, self.settings.lease, &names)
         })
         .await?;
-        let names = self.names();
-        patiently(|| rowlock.store().note_names(&names)).await?;
         let prepared = self.settings.prepare(&rowlock).await?;
         let queues: Vec<String> = self.queues.iter().map(|(queue, _)| queue.clone()).collect();
         let kinds: Vec<String> = self.handlers.iter().map(|handler| handler.kind.to_string()).collect();

@@ -140,7 +140,6 @@ const PARTS: [(&str, &[&str]); 3] = [
             sql!("case/edit"),
             sql!("case/errors"),
             sql!("case/name"),
-            sql!("case/newest"),
             sql!("case/note"),
             sql!("case/unnamed"),
             sql!("case/list"),

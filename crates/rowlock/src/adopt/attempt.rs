@@ -15,7 +15,7 @@ use crate::{
     fault::point,
     handle::{Attempt, RowAfter},
     store::{
-        Isolation, Resolved, Room, SettledIn, Settlement,
+        InTx, Isolation, Resolved, SettledIn, Settlement,
         postgres::adopt::{ClaimedRow, Ending, RowEnd, Settled},
     },
     worker::shared::Claims,
@@ -49,7 +49,7 @@ impl Claim<Postgres> for RowClaim<'_> {
         });
     }
 
-    async fn settle_in(&self, held: &mut <Postgres as Room>::Held, settlement: &Settlement) -> Result<SettledIn> {
+    async fn settle_in(&self, held: &mut <Postgres as InTx>::Held, settlement: &Settlement) -> Result<SettledIn> {
         let (end, marker) = (self.row.end_of(settlement), self.row.hand.token.to_string());
         let ending = Ending {
             row: &self.row.token,
@@ -57,7 +57,7 @@ impl Claim<Postgres> for RowClaim<'_> {
             marker: Some(&marker),
         };
         let store = self.shared.store();
-        let settled = store.settle_row_in(&self.shared.table, Postgres::conn(held), ending);
+        let settled = store.settle_row_in(&self.shared.table, held, ending);
         Ok(match settled.await? {
             Settled::Applied => SettledIn::Applied { woken: Vec::new() },
             Settled::Lost => SettledIn::LeaseLost,

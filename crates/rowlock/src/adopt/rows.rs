@@ -62,8 +62,8 @@ impl Claims for Rows {
         store
     }
 
-    fn twin(store: &PgStore) -> PgStore {
-        store.twin_here()
+    fn separate(store: &PgStore) -> PgStore {
+        store.separate()
     }
 
     async fn settle(&self, store: &PgStore, rows: &[Arc<RowInHand>], ends: &[Settlement]) -> Result<Vec<bool>> {

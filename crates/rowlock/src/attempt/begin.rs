@@ -18,7 +18,7 @@ use crate::{
         staged::Outside,
     },
     root::Backend,
-    store::Isolation,
+    store::{Isolation, Open, Opening},
 };
 
 /// A handler with its job or row decoded.
@@ -36,9 +36,14 @@ pub(crate) async fn atomic<DB: Backend>(
     next: &mut impl Next<DB>,
 ) -> Finished {
     let (env, hand) = (claim.env(), claim.hand());
+    let opening = Opening {
+        token: hand.token,
+        timing: env.timing,
+        level,
+    };
     let held = match next.begun() {
         Some(held) => held,
-        None => match begun(DB::begin(env.rowlock.store(), &hand.token, env.timing, level), hand).await {
+        None => match begun(DB::begin(env.rowlock.store(), Open::Handler(opening)), hand).await {
             Ok(held) => held,
             Err(finished) => return *finished,
         },

@@ -11,7 +11,7 @@ use crate::{
     event::Skipped,
     fault::point,
     root::Backend,
-    store::{Opening, SettledIn, Settlement, Store},
+    store::{SettledIn, Settlement, Store, TxEnd},
 };
 
 /// Settles in the handler's transaction and commits it.
@@ -25,10 +25,7 @@ pub(super) async fn close<DB: Backend>(
     let (env, hand) = (claim.env(), claim.hand());
     let (store, limit) = (env.rowlock.store(), env.timing.lease);
     point!("before-settle");
-    if DB::passes_on(store, &held, &settlement)
-        && let Some(opening) = next.pick(env.timing)
-        && let Some(passed) = pass_on(claim, &mut held, &settlement, opening).await
-    {
+    if let Some(passed) = pass_on(claim, &mut held, &settlement, next).await {
         point!("after-commit");
         return match passed {
             Ok(SettledIn::Applied { woken }) => {
@@ -62,7 +59,7 @@ pub(super) async fn close<DB: Backend>(
         }
     };
     point!("before-commit");
-    let answer = within(limit, DB::commit(store, held)).await;
+    let answer = within(limit, DB::end(store, held, TxEnd::Commit)).await;
     point!("after-commit");
     match answer {
         Ok(()) => committed(store, &woken, settlement, skipped),
@@ -75,10 +72,10 @@ async fn pass_on<DB: Backend>(
     claim: &impl Claim<DB>,
     held: &mut DB::Held,
     settlement: &Settlement,
-    opening: Opening,
+    next: &mut impl Next<DB>,
 ) -> Option<Result<SettledIn>> {
     let env = claim.env();
-    let passed = DB::pass_on(env.rowlock.store(), held, settlement, opening)?;
+    let passed = DB::pass_on(env.rowlock.store(), held, settlement, &mut || next.pick(env.timing))?;
     point!("before-commit");
     Some(within(env.timing.lease, passed).await)
 }

@@ -13,7 +13,7 @@ use crate::{
     fault::{mutant, point},
     handle::{Done, DroppedTx, Fail, How},
     root::Backend,
-    store::{Settlement, Store},
+    store::{Settlement, Store, batch::Parted},
 };
 
 /// `called` says whether this job or row may have made external calls.
@@ -52,9 +52,9 @@ pub(super) async fn conclude<DB: Backend>(
         return Finished::Settle { settlement, skipped };
     };
     point!("before-failure");
-    match DB::back(env.rowlock.store(), &mut held).await {
-        Ok(true) => close(claim, held, settlement, skipped, &mut Nobody).await,
-        Ok(false) => {
+    match DB::part(env.rowlock.store(), &mut held, false, true).await {
+        Ok(Parted::Fine) => close(claim, held, settlement, skipped, &mut Nobody).await,
+        Ok(Parted::NotOurs | Parted::Spoilt(_)) => {
             drop(held);
             settle(
                 hand.ending
@@ -85,7 +85,7 @@ pub(crate) async fn cut_off<DB: Backend>(
 /// lease is probably ending too, and the attempt counts as failed.
 pub(crate) async fn ended_by_hand<DB: Backend>(env: &Env<DB>, holder: i64) -> bool {
     let limit = Duration::from_secs(1).min(env.timing.lease / 10);
-    holder != 0 && matches!(within(limit, env.rowlock.store().cut(holder)).await, Ok(true))
+    holder != 0 && matches!(within(limit, env.rowlock.store().cut(holder)).await, Ok(cut) if cut.by_hand)
 }
 
 /// Ends a hung handler's backend, so that it keeps no row lock, then drops the handler. The settlement is for the
@@ -95,7 +95,7 @@ pub(crate) async fn end_hung(store: &dyn Store, hand: &InHand, problem: String) 
     let mut committed = false;
     if holder != 0 {
         match store.cut(holder).await {
-            Ok(outside) => committed = outside,
+            Ok(cut) => committed = cut.by_hand,
             Err(error) => tracing::warn!(
                 job = hand.token.id,
                 "could not end the backend of a hung handler: {}",

@@ -69,9 +69,9 @@ pub(crate) async fn what_became<DB: Backend>(claim: &impl Claim<DB>, settlement:
 pub(super) async fn quiet<DB: Backend>(claim: &impl Claim<DB>, holder: i64) -> bool {
     let mut wait = Duration::from_millis(5);
     loop {
-        match claim.env().rowlock.store().ended(holder).await {
-            Ok(true) => return true,
-            Ok(false) => {}
+        match claim.env().rowlock.store().cut(holder).await {
+            Ok(cut) if cut.gone => return true,
+            Ok(_) => {}
             Err(error) => {
                 tracing::debug!(
                     job = claim.hand().token.id,

@@ -3,10 +3,7 @@
 use serde::de::DeserializeOwned;
 
 use super::{Fail, Prepare, Tx};
-use crate::{
-    root::{Backend, Rowlock},
-    store::waits::Completing,
-};
+use crate::root::{Backend, Rowlock};
 
 impl<DB: Backend> Tx<DB> {
     /// The answer that the name was completed with that this job waits for (`.waits_for(name)`). `None` when it waits
@@ -40,7 +37,7 @@ async fn answer<DB: Backend, T: DeserializeOwned>(
     conn: &mut DB::Connection,
     id: i64,
 ) -> Result<Option<T>, Fail> {
-    let Some(text) = rowlock.store().answer_in(conn, id).await? else {
+    let Some(text) = DB::answer_in(rowlock.store(), conn, id).await? else {
         return Ok(None);
     };
     let mut reader = serde_json::Deserializer::from_str(&text);

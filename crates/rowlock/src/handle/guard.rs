@@ -15,7 +15,7 @@ use crate::{
     error::{Doing, Error, Meaning, Result},
     key::check_key,
     root::{Backend, InTransaction, Rowlock},
-    store::guard::{Guarding, lock_number},
+    store::guard::{GuardAsk, lock_number},
 };
 
 /// Something that may change between a look and a write, and how to look at it.
@@ -121,7 +121,7 @@ impl<'a, DB: Backend> Guards<'a, DB> {
         // Counters alone need no re-read, and are locked one after the other as they are raised.
         if !self.checks.is_empty() {
             let keys: Vec<&str> = keys().map(String::as_str).collect();
-            self.store.guard_lock(self.conn, &keys).await?;
+            DB::guard(&self.store, self.conn, GuardAsk::Lock(&keys)).await?;
         }
         for (key, check) in &self.checks {
             let same = check.same(self.conn).await.doing("guard").map_err(Error::answered)?;
@@ -136,7 +136,7 @@ impl<'a, DB: Backend> Guards<'a, DB> {
             .sort_by_cached_key(|(key, seen)| (lock_number(key), key.clone(), *seen));
         self.versions.dedup();
         for (key, seen) in &self.versions {
-            raise_if(&self.store, self.conn, key, *seen).await?;
+            raise_if::<DB>(&self.store, self.conn, key, *seen).await?;
         }
         Ok(())
     }
@@ -151,8 +151,9 @@ impl<'a, DB: Backend> IntoFuture for Guards<'a, DB> {
     }
 }
 
-async fn raise_if<C, S: Guarding<C>>(store: &S, conn: &mut C, key: &str, seen: i64) -> Result<i64> {
-    let raised = store.guard_raise(conn, key, Some(seen)).await?;
+async fn raise_if<DB: Backend>(store: &DB::Store, conn: &mut DB::Connection, key: &str, seen: i64) -> Result<i64> {
+    let ask = GuardAsk::Raise { key, seen: Some(seen) };
+    let raised = DB::guard(store, conn, ask).await?;
     // A counter that was removed meanwhile begins at 1 again.
     match raised.filter(|now| Some(*now) == seen.checked_add(1)) {
         Some(now) => Ok(now),
@@ -202,7 +203,7 @@ impl<DB: Backend> Rowlock<DB> {
     /// [`Rowlock::unchanged`].
     pub async fn version(&self, conn: &mut DB::Connection, key: &str) -> Result<i64> {
         check_key("guard", key)?;
-        self.store().guard_version(conn, key).await
+        Ok(DB::guard(self.store(), conn, GuardAsk::Read(key)).await?.unwrap_or(0))
     }
 
     /// Goes on only if this counter still stands where it was seen, and raises it: opened and closed again in between
@@ -212,7 +213,7 @@ impl<DB: Backend> Rowlock<DB> {
     /// As [`Rowlock::unchanged`], but for [`Error::Isolation`]. Cancel safety: the same.
     pub async fn unchanged_version(&self, tx: &mut impl InTransaction<DB>, key: &str, seen: i64) -> Result<i64> {
         check_key("guard", key)?;
-        raise_if(self.store(), tx.connection(), key, seen).await
+        raise_if::<DB>(self.store(), tx.connection(), key, seen).await
     }
 
     /// Raises a counter without asking: for every other writer of what the key protects. It waits for whoever holds a
@@ -223,7 +224,8 @@ impl<DB: Backend> Rowlock<DB> {
     /// [`Rowlock::unchanged`].
     pub async fn raise_version(&self, tx: &mut impl InTransaction<DB>, key: &str) -> Result<i64> {
         check_key("guard", key)?;
-        let raised = self.store().guard_raise(tx.connection(), key, None).await?;
+        let ask = GuardAsk::Raise { key, seen: None };
+        let raised = DB::guard(self.store(), tx.connection(), ask).await?;
         raised.ok_or_else(|| Error::Changed {
             key: key.to_owned(),
             source: Meaning::LookAgain,

@@ -21,7 +21,10 @@ use crate::{
     key::check_key,
     lease::Token,
     root::Backend,
-    store::{Store, body_lock::Take},
+    store::{
+        Store,
+        body_lock::{Slot, SlotAsk},
+    },
 };
 
 /// The most slots that a key may have.
@@ -125,6 +128,7 @@ impl TakeLock {
         };
         let start = Instant::now();
         let mut pause = TRY_FIRST;
+        let ask = SlotAsk::Take { slots: self.slots };
         loop {
             // On SQLite it would wait for the writer that this attempt's own transaction holds.
             if self.locks.settling.load(Ordering::Relaxed) {
@@ -133,8 +137,8 @@ impl TakeLock {
                     "lock {key:?} was taken after begin; take it before begin, because it ends with the commit"
                 )));
             }
-            match self.store.take_slot(self.token, &self.key, self.slots).await? {
-                Take::Taken(slot) => {
+            match self.store.body_lock(self.token, &self.key, ask).await? {
+                Slot::Taken(slot) => {
                     return Ok(BodyLock {
                         store: self.store,
                         token: self.token,
@@ -143,10 +147,10 @@ impl TakeLock {
                     });
                 }
                 // Whoever was quicker got a slot, so this comes to an end.
-                Take::Raced => {}
+                Slot::Raced | Slot::Freed => {}
                 // However this is settled, the token will say so too.
-                Take::LeaseLost => return Err(Fail::retry("lease lost before the lock was taken")),
-                Take::Full => {
+                Slot::LeaseLost => return Err(Fail::retry("lease lost before the lock was taken")),
+                Slot::Full => {
                     let left = self.patience.saturating_sub(start.elapsed());
                     if left.is_zero() {
                         return Err(Fail::defer(away(self.given_back, fastrand::f64())));
@@ -199,7 +203,9 @@ impl BodyLock {
                 "lock {key:?} was released after begin; release it before begin, or let it end with the commit"
             )));
         }
-        self.store.free_slot(self.token, &self.in_hand.key, self.slot).await
+        let ask = SlotAsk::Free { slot: self.slot };
+        let freed = self.store.body_lock(self.token, &self.in_hand.key, ask).await?;
+        Ok(freed == Slot::Freed)
     }
 }
 

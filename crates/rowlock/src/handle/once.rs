@@ -22,7 +22,7 @@ use crate::{
     job::check_payload,
     key::{Fingerprint, Hold, check_key},
     root::{Backend, InTransaction, Rowlock},
-    store::ledger::{Ask, Entry, Ledger, Mine, Taken},
+    store::ledger::{Ask, Entry, Mine, Taken},
 };
 
 /// What a key was found to be.
@@ -81,7 +81,7 @@ impl<DB: Backend> OnceSlot<DB> {
             other => other?,
         }
         let store = self.rowlock.store();
-        if store.store(tx.connection(), &self.key, self.mine, &json).await? {
+        if DB::once_store(store, tx.connection(), &self.key, self.mine, &json).await? {
             return Ok(());
         }
         Err(Error::NotFound(format!(
@@ -97,7 +97,7 @@ impl<DB: Backend> OnceSlot<DB> {
     /// # Errors
     /// [`Error::Database`]. Cancel safety: as any query dropped half-way; roll back.
     pub async fn mark(&self, tx: &mut impl InTransaction<DB>) -> Result<()> {
-        self.rowlock.store().mark(tx.connection(), self.no).await
+        DB::once_savepoint(tx.connection(), self.no, false).await
     }
 
     /// Undoes everything that was written since [`OnceSlot::mark`]; the key stays taken. Then store why: a refusal that
@@ -107,7 +107,7 @@ impl<DB: Backend> OnceSlot<DB> {
     /// [`Error::Database`], also without a mark in this transaction. Cancel safety: as any query dropped half-way; roll
     /// back.
     pub async fn back_to_mark(&self, tx: &mut impl InTransaction<DB>) -> Result<()> {
-        self.rowlock.store().back(tx.connection(), self.no).await
+        DB::once_savepoint(tx.connection(), self.no, true).await
     }
 }
 
@@ -226,7 +226,7 @@ impl<'c, DB: Backend> IntoFuture for TakeOnce<'c, DB> {
                 Some(error) => return Err(error),
                 None => check_hold(ask.hold)?,
             }
-            Ok(match rowlock.store().take(self.conn, &ask).await? {
+            Ok(match DB::once_take(rowlock.store(), self.conn, &ask).await? {
                 Taken::First(mine) => Once::First(OnceSlot {
                     rowlock,
                     key: ask.key,
@@ -307,7 +307,7 @@ impl<'c, DB: Backend> IntoFuture for LookOnce<'c, DB> {
             if let Some(error) = error {
                 return Err(error);
             }
-            let entry = rowlock.store().look(conn, &ask.key).await?;
+            let entry = DB::once_read(rowlock.store(), conn, &ask.key).await?;
             let entry = entry.filter(|entry| !entry.over);
             entry.map(|entry| answer(&ask.key, ask.fingerprint, entry)).transpose()
         })
@@ -322,7 +322,7 @@ impl<DB: Backend> Rowlock<DB> {
     /// [`Error::TryAgain`] when SQLite's file is busy for longer than the pool's busy time-out; [`Error::Database`].
     /// Cancel-safe.
     pub async fn begin(&self, pool: &Pool<DB>) -> Result<Transaction<'static, DB>> {
-        let begun = pool.begin_with(<DB::Store as Ledger<DB::Connection>>::BEGIN).await;
+        let begun = pool.begin_with(DB::BEGIN).await;
         begun.map_err(|source| Error::database("begin", source))
     }
 

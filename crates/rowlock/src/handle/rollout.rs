@@ -15,7 +15,7 @@ use crate::{
     job::check_name,
     key::{check_key, lock_no},
     root::{Backend, Rowlock},
-    store::setting::Settings,
+    store::{Inspect, setting::rollouts},
 };
 
 /// How old an answer may be. With the time of a look it stays well under a second.
@@ -73,7 +73,7 @@ impl Gates {
         fresh.map(|known| known.percents.clone())
     }
 
-    async fn percents(&self, store: &impl Settings) -> Result<Arc<HashMap<String, u8>>> {
+    async fn percents(&self, store: &impl Inspect) -> Result<Arc<HashMap<String, u8>>> {
         if let Some(percents) = self.fresh() {
             return Ok(percents);
         }
@@ -85,8 +85,8 @@ impl Gates {
         let before = lock(&self.known).clone();
         let found = match &before {
             // The first look is worth waiting for: there is no answer without it.
-            None => store.rollouts().await,
-            Some(_) => match tokio::time::timeout(LOOK_LIMIT, store.rollouts()).await {
+            None => rollouts(store).await,
+            Some(_) => match tokio::time::timeout(LOOK_LIMIT, rollouts(store)).await {
                 Ok(found) => found,
                 Err(_) => Err(sqlx::Error::PoolTimedOut).doing("read rollouts"),
             },

@@ -25,7 +25,7 @@ use crate::{
     error::{Doing, Error, Result},
     job::Limits,
     root::{Backend, Rowlock},
-    store::{Isolation, Timing},
+    store::{Isolation, Open, Opening, Timing, TxEnd},
 };
 
 /// What the engine lends a staged attempt: where its transaction's connection goes back to, and who holds it.
@@ -61,8 +61,12 @@ impl<DB: Backend> Outside<DB> {
     /// Opens the transaction in which the handler's writes and the attempt's end commit together.
     pub(crate) async fn begin<T>(self, rowlock: Rowlock<DB>, attempt: Attempt) -> Result<Tx<DB, T>> {
         let store = rowlock.store().clone();
-        let (timing, level, token) = (self.timing, self.level, attempt.token);
-        let held = detached(async move { DB::begin(&store, &token, timing, level).await }).await?;
+        let open = Open::Handler(Opening {
+            token: attempt.token,
+            timing: self.timing,
+            level: self.level,
+        });
+        let held = detached(async move { DB::begin(&store, open).await }).await?;
         self.holder.store(DB::holder(&held), Ordering::Relaxed);
         Ok(Tx::new(held, self.dropped, attempt, rowlock))
     }
@@ -138,7 +142,7 @@ impl<A, DB: Backend, T> Staged<A, DB, T> {
     pub async fn prepare(&mut self) -> Result<Prepare<'_, DB>, Fail> {
         let store = self.rowlock.store().clone();
         let timing = self.outside.timing;
-        let held = detached(async move { DB::begin_read(&store, timing).await }).await?;
+        let held = detached(async move { DB::begin(&store, Open::Read(timing)).await }).await?;
         Ok(Prepare {
             held: Some(held),
             rowlock: self.rowlock.clone(),
@@ -218,7 +222,7 @@ impl<DB: Backend> Prepare<'_, DB> {
     /// The connection broke. Cancel-safe: a connection dropped half-way is closed.
     pub async fn commit(mut self) -> Result<()> {
         match self.held.take() {
-            Some(held) => DB::end_read(self.rowlock.store(), held).await,
+            Some(held) => DB::end(self.rowlock.store(), held, TxEnd::Commit).await,
             None => Err(Error::Config("this read transaction has already ended".into())),
         }
     }
@@ -229,7 +233,7 @@ impl<DB: Backend> Deref for Prepare<'_, DB> {
 
     fn deref(&self) -> &DB::Connection {
         match &self.held {
-            Some(held) => DB::conn_ref(held),
+            Some(held) => held,
             None => unreachable!("a read gives its connection up only when consumed"),
         }
     }
@@ -238,7 +242,7 @@ impl<DB: Backend> Deref for Prepare<'_, DB> {
 impl<DB: Backend> DerefMut for Prepare<'_, DB> {
     fn deref_mut(&mut self) -> &mut DB::Connection {
         match &mut self.held {
-            Some(held) => DB::conn(held),
+            Some(held) => held,
             None => unreachable!("a read gives its connection up only when consumed"),
         }
     }

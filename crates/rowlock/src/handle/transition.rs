@@ -9,10 +9,7 @@ use super::Tx;
 use crate::{
     error::{AlreadyHandled, Error, Result},
     root::{Backend, InTransaction, Rowlock},
-    store::{
-        guard::Guarding,
-        transition::{Move, RowId},
-    },
+    store::transition::{Move, RowId},
 };
 
 /// A move about to happen; name other columns if need be, then `.await` it.
@@ -41,7 +38,7 @@ impl<DB: Backend> Transition<'_, DB> {
     async fn apply(self) -> Result<()> {
         let step = self.step;
         step.check()?;
-        match self.store.transition(self.conn, &step).await? {
+        match DB::transition(&self.store, self.conn, &step).await? {
             1 => Ok(()),
             0 => Err(Error::AlreadyHandled {
                 what: format!(

@@ -12,6 +12,7 @@ use crate::{
     id::JobId,
     job::check_name,
     state::State,
+    store::triggers::StandingQuery,
 };
 
 /// How many are read at once.
@@ -94,7 +95,7 @@ impl Observe {
             return Err(Error::invalid("ids", problem));
         }
         let ids: Vec<i64> = ids.iter().map(|id| id.0).collect();
-        self.store.standing(&ids).await
+        self.store.standing(StandingQuery::Of(&ids)).await
     }
 
     /// Jobs that stand in ready and that no worker has taken for longer than a grace. Fewer than asked for means that there
@@ -108,6 +109,6 @@ impl Observe {
             let problem = format!("{} requested, at most {JOBS_MAX} per call", which.limit);
             return Err(Error::invalid("limit", problem));
         }
-        self.store.untaken(which).await
+        self.store.standing(StandingQuery::Untaken(which)).await
     }
 }

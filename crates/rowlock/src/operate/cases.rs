@@ -15,7 +15,11 @@ use crate::{
     handle::clean,
     id::{ErrorNo, JobId},
     job::{Limits, check_payload},
-    store::cases::Deed,
+    store::{
+        Sweep,
+        action::{Action, Bulk, Verdict},
+        cases::CaseQuery,
+    },
 };
 
 /// How often a ramp goes on.
@@ -63,13 +67,10 @@ impl Operate {
             return Err(Error::invalid("note", "nothing to note; give an owner or a note"));
         }
         let [owner, note] = [owner, note].map(|text| text.map(|text| clean(text.to_owned())));
-        match self
-            .store
-            .note_case(id, owner.as_deref(), note.as_deref(), actor)
-            .await?
-        {
-            true => Ok(()),
-            false => Err(self.no_case(id, "noted on").await?),
+        let (owner, note) = (owner.as_deref(), note.as_deref());
+        match self.store.act(Action::NoteCase { id, owner, note }, actor).await? {
+            Verdict::Done => Ok(()),
+            _ => Err(self.no_case(id, "noted on").await?),
         }
     }
 
@@ -82,7 +83,8 @@ impl Operate {
     pub async fn close_case(&self, id: impl Into<JobId>, reason: Option<&str>, actor: &str) -> Result<()> {
         let JobId(id) = id.into();
         let reason = reason.map(|reason| clean(reason.to_owned()));
-        let verdict = self.store.close_case(id, reason.as_deref(), actor).await?;
+        let reason = reason.as_deref();
+        let verdict = self.store.act(Action::CloseCase { id, reason }, actor).await?;
         self.told(id, verdict, "closed, because it is not a case").await
     }
 
@@ -97,9 +99,9 @@ impl Operate {
         check_payload(payload, &Limits::new())?;
         serde_json::from_str::<serde_json::Value>(payload)
             .map_err(|e| Error::invalid("payload", format!("not valid JSON: {e}")))?;
-        match self.store.edit_case(id, payload, actor).await? {
-            true => self.reopen(id, actor).await,
-            false => Err(self.no_case(id, "reopened").await?),
+        match self.store.act(Action::EditCase { id, payload }, actor).await? {
+            Verdict::Done => self.reopen(id, actor).await,
+            _ => Err(self.no_case(id, "reopened").await?),
         }
     }
 
@@ -124,8 +126,10 @@ impl Operate {
         }
         let found = self.error(error.into()).await?;
         // Whatever is retired from here on is later than all of these.
-        let newest = self.store.newest_case().await?;
-        let until = newest.map_or(found.last_seen, |at| at.max(found.last_seen));
+        let newest = self.store.cases(CaseQuery::Newest { max: 1 }).await?;
+        let until = newest
+            .first()
+            .map_or(found.last_seen, |case| case.retired_at.max(found.last_seen));
         let total = found.cases.unsigned_abs();
         let pace = format!("{per_minute} a minute");
         self.deed(actor, "reopen error", &found, found.cases, &pace).await?;
@@ -162,7 +166,7 @@ impl Operate {
 
     /// With every case named that there is, but for those that a worker is naming.
     async fn error(&self, no: ErrorNo) -> Result<CaseErrorView> {
-        while self.store.name_cases(NAMED).await? >= NAMED as usize {}
+        while self.store.sweep(Sweep::Cases, NAMED).await?.moved >= NAMED as usize {}
         let errors = self.store.case_errors(ERRORS_MAX).await?;
         errors
             .into_iter()
@@ -172,14 +176,13 @@ impl Operate {
 
     async fn deed(&self, actor: &str, verb: &str, error: &CaseErrorView, jobs: i64, after: &str) -> Result<()> {
         let detail = format!("{} {}", error.no, error.error);
-        let deed = Deed {
-            actor,
+        let bulk = Bulk {
             verb,
             detail: &detail,
             jobs,
             after,
         };
-        self.store.note_deed(deed).await
+        self.store.act(Action::Note(bulk), actor).await.map(drop)
     }
 
     async fn no_case(&self, id: i64, what: &str) -> Result<Error> {
@@ -227,7 +230,13 @@ impl Ramp<'_> {
                 .min(AT_ONCE)
                 .min(i64::try_from(open).unwrap_or(i64::MAX));
             if due > 0 {
-                let ids = self.operate.store.cases_of(self.error, self.until, due).await?;
+                let oldest = CaseQuery::Until {
+                    error: self.error,
+                    until: self.until,
+                    max: due,
+                };
+                let cases = self.operate.store.cases(oldest).await?;
+                let ids: Vec<i64> = cases.iter().map(|case| case.id.into()).collect();
                 let last = reopened_at.get_or_insert_with(Instant::now);
                 if !ids.is_empty() {
                     credit -= ids.len() as f64;
@@ -249,7 +258,8 @@ impl Ramp<'_> {
     async fn reopen(&mut self, ids: Vec<i64>) -> Result<()> {
         for id in ids {
             // Somebody else may have been quicker.
-            if self.operate.store.reopen(id, self.actor).await? {
+            let verdict = self.operate.store.act(Action::Reopen { id }, self.actor).await?;
+            if verdict == Verdict::Done {
                 self.reopened += 1;
                 self.watched.push(id);
             }
@@ -259,8 +269,10 @@ impl Ramp<'_> {
 
     async fn is_back(&mut self) -> Result<Option<String>> {
         let store = &self.operate.store;
+        store.sweep(Sweep::Cases, NAMED).await?;
+        let since = store.error_since(self.error, &self.watched, self.until).await?;
         if !self.watched.is_empty() {
-            let ended = store.outcomes_since(&self.watched, self.until).await?;
+            let ended = since.ended;
             let same = |text: &Option<String>| {
                 text.as_ref()
                     .is_some_and(|text| error_no(&error_of(text)) == self.error)
@@ -271,9 +283,7 @@ impl Ramp<'_> {
             let over: HashSet<i64> = ended.into_iter().map(|(id, _)| id).collect();
             self.watched.retain(|id| !over.contains(id));
         }
-        store.name_cases(NAMED).await?;
-        let again = store.case_again(self.error, self.until).await?;
-        Ok(again.map(|id| match id {
+        Ok(since.retired.map(|id| match id {
             0 => "another job was retired for the same error".to_owned(),
             _ => format!("job {id} was retired for the same error"),
         }))

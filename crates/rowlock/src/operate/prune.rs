@@ -8,7 +8,7 @@ use super::Operate;
 use crate::{
     error::Result,
     retention::{Retention, spelled},
-    store::cases::Deed,
+    store::action::{Action, Bulk},
 };
 
 /// What was removed.
@@ -80,13 +80,12 @@ impl Operate {
     }
 
     async fn prune_deed(&self, actor: &str, verb: &str, detail: &str, jobs: i64, after: &str) -> Result<()> {
-        let deed = Deed {
-            actor,
+        let bulk = Bulk {
             verb,
             detail,
             jobs,
             after,
         };
-        self.store.note_deed(deed).await
+        self.store.act(Action::Note(bulk), actor).await.map(drop)
     }
 }

@@ -139,7 +139,7 @@ type SqliteRig = TestRig<(), sqlx::Sqlite>;
 /// A worker that has been silent for long.
 async fn silent(rig: &SqliteRig) -> Result<()> {
     let store = rig.rowlock().store();
-    store.register(WorkerId::random(), "silent", LEASE).await?;
+    store.register(WorkerId::random(), "silent", LEASE, &[]).await?;
     rig.advance(4 * LEASE);
     Ok(())
 }

@@ -1,6 +1,5 @@
-//! What guards ask of a store, on a connection that is inside the caller's or a handler's transaction.
+//! Guards: locks by key, and counters of what they protect.
 
-use super::{Fut, transition::Move};
 use crate::key::lock_no;
 
 /// The number that stands for a key among the database's locks, in a space of the guards' own.
@@ -8,19 +7,14 @@ pub fn lock_number(key: &str) -> i64 {
     lock_no("guard", key)
 }
 
-/// One room's guards, by its type of connection.
-///
-/// What every room promises: a lock is held until the transaction ends, and what is read after it was taken is newer than
-/// every commit of those who held it before.
-pub trait Guarding<C>: Send + Sync {
+/// What is asked of guards, on a connection that is inside the caller's or a handler's transaction.
+#[derive(Clone, Copy, Debug)]
+pub enum GuardAsk<'a> {
     /// Locks what these keys protect, in an order that is the same for everyone. `Error::Isolation` where a later read
     /// would be stale; nothing is locked then and the transaction stays good.
-    fn guard_lock<'a>(&'a self, conn: &'a mut C, keys: &'a [&'a str]) -> Fut<'a, ()>;
+    Lock(&'a [&'a str]),
     /// The key's counter; 0 when nobody has raised it yet.
-    fn guard_version<'a>(&'a self, conn: &'a mut C, key: &'a str) -> Fut<'a, i64>;
-    /// Raises the key's counter under its lock, and with `seen` only if it still stands there. What it is now, or `None`
-    /// when it had moved on.
-    fn guard_raise<'a>(&'a self, conn: &'a mut C, key: &'a str, seen: Option<i64>) -> Fut<'a, Option<i64>>;
-    /// Moves a row of the user's own table; how many rows moved. The move has been checked.
-    fn transition<'a>(&'a self, conn: &'a mut C, step: &'a Move) -> Fut<'a, u64>;
+    Read(&'a str),
+    /// Raises the key's counter under its lock, and with `seen` only if it still stands there.
+    Raise { key: &'a str, seen: Option<i64> },
 }

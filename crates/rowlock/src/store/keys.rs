@@ -1,6 +1,6 @@
 //! The keys of one enqueue: which of its drafts are new, which name a job that exists, and which contradict one.
 //!
-//! The statements are each room's own; what follows from their answers is decided here, once. Keys are asked for sorted
+//! Each backend has its statements; what follows from their answers is decided here, once. Keys are asked for sorted
 //! and distinct, so that enqueues of several keys wait for each other in one order.
 
 use std::{
@@ -8,6 +8,7 @@ use std::{
     collections::{BTreeMap, HashMap},
 };
 
+use super::rows::{Columns, Noun};
 use crate::{
     error::{Error, Meaning},
     job::Draft,
@@ -25,6 +26,26 @@ pub struct Holding {
     pub passed: bool,
     pub existing: Existing,
 }
+
+impl Noun for Holding {
+    fn of(row: &impl Columns) -> sqlx::Result<Holding> {
+        Ok(Holding {
+            key: row.read("key")?,
+            fingerprint: row.read("fingerprint")?,
+            hold: row.read("hold")?,
+            passed: row.read("passed")?,
+            existing: Existing {
+                id: row.read("id")?,
+                state: row.read("state")?,
+                outcome: row.read("outcome")?,
+                result: row.read("result")?,
+            },
+        })
+    }
+}
+
+/// What an enqueue answers. After a conflict its transaction, or the savepoint it began with, is rolled back.
+pub type Put = Result<Vec<Enqueued>, Conflict>;
 
 /// The same key, another request.
 #[derive(Debug)]
@@ -62,6 +83,12 @@ pub struct Asking<'a> {
     /// Without an answer yet, sorted; the first draft of each key, by its number, stands for it.
     open: BTreeMap<&'a str, (usize, &'a Keyed)>,
     answers: HashMap<&'a str, Answer>,
+}
+
+/// How long a key is held, as it is stored.
+pub fn period_us(keyed: &Keyed) -> Option<i64> {
+    let period = keyed.hold.period()?;
+    Some(i64::try_from(period.as_micros()).unwrap_or(i64::MAX))
 }
 
 /// Whether any of these drafts has a key.
@@ -107,7 +134,7 @@ impl<'a> Asking<'a> {
         open.into_iter().map(|((_, keyed), rank)| (*keyed, rank)).collect()
     }
 
-    /// The key is this enqueue's own. The id is the job's where the room reserves one, else that of the row before.
+    /// The key is this enqueue's own. The id is the job's where the backend reserves one, else that of the row before.
     pub fn won(&mut self, key: &str, id: i64) {
         if let Some((key, (first, _))) = self.open.remove_entry(key) {
             self.answers.insert(key, Answer::Won { first, id });

@@ -1,13 +1,13 @@
 //! The ledger: what was done once, by key, in the transaction that did it.
 //!
-//! The unique key decides. A twin's insert waits for the open transaction that holds the key; what it finds after the
-//! wait is read by a statement of its own, because the insert's snapshot is older than what it waited for.
+//! The unique key decides. The insert of a concurrent caller waits for the open transaction that holds the key. What it finds
+//! after the wait is read by a separate statement, because the insert's snapshot is older than what it waited for.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::Fut;
+use super::rows::{Columns, Noun};
 use crate::key::{Fingerprint, Hold};
 
 /// No period ends later, so that adding it to a time cannot overflow.
@@ -19,7 +19,7 @@ pub struct Ask {
     pub key: String,
     pub fingerprint: Option<Fingerprint>,
     pub hold: Hold,
-    /// The longest wait for an open twin, where that is not the connection's own to say.
+    /// The longest wait for an open transaction that holds the key, where that is not the connection's own to say.
     pub wait: Option<Duration>,
 }
 
@@ -63,21 +63,19 @@ pub struct Entry {
     pub over: bool,
 }
 
-/// The ledger's verbs on a caller's own connection, inside its transaction.
-pub trait Ledger<C>: Send + Sync {
-    /// What begins a transaction that is going to write.
-    const BEGIN: &'static str;
+impl Noun for Entry {
+    fn of(row: &impl Columns) -> sqlx::Result<Entry> {
+        Ok(Entry {
+            fingerprint: row.read("fingerprint")?,
+            answer: row.read("answer")?,
+            made_at: row.read("made_at")?,
+            over: row.read("over")?,
+        })
+    }
+}
 
-    /// Takes the key, or says what is stored under it. Waits for an open twin.
-    fn take<'a>(&'a self, conn: &'a mut C, ask: &'a Ask) -> Fut<'a, Taken>;
-    /// Stores the answer beside the key; `false` when the entry is not this transaction's.
-    fn store<'a>(&'a self, conn: &'a mut C, key: &'a str, mine: Mine, answer: &'a str) -> Fut<'a, bool>;
-    /// What is stored under a key, without taking it or waiting for anyone.
-    fn look<'a>(&'a self, conn: &'a mut C, key: &'a str) -> Fut<'a, Option<Entry>>;
-
-    /// Makes a savepoint that sqlx does not count: a transaction that is dropped then still rolls back as a whole.
-    /// The number tells it from others in the same transaction.
-    fn mark<'a>(&'a self, conn: &'a mut C, no: u64) -> Fut<'a, ()>;
-    /// Back to that savepoint.
-    fn back<'a>(&'a self, conn: &'a mut C, no: u64) -> Fut<'a, ()>;
+/// The statement that makes a savepoint, or goes back to it.
+pub fn savepoint(no: u64, back: bool) -> String {
+    let verb = if back { "rollback to savepoint" } else { "savepoint" };
+    format!("{verb} rowlock_once_{no}")
 }

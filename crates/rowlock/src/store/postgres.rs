@@ -1,4 +1,4 @@
-//! The PostgreSQL room.
+//! The PostgreSQL backend.
 //!
 //! Engine verbs run on a few connections of their own, with planner settings fit for the queue's statements; handlers
 //! get plain connections. Each verb is bounded in time: past the limit its future is dropped, and with it the
@@ -6,37 +6,27 @@
 
 pub mod adopt;
 mod batch;
-mod body_lock;
-mod breaker;
-mod by_key;
-mod cases;
-mod conns;
-mod flow;
+mod claim;
+mod connect;
+mod engine;
+mod enqueue;
 mod group;
-mod guard;
-mod hosts;
-mod journal;
+mod in_tx;
+mod inspect;
 mod keys;
-mod ledger;
 mod migrate;
+mod operate;
 mod pass_on;
-mod pooler;
 mod recover;
+mod resolve;
 mod rows;
-mod setting;
+mod run;
 mod settle;
 mod sql;
 mod sweep;
 pub mod tls;
-mod triggers;
-mod twin;
-mod url;
-mod verbs;
-mod verify;
+mod tools;
 mod views;
-mod vitals;
-mod waits;
-mod wake;
 
 use std::{
     sync::{Arc, OnceLock},
@@ -44,31 +34,24 @@ use std::{
 };
 
 use jiff_sqlx::ToSqlx;
-use sqlx::{PgConnection, Postgres};
-use sqlx_core::transaction::TransactionManager;
 use tokio::sync::{Semaphore, mpsc::UnboundedSender};
 
-use self::{
-    conns::{Conns, Lent, Setup, timed_out},
-    recover::Terminated,
-    sql::Sql,
-};
 pub use self::{
-    hosts::{Fresh, Hosts},
+    connect::hosts::{Fresh, Hosts},
     migrate::{SCHEMA, migration_sql},
 };
-use crate::{
-    case::CaseView,
-    error::{Doing, Error, Result, sqlstate},
-    job::Draft,
-    key::Enqueued,
-    lease::{Token, WorkerId},
-    observe::{AttemptView, JobFilter, JobView, Status},
-    retention::Retention,
-    store::{
-        ClaimAsk, ClaimReply, Clock, Expired, Fut, Isolation, Judged, Opening, Resolved, Room, SettledIn, Settlement,
-        Store, Stretch, Swept, Timing, Wakes, keys::may_wait, schema,
+use self::{
+    connect::{
+        conns::{self, Conns, Setup, timed_out},
+        hosts, pooler, url, wake,
     },
+    sql::Sql,
+    tools::{body_lock, breaker, by_key, guard, journal, ledger, triggers, waits},
+    views::{cases, verify, vitals},
+};
+use crate::{
+    error::{Doing, Result},
+    store::{Clock, Fut, Opening, Timing},
 };
 
 type Pm = sqlx::postgres::PgTransactionManager;
@@ -149,9 +132,29 @@ impl PgStore {
         )
     }
 
+    /// The same store with its own connections.
+    pub fn separate(&self) -> PgStore {
+        let inner = &self.0;
+        let engine = |setup, max| Conns::new(&inner.hosts, "rowlock watch", setup, max);
+        PgStore(Arc::new(Inner {
+            hosts: inner.hosts.clone(),
+            sql: inner.sql.clone(),
+            channel: inner.channel.clone(),
+            timing: inner.timing,
+            handlers_max: inner.handlers_max,
+            clock: inner.clock.clone(),
+            engine: engine(engine_setup(inner.timing), 2),
+            rows: engine(row_setup(inner.timing), 1),
+            keyed: Semaphore::new(1),
+            handlers: engine(Setup::default(), 1),
+            heard: inner.heard.clone(),
+            wakes: OnceLock::new(),
+        }))
+    }
+
     /// Bounds a verb: a silent network must not hold its caller for ever.
     fn bounded<'a, T>(&self, doing: &'static str, verb: impl Future<Output = Result<T>> + Send + 'a) -> Fut<'a, T> {
-        self.within(self.0.timing.lease.max(Duration::from_secs(10)), doing, verb)
+        self.within(self.0.limit(), doing, verb)
     }
 
     fn within<'a, T>(
@@ -201,298 +204,14 @@ fn row_setup(timing: Timing) -> Setup {
         .with("enable_sort", "off")
 }
 
-impl Store for PgStore {
-    fn clock(&self) -> &Clock {
-        &self.0.clock
-    }
-
-    fn twin(&self) -> Box<dyn Store> {
-        Box::new(self.twin_here())
-    }
-
-    fn schema(&self) -> Fut<'_, schema::SchemaFound> {
-        self.bounded("schema check", migrate::found(&self.0))
-    }
-
-    fn migrate<'a>(&'a self, more: &'a [schema::Migration]) -> Fut<'a, Vec<String>> {
-        self.within(Duration::from_secs(600), "migrate", migrate::run(&self.0, more))
-    }
-
-    fn enqueue<'a>(&'a self, drafts: &'a [Draft]) -> Fut<'a, Vec<Enqueued>> {
-        self.within(Duration::from_secs(60), "enqueue", async {
-            let turn = tokio::time::timeout(self.0.timing.lock, keys::turn(&self.0, may_wait(drafts)));
-            let _turn = turn.await.map_err(|_| Error::TryAgain {
-                doing: "enqueue",
-                source: sqlx::Error::PoolTimedOut,
-            })?;
-            let mut lent = self.0.engine.acquire().await.doing("enqueue")?;
-            let put = flow::enqueue_alone(&self.0, lent.pg(), drafts, false).await;
-            if matches!(put, Ok(_) | Err(Error::KeyConflict { .. })) {
-                lent.end("enqueue").await?;
-            }
-            let put = put.map_err(Error::answered)?;
-            self.wake(&flow::new_queues(drafts, &put));
-            Ok(put)
-        })
-    }
-
-    fn register<'a>(&'a self, worker: WorkerId, name: &'a str, lease: Duration) -> Fut<'a, ()> {
-        self.bounded("register", recover::register(&self.0, worker, name, lease))
-    }
-
-    fn claim<'a>(&'a self, ask: &'a ClaimAsk) -> Fut<'a, ClaimReply> {
-        self.bounded("claim", flow::claim(&self.0, ask))
-    }
-
-    fn settle<'a>(&'a self, batch: &'a [Settlement]) -> Fut<'a, Vec<bool>> {
-        let settled = self.bounded("settle", async {
-            let (applied, woken) = settle::settle(&self.0, batch).await?;
-            self.wake(&woken);
-            Ok(applied)
-        });
-        Box::pin(async {
-            // The turn is not part of the limit: waiting for it says nothing about the server.
-            let _turn = keys::turn(&self.0, batch.iter().any(|s| may_wait(&s.next))).await;
-            settled.await
-        })
-    }
-
-    fn resolve(&self, token: Token) -> Fut<'_, Resolved> {
-        self.bounded("resolve", flow::resolve(&self.0, token))
-    }
-
-    fn beat(&self, worker: WorkerId) -> Fut<'_, bool> {
-        self.within(self.0.timing.lock, "heartbeat", recover::beat(&self.0, worker))
-    }
-
-    fn mark_dead(&self) -> Fut<'_, Judged> {
-        self.bounded("mark dead workers", recover::mark_dead(&self.0))
-    }
-
-    fn expire(&self, max: i32) -> Fut<'_, Vec<Expired>> {
-        self.bounded("expire", async move {
-            let (expired, woken) = recover::expire(&self.0, max).await?;
-            self.wake(&woken);
-            Ok(expired)
-        })
-    }
-
-    fn forget_dead(&self) -> Fut<'_, i64> {
-        self.bounded("remove dead workers", recover::forget_dead(&self.0))
-    }
-
-    fn moved(&self, worker: WorkerId) -> bool {
-        self.0.hosts.has_moved(worker)
-    }
-
-    fn left(&self, holder: i64) -> bool {
-        self.0.hosts.has_left(conns::backend(holder).0)
-    }
-
-    fn leave(&self, worker: WorkerId) -> Fut<'_, ()> {
-        self.bounded("unregister", recover::leave(&self.0, worker))
-    }
-
-    fn own_leases(&self, worker: WorkerId, in_flight: bool) -> Fut<'_, Vec<Token>> {
-        self.bounded("list own leases", recover::own_leases(&self.0, worker, in_flight))
-    }
-
-    fn alone_due<'a>(&'a self, stretches: &'a [Stretch], longer_than: Duration) -> Fut<'a, bool> {
-        self.bounded("claim", recover::alone_due(&self.0, stretches, longer_than))
-    }
-
-    fn cut(&self, holder: i64) -> Fut<'_, bool> {
-        self.bounded("end a backend", async move {
-            Ok(matches!(
-                recover::terminate(&self.0, holder).await?,
-                Terminated::Outside
-            ))
-        })
-    }
-
-    fn ended(&self, holder: i64) -> Fut<'_, bool> {
-        self.bounded("end a connection", async move {
-            let cut = recover::terminate(&self.0, holder).await?;
-            // Behind a pooler, what is outside a transaction is nobody's.
-            Ok(matches!(cut, Terminated::Gone) || (matches!(cut, Terminated::Outside) && !self.0.named()))
-        })
-    }
-
-    fn wake(&self, queues: &[i64]) {
-        if queues.is_empty() {
-            return;
-        }
-        let sender = self.0.wakes.get_or_init(|| wake::sender(&self.0));
-        for queue in queues {
-            // The task ends only with the store; a hint that finds it gone is not needed any more.
-            let _ = sender.send(*queue);
-        }
-    }
-
-    fn wakes(&self) -> Fut<'_, Box<dyn Wakes>> {
-        self.bounded("listen", async {
-            let inner = &self.0;
-            if inner.hosts.pooler.is_some() {
-                return Ok(Box::new(wake::Deaf) as Box<dyn Wakes>);
-            }
-            let listening = wake::Listening::start(inner.hosts.clone(), &inner.channel, inner.heard.clone()).await?;
-            Ok(Box::new(listening) as Box<dyn Wakes>)
-        })
-    }
-
-    fn maintain<'a>(&'a self, retention: &'a Retention) -> Fut<'a, Swept> {
-        self.within(
-            Duration::from_secs(300),
-            "maintain",
-            sweep::maintain(&self.0, retention),
-        )
-    }
-
-    fn status(&self) -> Fut<'_, Status> {
-        self.within(Duration::from_secs(60), "status", views::status(&self.0))
-    }
-
-    fn jobs<'a>(&'a self, filter: &'a JobFilter) -> Fut<'a, Vec<JobView>> {
-        self.within(Duration::from_secs(60), "list jobs", views::jobs(&self.0, filter))
-    }
-
-    fn job(&self, id: i64) -> Fut<'_, Option<JobView>> {
-        self.bounded("read job", views::job(&self.0, id))
-    }
-
-    fn attempts(&self, id: i64) -> Fut<'_, Vec<AttemptView>> {
-        self.bounded("read attempts", views::attempts(&self.0, id))
-    }
-
-    fn cases(&self, error: Option<i64>, max: i64) -> Fut<'_, Vec<CaseView>> {
-        self.bounded("list cases", views::cases(&self.0, None, error, max))
-    }
-
-    fn case(&self, id: i64) -> Fut<'_, Option<CaseView>> {
-        self.bounded("read case", async move {
-            Ok(views::cases(&self.0, Some(id), None, 1).await?.pop())
-        })
-    }
-
-    fn chain(&self, id: i64) -> Fut<'_, Vec<JobView>> {
-        self.bounded("read chain", views::chain(&self.0, id))
-    }
-
-    fn reopen<'a>(&'a self, id: i64, actor: &'a str) -> Fut<'a, bool> {
-        self.bounded("reopen", async move {
-            let queue = views::reopen(&self.0, id, actor).await?;
-            self.wake(queue.as_slice());
-            Ok(queue.is_some())
-        })
-    }
-}
-
-impl Room for Postgres {
-    type Store = PgStore;
-    type Held = Lent;
-
-    fn conn_ref(held: &Lent) -> &PgConnection {
-        held.pg_ref()
-    }
-
-    fn conn(held: &mut Lent) -> &mut PgConnection {
-        held.pg()
-    }
-
-    fn holder(held: &Lent) -> i64 {
-        held.holder()
-    }
-
-    fn enqueue_in<'a>(store: &'a PgStore, conn: &'a mut PgConnection, drafts: &'a [Draft]) -> Fut<'a, Vec<Enqueued>> {
-        let put = flow::enqueue(&store.0, conn, drafts, true);
-        Box::pin(async { put.await.map_err(Error::answered) })
-    }
-
-    fn begin<'a>(store: &'a PgStore, token: &'a Token, timing: Timing, level: Isolation) -> Fut<'a, Lent> {
-        let begin = begin_text(token, timing, level);
-        Box::pin(async move {
-            let mut lent = store.0.handlers.begin(begin).await?;
-            lent.serializable = level == Isolation::Serializable;
-            Ok(lent)
-        })
-    }
-
-    /// Of one moment: a counter that is read after what it protects must not be newer than that.
-    fn begin_read<'a>(store: &'a PgStore, timing: Timing) -> Fut<'a, Lent> {
-        let ms = timing.lock.as_millis();
-        let begin = format!(
-            "begin isolation level repeatable read read only; set local lock_timeout = {ms}; \
-             set local idle_in_transaction_session_timeout = {ms}"
-        );
-        Box::pin(async { store.0.handlers.begin(begin).await })
-    }
-
-    fn end_read(_store: &PgStore, mut held: Lent) -> Fut<'_, ()> {
-        Box::pin(async move {
-            Pm::commit(held.pg()).await.doing("end read")?;
-            held.give_back();
-            Ok(())
-        })
-    }
-
-    fn back<'a>(store: &'a PgStore, held: &'a mut Lent) -> Fut<'a, bool> {
-        store.within(store.0.timing.lock, "roll back", async {
-            match sqlx::raw_sql("rollback to savepoint rowlock").execute(held.pg()).await {
-                Ok(_) => Ok(true),
-                // Not in a transaction, or in one without our savepoint.
-                Err(e) if matches!(sqlstate(&e).as_deref(), Some("25P01" | "3B001")) => Ok(false),
-                Err(e) => Err(e).doing("roll back"),
-            }
-        })
-    }
-
-    fn settle_in<'a>(store: &'a PgStore, held: &'a mut Lent, settlement: &'a Settlement) -> Fut<'a, SettledIn> {
-        Box::pin(async move {
-            let mut ours = Pm::get_transaction_depth(held.pg()) == 1;
-            if !store.0.named() {
-                // Outside a transaction each part of a statement may go to another server.
-                ours &= pooler::in_transaction(held.pg()).await.doing("settle")?;
-            }
-            if !ours {
-                return Ok(SettledIn::NotOurs);
-            }
-            if held.serializable {
-                sqlx::raw_sql(BY_KEY).execute(held.pg()).await.doing("settle")?;
-            }
-            settle::settle_in(&store.0, held.pg(), settlement).await
-        })
-    }
-
-    fn commit(_store: &PgStore, mut held: Lent) -> Fut<'_, ()> {
-        Box::pin(async move {
-            Pm::commit(held.pg()).await.doing("commit")?;
-            held.give_back();
-            Ok(())
-        })
-    }
-
-    fn passes_on(store: &PgStore, held: &Lent, settlement: &Settlement) -> bool {
-        pass_on::passes_on(&store.0, held, settlement)
-    }
-
-    fn pass_on<'a>(
-        store: &'a PgStore,
-        held: &'a mut Lent,
-        settlement: &'a Settlement,
-        next: Opening,
-    ) -> Option<Fut<'a, SettledIn>> {
-        pass_on::pass_on(&store.0, held, settlement, next)
-    }
-}
-
 /// How the transaction of a job on its own begins.
-fn begin_text(token: &Token, timing: Timing, level: Isolation) -> String {
-    format!("{}; savepoint rowlock", opening(token, timing, level))
+fn begin_text(open: Opening) -> String {
+    format!("{}; savepoint rowlock", opening(open))
 }
 
 /// How a handler's transaction begins.
-fn opening(marker: &Token, timing: Timing, level: Isolation) -> String {
-    let (ms, level) = (timing.lock.as_millis(), level.as_str());
+fn opening(open: Opening) -> String {
+    let (ms, level, marker) = (open.timing.lock.as_millis(), open.level.as_str(), open.token);
     format!(
         "begin isolation level {level}; set local lock_timeout = {ms}; \
          set local idle_in_transaction_session_timeout = {ms}; set local rowlock_tx.marker = '{marker}'"

@@ -6,6 +6,7 @@
 
 use sha2::{Digest, Sha256};
 
+use super::rows::{Columns, Noun};
 use crate::error::{Error, Result};
 
 /// The number that the base has among the migrations.
@@ -68,6 +69,18 @@ impl Recorded {
             oldest: Some(BASE),
             ..Recorded::default()
         }
+    }
+}
+
+impl Noun for Recorded {
+    fn of(row: &impl Columns) -> sqlx::Result<Recorded> {
+        Ok(Recorded {
+            version: row.read("version")?,
+            oldest: row.read("oldest")?,
+            base: row.read("base")?,
+            functions: row.read("functions")?,
+            release: row.read("release")?,
+        })
     }
 }
 

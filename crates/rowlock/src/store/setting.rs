@@ -1,21 +1,31 @@
 //! What people set at run time.
 
-use super::Fut;
+use jiff::Timestamp;
+
+use super::{
+    Inspect,
+    rows::{Columns, Noun},
+};
 use crate::{
+    error::Result,
     observe::RolloutView,
     pause::{PauseView, Target},
 };
 
-/// One room's settings.
-pub trait Settings: Send + Sync {
-    /// Every rollout that was ever set, by name.
-    fn rollouts(&self) -> Fut<'_, Vec<RolloutView>>;
-    /// Sets one, and notes who did it.
-    fn set_rollout<'a>(&'a self, name: &'a str, percent: u8, actor: &'a str) -> Fut<'a, ()>;
-    /// Every pause.
-    fn pauses(&self) -> Fut<'_, Vec<PauseView>>;
-    /// Pauses it, or lets it go on, and notes who did it; `false` when it was so before.
-    fn set_pause<'a>(&'a self, target: &'a Target, paused: bool, actor: &'a str) -> Fut<'a, bool>;
+/// What sort of setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SettingSort {
+    Rollouts,
+    Pauses,
+}
+
+/// One setting as it is stored.
+#[derive(Clone, Debug)]
+pub struct SettingView {
+    pub name: String,
+    pub value: String,
+    pub changed_at: Timestamp,
+    pub changed_by: String,
 }
 
 /// The percentage that a stored value means; what cannot be read is 0, which is the path that was there before.
@@ -31,4 +41,40 @@ pub fn percent(name: &str, value: &str) -> u8 {
             0
         }
     }
+}
+
+impl Noun for SettingView {
+    fn of(row: &impl Columns) -> sqlx::Result<SettingView> {
+        Ok(SettingView {
+            name: row.read("name")?,
+            value: row.read("value")?,
+            changed_at: row.read("changed_at")?,
+            changed_by: row.read("changed_by")?,
+        })
+    }
+}
+
+/// Every rollout that was ever set, by name.
+pub async fn rollouts(store: &(impl Inspect + ?Sized)) -> Result<Vec<RolloutView>> {
+    let found = store.settings(SettingSort::Rollouts).await?;
+    let view = |set: SettingView| RolloutView {
+        percent: percent(&set.name, &set.value),
+        changed_at: set.changed_at,
+        changed_by: set.changed_by,
+        name: set.name,
+    };
+    Ok(found.into_iter().map(view).collect())
+}
+
+/// Every pause but those of a newer version that cannot be read here.
+pub async fn pauses(store: &(impl Inspect + ?Sized)) -> Result<Vec<PauseView>> {
+    let found = store.settings(SettingSort::Pauses).await?;
+    let view = |set: SettingView| {
+        Some(PauseView {
+            target: Target::parse(&set.name)?,
+            since: set.changed_at,
+            by: set.changed_by,
+        })
+    };
+    Ok(found.into_iter().filter_map(view).collect())
 }

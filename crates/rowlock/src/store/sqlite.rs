@@ -1,4 +1,4 @@
-//! The SQLite room.
+//! The SQLite backend.
 //!
 //! One connection writes, and every write transaction begins by taking the write lock (`begin immediate`), so what
 //! row locks do in PostgreSQL needs no statement here; see `writer`. A few connections read beside it, in WAL mode.
@@ -8,32 +8,24 @@
 //! machines. So the time is a parameter of every statement, read once the write lock is held.
 
 mod batch;
-mod body_lock;
-mod breaker;
-mod cases;
-mod conns;
-mod flow;
+mod claim;
+mod connect;
+mod engine;
+mod enqueue;
 mod group;
-mod guard;
-mod journal;
+mod in_tx;
+mod inspect;
 mod keys;
-mod ledger;
 mod migrate;
+mod operate;
 mod recover;
-mod refused;
-mod room;
+mod resolve;
 mod rows;
-mod setting;
+mod settle;
 mod sql;
 mod sweep;
-mod triggers;
-mod verbs;
-mod verify;
+mod tools;
 mod views;
-mod vitals;
-mod waits;
-mod wake;
-mod writer;
 
 #[cfg(test)]
 mod tests;
@@ -44,30 +36,23 @@ use std::{
 };
 
 use jiff::Timestamp;
-use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{SqliteConnection, sqlite::SqliteConnectOptions};
 
 pub use self::migrate::{SCHEMA, migration_sql};
 use self::{
-    conns::{Opening, Readers},
-    wake::Hints,
-    writer::{Verb, Writer},
+    connect::{
+        conns::{self, Opening, Readers},
+        refused,
+        wake::{self, Hints},
+        writer::{self, Verb, Writer},
+    },
+    tools::{body_lock, breaker, guard, journal, ledger, triggers, waits},
+    views::{cases, verify, vitals},
 };
 use crate::{
-    case::CaseView,
     error::{Doing, Error, Result},
-    job::Draft,
-    key::Enqueued,
-    lease::{Token, WorkerId},
-    observe::{AttemptView, JobFilter, JobView, Status},
-    retention::Retention,
-    store::{
-        ClaimAsk, ClaimReply, Clock, Expired, Fut, Judged, Resolved, Settlement, Store, Stretch, Swept, Timing, Wakes,
-        schema::{Migration, SchemaFound},
-    },
+    store::{Clock, Timing},
 };
-
-/// How long a migration may wait for its turn.
-const MIGRATE_LIMIT: Duration = Duration::from_secs(600);
 
 /// A store on one SQLite file.
 #[derive(Clone)]
@@ -133,204 +118,28 @@ impl SqliteStore {
         self.inner.writer.write(doing, self.limit(), input, verb).await
     }
 
-    async fn read<I, T>(&self, doing: &'static str, input: I, verb: Verb<I, T>) -> Result<T> {
+    async fn read<T>(
+        &self,
+        doing: &'static str,
+        work: impl AsyncFnOnce(&mut SqliteConnection, i64) -> sqlx::Result<T>,
+    ) -> Result<T> {
         let mut reading = self.inner.readers.acquire().await.doing(doing)?;
-        let seen = verb(reading.sql(), now_us(&self.inner.clock), &input)
-            .await
-            .doing(doing)?;
+        let seen = work(reading.sql(), now_us(&self.inner.clock)).await.doing(doing)?;
         reading.give_back();
         Ok(seen)
+    }
+
+    /// The answer of a verb in the caller's transaction: a file in use names itself, and may simply be tried again.
+    fn answered<T>(&self, answer: sqlx::Result<T>, doing: &'static str) -> Result<T> {
+        answer
+            .map_err(|e| refused::explained(e, &self.inner.opening.name()))
+            .doing(doing)
+            .map_err(Error::answered)
     }
 
     fn hints(&self) -> &Arc<Hints> {
         self.inner
             .hints
             .get_or_init(|| wake::hints(self.inner.opening.canonical()))
-    }
-}
-
-impl Store for SqliteStore {
-    fn clock(&self) -> &Clock {
-        &self.inner.clock
-    }
-
-    /// The same store: its writer lives on a thread of its own and its connections belong to no runtime.
-    fn twin(&self) -> Box<dyn Store> {
-        Box::new(self.clone())
-    }
-
-    fn schema(&self) -> Fut<'_, SchemaFound> {
-        Box::pin(self.read("schema check", (), |db, _, ()| Box::pin(migrate::found(db))))
-    }
-
-    fn migrate<'a>(&'a self, more: &'a [Migration]) -> Fut<'a, Vec<String>> {
-        let scripts = migrate::scripts().and(more);
-        Box::pin(async move {
-            let writer = &self.inner.writer;
-            let write = writer.write("migrate", MIGRATE_LIMIT, scripts, |db, _, scripts| {
-                Box::pin(migrate::apply(db, scripts))
-            });
-            write.await?
-        })
-    }
-
-    fn enqueue<'a>(&'a self, drafts: &'a [Draft]) -> Fut<'a, Vec<Enqueued>> {
-        Box::pin(async {
-            if drafts.is_empty() {
-                return Ok(Vec::new());
-            }
-            let write = self.write("enqueue", drafts.to_vec(), |db, now, drafts| {
-                Box::pin(async move {
-                    let put = flow::enqueue_all(db, now, drafts).await?;
-                    let woken = put.as_ref().map(|put| flow::new_due_queues(drafts, put, now));
-                    Ok((woken.unwrap_or_default(), put))
-                })
-            });
-            let (woken, put) = write.await.map_err(Error::answered)?;
-            self.wake(&woken);
-            Ok(put?)
-        })
-    }
-
-    fn register<'a>(&'a self, worker: WorkerId, name: &'a str, lease: Duration) -> Fut<'a, ()> {
-        let input = (worker, name.to_owned(), lease);
-        Box::pin(self.write("register", input, |db, now, (worker, name, lease)| {
-            Box::pin(recover::register(db, now, *worker, name, *lease))
-        }))
-    }
-
-    fn claim<'a>(&'a self, ask: &'a ClaimAsk) -> Fut<'a, ClaimReply> {
-        Box::pin(self.write("claim", ask.clone(), |db, now, ask| Box::pin(flow::claim(db, now, ask))))
-    }
-
-    fn settle<'a>(&'a self, batch: &'a [Settlement]) -> Fut<'a, Vec<bool>> {
-        Box::pin(async {
-            let write = self.write("settle", batch.to_vec(), |db, now, batch| {
-                Box::pin(flow::settle_all(db, now, batch))
-            });
-            let (held, woken) = write.await??;
-            self.wake(&woken);
-            Ok(batch.iter().map(|s| held.contains(&s.token)).collect())
-        })
-    }
-
-    fn resolve(&self, token: Token) -> Fut<'_, Resolved> {
-        Box::pin(self.write("resolve", token, |db, _, token| Box::pin(flow::resolve(db, *token))))
-    }
-
-    fn beat(&self, worker: WorkerId) -> Fut<'_, bool> {
-        let limit = self.timing.lock;
-        Box::pin(self.inner.writer.write("heartbeat", limit, worker, |db, now, worker| {
-            Box::pin(recover::beat(db, now, *worker))
-        }))
-    }
-
-    fn mark_dead(&self) -> Fut<'_, Judged> {
-        Box::pin(self.write("mark dead workers", (), |db, now, ()| {
-            Box::pin(recover::mark_dead(db, now))
-        }))
-    }
-
-    fn expire(&self, max: i32) -> Fut<'_, Vec<Expired>> {
-        Box::pin(async move {
-            let write = self.write("expire", max, |db, now, max| Box::pin(recover::expire(db, now, *max)));
-            let (expired, woken) = write.await?;
-            self.wake(&woken);
-            Ok(expired)
-        })
-    }
-
-    fn forget_dead(&self) -> Fut<'_, i64> {
-        Box::pin(self.write("remove dead workers", (), |db, _, ()| {
-            Box::pin(recover::forget_dead(db))
-        }))
-    }
-
-    fn leave(&self, worker: WorkerId) -> Fut<'_, ()> {
-        Box::pin(self.write("unregister", worker, |db, _, worker| {
-            Box::pin(recover::leave(db, *worker))
-        }))
-    }
-
-    fn own_leases(&self, worker: WorkerId, _in_flight: bool) -> Fut<'_, Vec<Token>> {
-        Box::pin(self.write("list own leases", worker, |db, _, worker| {
-            Box::pin(recover::own_leases(db, *worker))
-        }))
-    }
-
-    fn alone_due<'a>(&'a self, stretches: &'a [Stretch], longer_than: Duration) -> Fut<'a, bool> {
-        let input = (stretches, micros(longer_than));
-        Box::pin(self.read("claim", input, |db, now, (stretches, longer_than)| {
-            Box::pin(views::alone_due(db, now.saturating_sub(*longer_than), stretches))
-        }))
-    }
-
-    /// Nothing to cut from outside: a connection belongs to whoever holds it, and closes when it is dropped.
-    fn cut(&self, holder: i64) -> Fut<'_, bool> {
-        Box::pin(async move { Ok(writer::committed_by_user(holder)) })
-    }
-
-    fn wake(&self, queues: &[i64]) {
-        for queue_no in queues {
-            // Nobody listening is no error.
-            let _ = self.hints().send(*queue_no);
-        }
-    }
-
-    fn wakes(&self) -> Fut<'_, Box<dyn Wakes>> {
-        Box::pin(async {
-            let conn = self.inner.opening.quiet_reader().await.doing("listen")?;
-            let listening = wake::Listening::start(self.hints().clone(), conn)
-                .await
-                .doing("listen")?;
-            Ok(Box::new(listening) as Box<dyn Wakes>)
-        })
-    }
-
-    fn maintain<'a>(&'a self, retention: &'a Retention) -> Fut<'a, Swept> {
-        Box::pin(sweep::maintain(self, retention))
-    }
-
-    fn status(&self) -> Fut<'_, Status> {
-        Box::pin(self.read("status", (), |db, now, ()| Box::pin(views::status(db, now))))
-    }
-
-    fn jobs<'a>(&'a self, filter: &'a JobFilter) -> Fut<'a, Vec<JobView>> {
-        Box::pin(self.read("list jobs", filter, |db, _, filter| Box::pin(views::jobs(db, filter))))
-    }
-
-    fn job(&self, id: i64) -> Fut<'_, Option<JobView>> {
-        Box::pin(self.read("read job", id, |db, _, id| Box::pin(views::job(db, *id))))
-    }
-
-    fn attempts(&self, id: i64) -> Fut<'_, Vec<AttemptView>> {
-        Box::pin(self.read("read attempts", id, |db, _, id| Box::pin(views::attempts(db, *id))))
-    }
-
-    fn cases(&self, error: Option<i64>, max: i64) -> Fut<'_, Vec<CaseView>> {
-        Box::pin(self.read("list cases", (error, max), |db, _, (error, max)| {
-            Box::pin(views::cases(db, None, *error, *max))
-        }))
-    }
-
-    fn case(&self, id: i64) -> Fut<'_, Option<CaseView>> {
-        Box::pin(self.read("read case", id, |db, _, id| {
-            Box::pin(async move { Ok(views::cases(db, Some(*id), None, 1).await?.pop()) })
-        }))
-    }
-
-    fn chain(&self, id: i64) -> Fut<'_, Vec<JobView>> {
-        Box::pin(self.read("read chain", id, |db, _, id| Box::pin(views::chain(db, *id))))
-    }
-
-    fn reopen<'a>(&'a self, id: i64, actor: &'a str) -> Fut<'a, bool> {
-        Box::pin(async move {
-            let write = self.write("reopen", (id, actor.to_owned()), |db, now, (id, actor)| {
-                Box::pin(verbs::reopen(db, now, *id, actor))
-            });
-            let queue = write.await?;
-            self.wake(queue.as_slice());
-            Ok(queue.is_some())
-        })
     }
 }

@@ -1,23 +1,19 @@
 //! The audit of the invariants: one statement each, all of one snapshot.
 
-use super::Fut;
-use crate::observe::{Breach, CheckView, Seen, VerifyLimits};
+use super::rows::{Columns, Noun};
+use crate::observe::{Breach, Seen};
 
-/// One room's audit.
-pub trait Verify: Send + Sync {
-    /// Every invariant in its order, in one transaction that only reads. A statement that runs out of time is stopped
-    /// without an end to the transaction.
-    fn verify(&self, limits: VerifyLimits) -> Fut<'_, Vec<CheckView>>;
-}
-
-/// Reads the answer that every statement gives; `found` is a JSON array, or nothing.
-pub fn seen(looked: i64, whole: bool, broken: i64, found: Option<&str>) -> sqlx::Result<Seen> {
-    let breaches: Vec<Breach> =
-        serde_json::from_str(found.unwrap_or("[]")).map_err(|e| sqlx::Error::Decode(e.into()))?;
-    Ok(Seen {
-        looked,
-        whole,
-        broken,
-        breaches,
-    })
+/// The answer that every statement gives; `found` is a JSON array, or nothing.
+impl Noun for Seen {
+    fn of(row: &impl Columns) -> sqlx::Result<Seen> {
+        let found: Option<String> = row.read("found")?;
+        let breaches: Vec<Breach> =
+            serde_json::from_str(found.as_deref().unwrap_or("[]")).map_err(|e| sqlx::Error::Decode(e.into()))?;
+        Ok(Seen {
+            looked: row.read("looked")?,
+            whole: row.read("whole")?,
+            broken: row.read("broken")?,
+            breaches,
+        })
+    }
 }

@@ -29,7 +29,7 @@ use crate::{
     root::Backend,
     state::Ended,
     store::{
-        Resolved, Settlement, Store,
+        Open, Opening, Resolved, Settlement, Store, TxEnd,
         batch::{Parted, SettledShared},
     },
 };
@@ -122,7 +122,12 @@ impl<'a, DB: Backend> Batch<'a, DB> {
     async fn together(&mut self, first: WaitingJob<DB>) -> Option<Undone<DB>> {
         let (mut current, mut decoded) = self.decoded(first)?;
         let marker = current.job.token;
-        let begin = DB::begin_shared(self.env.rowlock.store(), &marker, self.env.timing, self.handler.level);
+        let opening = Opening {
+            token: marker,
+            timing: self.env.timing,
+            level: self.handler.level,
+        };
+        let begin = DB::begin(self.env.rowlock.store(), Open::Shared(opening));
         let mut held = match attempt::begun(begin, &current.job).await {
             Ok(held) => held,
             Err(finished) => {
@@ -145,7 +150,11 @@ impl<'a, DB: Backend> Batch<'a, DB> {
                 }
                 Part::InTheWay(held, why) => {
                     // A connection that does not come back takes its locks with it.
-                    let _ = within(self.env.timing.lock, DB::undo(self.env.rowlock.store(), held)).await;
+                    let _ = within(
+                        self.env.timing.lock,
+                        DB::end(self.env.rowlock.store(), held, TxEnd::RollBack),
+                    )
+                    .await;
                     return self.undone(Some(current), None, why);
                 }
             };
@@ -337,7 +346,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
         let woken = match within(limit, settled).await {
             Ok(SettledShared::Applied { woken }) => woken,
             Ok(SettledShared::Lost(holds)) => {
-                let _ = within(self.env.timing.lock, DB::undo(store, held)).await;
+                let _ = within(self.env.timing.lock, DB::end(store, held, TxEnd::RollBack)).await;
                 return self.without_the_lost(&holds);
             }
             Ok(SettledShared::NotOurs) => return self.undone(None, None, COMMITTED.into()),
@@ -348,7 +357,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
             }
         };
         point!("before-commit");
-        let committed = within(limit, DB::commit(store, held)).await;
+        let committed = within(limit, DB::end(store, held, TxEnd::Commit)).await;
         point!("after-commit");
         if let Err(error) = committed {
             return self.resolve(error).await;

@@ -14,7 +14,10 @@ use crate::{
     error::Result,
     event::{Event, Skipped},
     state::Ended,
-    store::Store,
+    store::{
+        Store,
+        breaker::{BreakerMove, declare},
+    },
 };
 
 /// How often the database may refuse a note, for whatever reason, before it is dropped.
@@ -54,7 +57,7 @@ impl Breakers {
         let mut found = store.breakers(Some(&self.names)).await?;
         let exists = |name: &String| found.iter().any(|breaker| breaker.name == *name);
         if !self.names.iter().all(exists) {
-            store.declare_breakers(&self.declared, by).await?;
+            declare(store, &self.declared, by).await?;
             found = store.breakers(Some(&self.names)).await?;
         }
         Ok(self.known.set(&found))
@@ -151,7 +154,7 @@ async fn put<C: Claims>(shared: &Shared<C>, note: &Note) {
     let mut wait = Duration::from_millis(100);
     let mut refused = 0;
     let after = loop {
-        match store.note_breaker(note).await {
+        match store.move_breaker(&note.name, BreakerMove::Note(note)).await {
             Ok(after) => break after,
             Err(error) => {
                 refused += u32::from(error.code().is_some());

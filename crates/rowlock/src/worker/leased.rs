@@ -17,7 +17,7 @@ use crate::{
     },
     lease::Claimed,
     root::Backend,
-    store::{Resolved, SettledIn, Settlement, Store, journal::Journal},
+    store::{Inspect, Open, Opening, Resolved, SettledIn, Settlement, Store, journal::EffectQuery},
 };
 
 /// A job under its lease.
@@ -53,7 +53,7 @@ impl<DB: Backend> Claim<DB> for Leased<'_, DB> {
             job: Some(self.job.token.id.into()),
             ..EffectFilter::default()
         };
-        let effects = self.env.rowlock.store().effects(&filter).await?;
+        let effects = self.env.rowlock.store().effects(EffectQuery::Filter(&filter)).await?;
         let made = effects.iter().filter(|effect| effect.state != EffectState::Undone);
         let words = made.map(|effect| format!("effect {} {:?} {}", effect.no, effect.name, effect.state.as_str()));
         Ok(words.collect())
@@ -151,7 +151,12 @@ pub(crate) async fn run_for_nothing<DB: Backend>(
     let running: HandlerFuture<DB> = match &handler.shape {
         Shape::Atomic(decode) => {
             let decoded = decode(body, attempt.clone(), &env.rowlock).map_err(Fail::retire)?;
-            let held = DB::begin(env.rowlock.store(), &job.token, env.timing, handler.level).await?;
+            let opening = Opening {
+                token: job.token,
+                timing: env.timing,
+                level: handler.level,
+            };
+            let held = DB::begin(env.rowlock.store(), Open::Handler(opening)).await?;
             let tx = Tx::new(held, dropped.clone(), attempt, env.rowlock.clone());
             Box::pin(async move { decoded(tx).await })
         }

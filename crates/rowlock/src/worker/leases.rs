@@ -147,8 +147,8 @@ impl Claims for Leases {
         &**store
     }
 
-    fn twin(store: &Arc<dyn Store>) -> Arc<dyn Store> {
-        store.twin().into()
+    fn separate(store: &Arc<dyn Store>) -> Arc<dyn Store> {
+        store.separate_connections().into()
     }
 
     async fn settle(&self, store: &Arc<dyn Store>, _: &[Arc<InHand>], ends: &[Settlement]) -> Result<Vec<bool>> {

@@ -9,7 +9,7 @@ use super::crew::{JobLine, WaitingJob};
 use crate::{
     attempt::{Env, Next, within},
     root::Backend,
-    store::{Opening, Timing},
+    store::{Opening, Timing, TxEnd},
 };
 
 /// How many jobs a task takes over before others get its slot. Each leaves a task without a job, which ends when it
@@ -46,7 +46,7 @@ impl<'a, DB: Backend> Relay<'a, DB> {
     /// Goes on to the job that was picked.
     pub(super) async fn step(&mut self, env: &Env<DB>) -> Option<WaitingJob<DB>> {
         if let Some(unused) = self.begun.take()
-            && let Err(error) = within(env.timing.lease, DB::undo(env.rowlock.store(), unused)).await
+            && let Err(error) = within(env.timing.lease, DB::end(env.rowlock.store(), unused, TxEnd::RollBack)).await
         {
             // Its connection is closed, and nothing was written on it.
             tracing::debug!("could not roll back an unused transaction in time: {}", error.cause());

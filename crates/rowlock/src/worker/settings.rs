@@ -12,7 +12,7 @@ use crate::{
     pause::{KnownPauses, Pauses},
     retention::Retention,
     root::{Backend, Rowlock},
-    store::{Timing, breaker::Breakers as _, setting::Settings as _},
+    store::{Timing, breaker::declare, setting},
 };
 
 pub(crate) struct Settings {
@@ -54,14 +54,14 @@ impl Settings {
         let store = rowlock.store();
         let pauses = KnownPauses::default();
         patiently(|| async {
-            pauses.set(Pauses::of(store.pauses().await?));
+            pauses.set(Pauses::of(setting::pauses(store).await?));
             Ok(())
         })
         .await?;
         let breakers = Breakers::new(declared(&self.breakers)?);
         if !breakers.declared.is_empty() {
             patiently(|| async {
-                store.declare_breakers(&breakers.declared, &self.name).await?;
+                declare(store, &breakers.declared, &self.name).await?;
                 breakers.refresh(store, &self.name).await.map(drop)
             })
             .await?;

@@ -52,7 +52,7 @@ pub(crate) trait Claims: Sized + Send + Sync + 'static {
     fn engine(store: &Self::Store) -> &dyn Store;
 
     /// The same store with separate connections.
-    fn twin(store: &Self::Store) -> Self::Store;
+    fn separate(store: &Self::Store) -> Self::Store;
 
     /// Writes ends; for each, whether its token still held.
     fn settle(
@@ -135,7 +135,7 @@ impl<C: Claims> Shared<C> {
             claims,
             settings,
             timing,
-            tx_cap: DB::cap(timing),
+            tx_cap: DB::EXCLUSIVE.then_some(timing.lease / 3),
             stopping: CancellationToken::new(),
             gone: CancellationToken::new(),
             woken: Notify::new(),

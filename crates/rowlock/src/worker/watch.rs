@@ -27,7 +27,7 @@ use crate::{
     lease::WorkerId,
     pause::Pauses,
     recover,
-    store::Store,
+    store::{Since, Store, Sweep, setting},
 };
 
 /// How often time limits and the ends of leases are checked.
@@ -61,7 +61,7 @@ pub(crate) fn start<C: Claims>(shared: Arc<Shared<C>>, stop: CancellationToken) 
 }
 
 async fn watch<C: Claims>(shared: &Arc<Shared<C>>, stop: &CancellationToken) {
-    let (beats, rest) = (C::twin(shared.store()), C::twin(shared.store()));
+    let (beats, rest) = (C::separate(shared.store()), C::separate(shared.store()));
     tokio::select! {
         () = C::watch(shared, &beats, &rest) => {}
         () = watch_limits(shared, &rest) => {}
@@ -75,7 +75,7 @@ async fn watch<C: Claims>(shared: &Arc<Shared<C>>, stop: &CancellationToken) {
 async fn watch_pauses<C: Claims>(shared: &Shared<C>, store: &dyn Store) {
     let complaint = "could not read pauses, using the last known state";
     read_again(&shared.woken, complaint, async || {
-        Ok(shared.pauses.set(Pauses::of(store.pauses().await?)))
+        Ok(shared.pauses.set(Pauses::of(setting::pauses(store).await?)))
     })
     .await;
 }
@@ -151,7 +151,7 @@ async fn beat(shared: &Arc<JobShared>, store: &dyn Store) {
         let session = shared.session();
         let sent = Instant::now();
         match beat_each(shared, store, &session).await {
-            Ok(true) if store.moved(session.worker) => {
+            Ok(true) if store.failed_over(Since::Registered(session.worker)) => {
                 move_on(shared, store, &session).await;
                 // The server before may have been the one that answered.
                 next = Instant::now();
@@ -203,7 +203,7 @@ async fn move_on(shared: &Arc<JobShared>, store: &dyn Store, before: &Session) {
     tracing::warn!(worker = %worker, before = %before.worker, "the database has failed over; claiming under a new id");
     for job in shared.in_hand() {
         let holder = job.holder.load(std::sync::atomic::Ordering::Relaxed);
-        if holder != 0 && store.left(holder) {
+        if holder != 0 && store.failed_over(Since::Opened(holder)) {
             job.stop(Cut::FailedOver);
         }
     }
@@ -219,7 +219,10 @@ async fn registered(shared: &JobShared, store: &dyn Store) -> (WorkerId, Instant
     loop {
         let worker = WorkerId::random();
         let sent = Instant::now();
-        match store.register(worker, &shared.settings.name, shared.timing.lease).await {
+        match store
+            .register(worker, &shared.settings.name, shared.timing.lease, &[])
+            .await
+        {
             Ok(()) => return (worker, sent),
             Err(error) => {
                 tracing::warn!("could not register, retrying: {}", error.cause());
@@ -289,7 +292,7 @@ async fn sweep_waits(shared: &JobShared, store: &dyn Store) {
         tokio::time::sleep(pace.wait.mul_f64(0.8 + (SWEEP_SPREAD - 0.8) * fastrand::f64())).await;
         let start = Instant::now();
         let names = start >= pace.names_at;
-        let swept = match store.sweep_waits(SWEEP_MAX, names).await {
+        let swept = match store.sweep(Sweep::Waits { names }, SWEEP_MAX).await {
             Ok(swept) => swept,
             Err(error) => {
                 tracing::warn!("could not sweep waiting jobs, retrying: {}", error.cause());
@@ -317,14 +320,14 @@ async fn sweep_waits(shared: &JobShared, store: &dyn Store) {
         }
         // Told before anything else is waited for: it has happened.
         if swept.groups
-            && let Err(error) = store.sweep_groups(SWEEP_MAX).await
+            && let Err(error) = store.sweep(Sweep::Groups, SWEEP_MAX).await
         {
             tracing::warn!("could not sweep groups, retrying: {}", error.cause());
         }
         if swept.cases {
-            match store.name_cases(SWEEP_MAX).await {
+            match store.sweep(Sweep::Cases, SWEEP_MAX).await {
                 // A full round has more behind it.
-                Ok(named) if named >= SWEEP_MAX as usize => pace.wait = Duration::ZERO,
+                Ok(named) if named.moved >= SWEEP_MAX as usize => pace.wait = Duration::ZERO,
                 Ok(_) => {}
                 Err(error) => tracing::warn!("could not group cases by error, retrying: {}", error.cause()),
             }

@@ -1,3 +1,8 @@
 -- Open cases of an error that were retired until then, oldest first.
--- Index: rowlock_case_file_error.
-select id from rowlock_case_file where error_no = ?1 and retired_at <= ?2 order by id limit +?3
+-- Index: rowlock_case_file_error, rowlock_job by id.
+select
+  c.id, coalesce(j.kind, '') as kind, coalesce(j.queue, '') as queue, c.reason, c.attempt, c.attempts_max, c.retired_at,
+  c.history, c.error_no, c.owner, c.note
+from rowlock_case_file c left join rowlock_job j on j.id = c.id
+where c.error_no = ?1 and c.retired_at <= ?2
+order by c.id limit +?3

@@ -1,15 +1,15 @@
 //! A transaction that several handlers share, sealed by a cursor that cannot be kept beyond a commit.
 
-use sqlx::{AssertSqlSafe, Postgres};
+use sqlx::AssertSqlSafe;
 use sqlx_core::transaction::TransactionManager;
 
-use super::{BY_KEY, PgStore, Pm, conns::Lent, opening, settle};
+use super::{BY_KEY, Inner, PgStore, Pm, conns::Lent, opening, settle};
 use crate::{
     error::{Doing, Result, sqlstate},
     lease::Token,
     store::{
-        Fut, Isolation, Settlement, Timing,
-        batch::{Batching, Parted, SettledShared},
+        Fut, Opening, Settlement,
+        batch::{Parted, SettledShared},
     },
 };
 
@@ -21,21 +21,18 @@ const SEAL: &str = "a handler in a batch does not end its transaction";
 const BY_INDEX: &str =
     "set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off";
 
-impl Batching for Postgres {
-    fn begin_shared<'a>(store: &'a PgStore, marker: &'a Token, timing: Timing, level: Isolation) -> Fut<'a, Lent> {
-        let begin = format!(
-            "{}; set local rowlock_tx.seal = '{SEAL}'; {}; savepoint rowlock",
-            opening(marker, timing, level),
-            store.0.sql.seal.as_str()
-        );
-        Box::pin(async move {
-            let mut lent = store.0.handlers.begin(begin).await?;
-            lent.serializable = level == Isolation::Serializable;
-            Ok(lent)
-        })
-    }
+/// How a shared transaction begins.
+pub fn begin_text(inner: &Inner, open: Opening) -> String {
+    format!(
+        "{}; set local rowlock_tx.seal = '{SEAL}'; {}; savepoint rowlock",
+        opening(open),
+        inner.sql.seal.as_str()
+    )
+}
 
-    fn part<'a>(store: &'a PgStore, held: &'a mut Lent, keep: bool, more: bool) -> Fut<'a, Parted> {
+impl PgStore {
+    pub fn part<'a>(&'a self, held: &'a mut Lent, keep: bool, more: bool) -> Fut<'a, Parted> {
+        let doing = if keep { "begin a batch" } else { "roll back" };
         let plans = if held.serializable { BY_KEY } else { BY_INDEX };
         let end = match (keep, more) {
             (true, true) => "release savepoint rowlock; savepoint rowlock".to_owned(),
@@ -43,7 +40,7 @@ impl Batching for Postgres {
             (false, true) => "rollback to savepoint rowlock".to_owned(),
             (false, false) => format!("rollback to savepoint rowlock; close rowlock_seal; {plans}"),
         };
-        store.within(store.0.timing.lock, "begin a batch", async move {
+        self.within(self.0.timing.lock, doing, async move {
             match sqlx::raw_sql(AssertSqlSafe(end)).execute(held.pg()).await {
                 // A nested transaction that user code forgot about is still open, for sqlx.
                 Ok(_) if Pm::get_transaction_depth(held.pg()) != 1 => Ok(Parted::NotOurs),
@@ -55,14 +52,14 @@ impl Batching for Postgres {
                         doing: "settle",
                         source: e,
                     })),
-                    _ => Err(e).doing("begin a batch"),
+                    _ => Err(e).doing(doing),
                 },
             }
         })
     }
 
-    fn settle_shared<'a>(
-        store: &'a PgStore,
+    pub fn settle_shared<'a>(
+        &'a self,
         held: &'a mut Lent,
         marker: &'a Token,
         batch: &'a [Settlement],
@@ -71,15 +68,7 @@ impl Batching for Postgres {
             if Pm::get_transaction_depth(held.pg()) != 1 {
                 return Ok(SettledShared::NotOurs);
             }
-            settle_all(store, held, &marker.to_string(), batch).await
-        })
-    }
-
-    fn undo(_store: &PgStore, mut held: Lent) -> Fut<'_, ()> {
-        Box::pin(async move {
-            Pm::rollback(held.pg()).await.doing("roll back")?;
-            held.give_back();
-            Ok(())
+            settle_all(self, held, &marker.to_string(), batch).await
         })
     }
 }

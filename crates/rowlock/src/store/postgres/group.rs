@@ -4,35 +4,21 @@
 //! happening: a head that ends meanwhile passes the turn on under `for no key update`, and two enqueues do not wait for each
 //! other. Only to remove the row is everybody kept away, and only when nobody is in the group.
 
-use std::{
-    collections::{BTreeMap, HashMap, HashSet},
-    time::Duration,
-};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use sqlx::{Connection, PgConnection};
 
-use super::{Inner, PgStore};
+use super::Inner;
 use crate::{
     error::{Doing, Error, Result},
     group::Group,
     job::Draft,
-    store::{Fut, Store, group::Groups},
 };
 
 /// How often a group may be removed between two statements before the caller is asked to try again.
 const ROUNDS_MAX: usize = 20;
 
-const SWEEPING: &str = "sweep groups";
-
-impl Groups for PgStore {
-    fn sweep_groups(&self, max: i32) -> Fut<'_, ()> {
-        self.within(Duration::from_secs(60), SWEEPING, async move {
-            let woken = sweep(&self.0, max).await?;
-            self.wake(&woken);
-            Ok(())
-        })
-    }
-}
+pub const SWEEPING: &str = "sweep groups";
 
 /// Where jobs of groups go.
 pub struct Places {
@@ -169,7 +155,7 @@ pub async fn pass(inner: &Inner, pg: &mut PgConnection, turns: &[(i64, Option<i6
 }
 
 /// One walk over all that are vacant, page by page, each in a commit of its own; returns the queues that got work.
-async fn sweep(inner: &Inner, max: i32) -> Result<Vec<i64>> {
+pub async fn sweep(inner: &Inner, max: i32) -> Result<Vec<i64>> {
     let mut lent = inner.engine.acquire().await.doing(SWEEPING)?;
     let (mut woken, mut from) = (Vec::new(), i64::MIN);
     loop {

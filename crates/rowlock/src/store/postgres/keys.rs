@@ -4,13 +4,15 @@
 use sqlx::{PgConnection, Row, postgres::PgRow};
 use tokio::sync::SemaphorePermit;
 
-use super::{Inner, by_key::ByKey, flow, rows};
+use super::{Inner, by_key::ByKey, enqueue, run::Fault};
 use crate::{
-    error::{Doing, Error, Result},
+    error::{Error, Result},
     job::Draft,
-    key::{Enqueued, Existing, Keyed},
-    state::State,
-    store::keys::{Asking, Conflict, Holding, any_keyed},
+    key::{Enqueued, Keyed},
+    store::{
+        keys::{Asking, Put, any_keyed, period_us},
+        rows::nouns,
+    },
 };
 
 /// How often a key may vanish between two statements, or be taken by another, before the caller is asked to try again.
@@ -27,48 +29,37 @@ pub async fn turn(inner: &Inner, keyed: bool) -> Option<SemaphorePermit<'_>> {
 }
 
 /// Inserts what is new, in a transaction that the caller takes back after a conflict.
-pub async fn put(
-    inner: &Inner,
-    pg: &mut PgConnection,
-    drafts: &[Draft],
-    hint: bool,
-) -> Result<Result<Vec<Enqueued>, Conflict>> {
+pub async fn put(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Put, Fault> {
     if !any_keyed(drafts) {
-        let ids = flow::enqueue_chunks(inner, pg, drafts, None, hint).await?;
+        let ids = enqueue::enqueue_chunks(inner, pg, drafts, None, hint).await?;
         return Ok(Ok(ids.into_iter().map(|id| Enqueued::New(id.into())).collect()));
     }
     let mut asking = Asking::new(drafts);
     take_free(inner, pg, &mut asking).await?;
     if !asking.is_answered() {
-        let by_key = ByKey::begin(inner, pg, "enqueue").await?;
+        let by_key = ByKey::begin(inner, pg).await?;
         answer(inner, pg, &mut asking).await?;
-        by_key.end(inner, pg, "enqueue").await?;
+        by_key.end(inner, pg).await?;
     }
     let decided = match asking.decided() {
         Ok(decided) => decided,
         Err(conflict) => return Ok(Err(conflict)),
     };
     let reserved = decided.won_ids();
-    let ids = flow::enqueue_chunks(inner, pg, &decided.new_drafts(), Some(&reserved), hint).await?;
+    let ids = enqueue::enqueue_chunks(inner, pg, &decided.new_drafts(), Some(&reserved), hint).await?;
     Ok(Ok(decided.answer(&ids)))
 }
 
-async fn answer(inner: &Inner, pg: &mut PgConnection, asking: &mut Asking<'_>) -> Result<()> {
+async fn answer(inner: &Inner, pg: &mut PgConnection, asking: &mut Asking<'_>) -> Result<(), Fault> {
     for _ in 0..ROUNDS_MAX {
         let keys: Vec<&str> = asking.open().iter().map(|k| k.key.as_str()).collect();
-        let found = sqlx::query(inner.sql.job_key_read.clone())
-            .persistent(inner.named())
+        let found = inner
+            .query(&inner.sql.job_key_read)
             .bind(keys)
             .bind(inner.now())
             .fetch_all(&mut *pg)
-            .await
-            .doing("enqueue")?;
-        let held = found
-            .iter()
-            .map(holding)
-            .collect::<sqlx::Result<_>>()
-            .doing("enqueue")?;
-        let over = asking.met(held);
+            .await?;
+        let over = asking.met(nouns(&found)?);
         if !over.is_empty() {
             take_over(inner, pg, asking, &over).await?;
         }
@@ -79,16 +70,17 @@ async fn answer(inner: &Inner, pg: &mut PgConnection, asking: &mut Asking<'_>) -
             return Ok(());
         }
     }
-    Err(Error::TryAgain {
+    let again = Error::TryAgain {
         doing: "enqueue",
         source: sqlx::Error::RowNotFound,
-    })
+    };
+    Err(again.into())
 }
 
-async fn take_free(inner: &Inner, pg: &mut PgConnection, asking: &mut Asking<'_>) -> Result<()> {
+async fn take_free(inner: &Inner, pg: &mut PgConnection, asking: &mut Asking<'_>) -> sqlx::Result<()> {
     let (open, ranks): (Vec<&Keyed>, Vec<i32>) = asking.open_as_given().into_iter().unzip();
-    let taken = sqlx::query(inner.sql.job_key_put.clone())
-        .persistent(inner.named())
+    let taken = inner
+        .query(&inner.sql.job_key_put)
         .bind(column(&open, |k| k.key.as_str()))
         .bind(column(&open, |k| k.fingerprint.as_bytes()))
         .bind(column(&open, |k| k.hold.as_str()))
@@ -96,8 +88,7 @@ async fn take_free(inner: &Inner, pg: &mut PgConnection, asking: &mut Asking<'_>
         .bind(ranks)
         .bind(inner.now())
         .fetch_all(pg)
-        .await
-        .doing("enqueue")?;
+        .await?;
     won(asking, &taken)
 }
 
@@ -107,10 +98,10 @@ async fn take_over(
     pg: &mut PgConnection,
     asking: &mut Asking<'_>,
     over: &[(&Keyed, i64)],
-) -> Result<()> {
+) -> sqlx::Result<()> {
     let keyed: Vec<&Keyed> = over.iter().map(|(keyed, _)| *keyed).collect();
-    let taken = sqlx::query(inner.sql.job_key_take.clone())
-        .persistent(inner.named())
+    let taken = inner
+        .query(&inner.sql.job_key_take)
         .bind(column(&keyed, |k| k.key.as_str()))
         .bind(column(&keyed, |k| k.fingerprint.as_bytes()))
         .bind(column(&keyed, |k| k.hold.as_str()))
@@ -118,41 +109,17 @@ async fn take_over(
         .bind(over.iter().map(|(_, old_id)| *old_id).collect::<Vec<_>>())
         .bind(inner.now())
         .fetch_all(pg)
-        .await
-        .doing("enqueue")?;
+        .await?;
     won(asking, &taken)
 }
 
-fn won(asking: &mut Asking<'_>, taken: &[PgRow]) -> Result<()> {
+fn won(asking: &mut Asking<'_>, taken: &[PgRow]) -> sqlx::Result<()> {
     for row in taken {
-        let key: &str = row.try_get("key").doing("enqueue")?;
-        asking.won(key, row.try_get("id").doing("enqueue")?);
+        asking.won(row.try_get("key")?, row.try_get("id")?);
     }
     Ok(())
 }
 
 fn column<'a, T>(keyed: &[&'a Keyed], f: impl Fn(&'a Keyed) -> T) -> Vec<T> {
     keyed.iter().map(|k| f(k)).collect()
-}
-
-fn period_us(keyed: &Keyed) -> Option<i64> {
-    let period = keyed.hold.period()?;
-    Some(i64::try_from(period.as_micros()).unwrap_or(i64::MAX))
-}
-
-fn holding(row: &PgRow) -> sqlx::Result<Holding> {
-    let state: Option<&str> = row.try_get("state")?;
-    let outcome: Option<&str> = row.try_get("outcome")?;
-    Ok(Holding {
-        key: row.try_get("key")?,
-        fingerprint: row.try_get("fingerprint")?,
-        hold: row.try_get("hold")?,
-        passed: row.try_get("passed")?,
-        existing: Existing {
-            id: row.try_get("id")?,
-            state: state.map(|s| rows::word(s, State::parse(s))).transpose()?,
-            outcome: outcome.map(rows::ended).transpose()?,
-            result: rows::json(row.try_get("result")?)?,
-        },
-    })
 }

@@ -1,13 +1,21 @@
 //! Creates and updates the schema: what is missing runs in one transaction, safe when many processes start at once.
 
-use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
+use std::time::Duration;
+
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use super::{Inner, sql::in_schema};
 use crate::{
-    error::{Doing, Result},
+    error::Result,
     fault::mutant,
-    store::schema::{Migration, RELEASE, Recorded, SchemaFound, Scripts, Step},
+    store::{
+        rows::Noun,
+        schema::{Migration, RELEASE, Recorded, SchemaFound, Scripts, Step},
+    },
 };
+
+/// How long a migration may take.
+const LIMIT: Duration = Duration::from_secs(600);
 
 macro_rules! texts {
     ($folder:literal: $($name:literal),* $(,)?) => {
@@ -56,35 +64,18 @@ pub fn migration_sql(schema: &str) -> String {
 }
 
 pub async fn found(inner: &Inner) -> Result<SchemaFound> {
-    let mut lent = inner.engine.acquire().await.doing("schema check")?;
-    let recorded = recorded(inner, lent.pg()).await?;
-    lent.end("schema check").await?;
-    Ok(scripts().judge(&recorded))
+    let recorded = inner.run("schema check", async |pg| Ok(recorded(inner, pg).await?));
+    Ok(scripts().judge(&recorded.await?))
 }
 
 /// What the database says of itself. A table without hashes is from before there were any.
-async fn recorded(inner: &Inner, pg: &mut PgConnection) -> Result<Recorded> {
-    const DOING: &str = "schema check";
-    let hashed: Option<bool> = sqlx::query_scalar(inner.sql.schema_exists.clone())
-        .fetch_optional(&mut *pg)
-        .await
-        .doing(DOING)?;
-    match hashed {
-        None => return Ok(Recorded::default()),
-        Some(false) => return Ok(Recorded::without_hashes()),
-        Some(true) => {}
+async fn recorded(inner: &Inner, pg: &mut PgConnection) -> sqlx::Result<Recorded> {
+    let exists = inner.query_scalar(&inner.sql.schema_exists);
+    match exists.fetch_optional(&mut *pg).await? {
+        None => Ok(Recorded::default()),
+        Some(false) => Ok(Recorded::without_hashes()),
+        Some(true) => Recorded::of(&inner.query(&inner.sql.schema_version).fetch_one(pg).await?),
     }
-    let row = sqlx::query(inner.sql.schema_version.clone())
-        .fetch_one(pg)
-        .await
-        .doing(DOING)?;
-    Ok(Recorded {
-        version: row.try_get("version").doing(DOING)?,
-        oldest: row.try_get("oldest").doing(DOING)?,
-        base: row.try_get("base").doing(DOING)?,
-        functions: row.try_get("functions").doing(DOING)?,
-        release: row.try_get("release").doing(DOING)?,
-    })
 }
 
 /// Applies what is missing, all of it or nothing, under a transaction-scoped lock; the labels of what it applied. `more` are
@@ -92,47 +83,39 @@ async fn recorded(inner: &Inner, pg: &mut PgConnection) -> Result<Recorded> {
 pub async fn run(inner: &Inner, more: &[Migration]) -> Result<Vec<String>> {
     let schema = &inner.sql.schema;
     let scripts = scripts().and(more);
-    let mut lent = inner.engine.acquire().await.doing("migrate")?;
-    let mut tx = lent.pg().begin().await.doing("migrate")?;
-    // Another process may hold the lock through a whole migration, longer than the engine's lock timeout.
-    sqlx::raw_sql("set local lock_timeout = '60s'")
-        .execute(&mut *tx)
-        .await
-        .doing("migrate")?;
-    sqlx::query("select pg_advisory_xact_lock(hashtextextended('rowlock migrate ' || $1, 0))")
-        .bind(&**schema)
-        .execute(&mut *tx)
-        .await
-        .doing("migrate")?;
-    let missing = scripts.missing(scripts.judge(&recorded(inner, &mut tx).await?))?;
-    for step in &missing {
-        apply(inner, &mut tx, step).await?;
-    }
-    tx.commit().await.doing("migrate")?;
-    if mutant!("older binary rewrites newer schema") {
-        let text = format!("delete from {schema}.migration where version > {SCHEMA}");
-        let rewritten = sqlx::raw_sql(AssertSqlSafe(text)).execute(lent.pg()).await;
-        rewritten.doing("migrate")?;
-    }
-    super::recover::make_partitions(inner, lent.pg()).await?;
-    lent.end("migrate").await?;
-    Ok(missing.iter().map(Step::label).collect())
+    let migrate = inner.run_within(LIMIT, "migrate", async |pg| {
+        let mut tx = pg.begin().await?;
+        // Another process may hold the lock through a whole migration, longer than the engine's lock timeout.
+        sqlx::raw_sql("set local lock_timeout = '60s'")
+            .execute(&mut *tx)
+            .await?;
+        sqlx::query("select pg_advisory_xact_lock(hashtextextended('rowlock migrate ' || $1, 0))")
+            .bind(&**schema)
+            .execute(&mut *tx)
+            .await?;
+        let missing = scripts.missing(scripts.judge(&recorded(inner, &mut tx).await?))?;
+        for step in &missing {
+            apply(inner, &mut tx, step).await?;
+        }
+        tx.commit().await?;
+        if mutant!("older binary rewrites newer schema") {
+            let text = format!("delete from {schema}.migration where version > {SCHEMA}");
+            sqlx::raw_sql(AssertSqlSafe(text)).execute(&mut *pg).await?;
+        }
+        super::recover::make_partitions(inner, pg).await?;
+        Ok(missing.iter().map(Step::label).collect())
+    });
+    migrate.await
 }
 
-async fn apply(inner: &Inner, tx: &mut PgConnection, step: &Step) -> Result<()> {
+async fn apply(inner: &Inner, tx: &mut PgConnection, step: &Step) -> sqlx::Result<()> {
     let schema = &inner.sql.schema;
     let mut script = in_schema(schema, &step.sql);
     if step.is_base() {
         script = format!("create schema if not exists {schema};\n{script}");
     }
-    let run = sqlx::raw_sql(AssertSqlSafe(script));
-    run.execute(&mut *tx).await.doing("migrate")?;
-    let note = sqlx::query(inner.sql.migrated.clone())
-        .bind(step.version)
-        .bind(step.name)
-        .bind(step.oldest)
-        .bind(&step.hash)
-        .bind(RELEASE);
-    note.execute(tx).await.doing("migrate")?;
-    Ok(())
+    sqlx::raw_sql(AssertSqlSafe(script)).execute(&mut *tx).await?;
+    let note = inner.query(&inner.sql.migrated).bind(step.version).bind(step.name);
+    let note = note.bind(step.oldest).bind(&step.hash).bind(RELEASE);
+    note.execute(tx).await.map(drop)
 }

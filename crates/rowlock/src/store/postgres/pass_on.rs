@@ -19,7 +19,7 @@ use crate::{
 /// What is longer goes as parameters, which are not parsed.
 const TEXT_MAX: usize = 32 * 1024;
 
-/// See [`Room::passes_on`](crate::store::Room::passes_on).
+/// Whether [`pass_on`] can be expected to do it.
 pub fn passes_on(inner: &Inner, held: &Lent, settlement: &Settlement) -> bool {
     let Some(next) = settle::plain_next(settlement) else {
         return false;
@@ -42,7 +42,7 @@ pub fn passes_on(inner: &Inner, held: &Lent, settlement: &Settlement) -> bool {
         && !inner.handlers.wanted()
 }
 
-/// See [`Room::pass_on`](crate::store::Room::pass_on).
+/// See [`InTx::pass_on`](crate::store::InTx::pass_on).
 pub fn pass_on<'a>(
     inner: &'a Inner,
     held: &'a mut Lent,
@@ -60,7 +60,7 @@ pub fn pass_on<'a>(
         return None;
     }
     text.push_str("; commit; ");
-    text.push_str(&begin_text(&next.token, next.timing, next.level));
+    text.push_str(&begin_text(next));
     Some(Box::pin(async move {
         let passed = sqlx::raw_sql(AssertSqlSafe(text)).execute(held.pg()).await;
         held.serializable = next.level == Isolation::Serializable;

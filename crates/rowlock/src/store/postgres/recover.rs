@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sqlx::{Connection, PgConnection, Row};
 
-use super::{HANDLER_NAME, Inner, conns::backend, flow, rows};
+use super::{HANDLER_NAME, Inner, claim, conns::backend, rows};
 use crate::{
     error::{Doing, Result},
     lease::{Token, WorkerId},
@@ -20,43 +20,33 @@ const DAYS_AHEAD: i32 = 7;
 const IDS_AHEAD: i64 = 10_000_000;
 
 pub async fn register(inner: &Inner, worker: WorkerId, name: &str, lease: Duration) -> Result<()> {
-    let mut lent = inner.engine.acquire().await.doing("register")?;
-    sqlx::query(inner.sql.register.clone())
-        .bind(worker.0)
-        .bind(name)
-        .bind(i64::try_from(lease.as_millis()).unwrap_or(i64::MAX))
-        .bind(inner.now())
-        .execute(lent.pg())
-        .await
-        .doing("register")?;
-    inner.hosts.registered(worker, lent.timeline());
-    lent.end("register").await?;
-    Ok(())
+    let enter = inner.query(&inner.sql.register).bind(worker.0).bind(name);
+    let enter = enter.bind(i64::try_from(lease.as_millis()).unwrap_or(i64::MAX));
+    let enter = enter.bind(inner.now());
+    let entered = inner.run_lent(inner.limit(), "register", async |lent| {
+        enter.execute(lent.pg()).await?;
+        inner.hosts.registered(worker, lent.timeline());
+        Ok(())
+    });
+    entered.await
 }
 
 pub async fn beat(inner: &Inner, worker: WorkerId) -> Result<bool> {
-    let mut lent = inner.engine.acquire().await.doing("heartbeat")?;
-    let alive = sqlx::query(inner.sql.beat.clone())
-        .bind(worker.0)
-        .bind(inner.now())
-        .fetch_optional(lent.pg())
-        .await
-        .doing("heartbeat")?;
-    lent.end("heartbeat").await?;
-    if alive.is_none() {
+    let beat = inner.query(&inner.sql.beat).bind(worker.0).bind(inner.now());
+    let beat = inner.run_within(inner.timing.lock, "heartbeat", async |pg| {
+        Ok(beat.fetch_optional(pg).await?.is_some())
+    });
+    let alive = beat.await?;
+    if !alive {
         inner.hosts.forget(worker);
     }
-    Ok(alive.is_some())
+    Ok(alive)
 }
 
 pub async fn mark_dead(inner: &Inner) -> Result<Judged> {
-    let mut lent = inner.engine.acquire().await.doing("mark dead workers")?;
-    let marked: Vec<(Option<i64>, bool)> = sqlx::query_as(inner.sql.mark_dead.clone())
-        .bind(inner.now())
-        .fetch_all(lent.pg())
-        .await
-        .doing("mark dead workers")?;
-    lent.end("mark dead workers").await?;
+    let mark = inner.query_as(&inner.sql.mark_dead).bind(inner.now());
+    let mark = inner.run("mark dead workers", async |pg| Ok(mark.fetch_all(pg).await?));
+    let marked: Vec<(Option<i64>, bool)> = mark.await?;
     Ok(Judged {
         any: marked.iter().any(|(_, any)| *any),
         dead: marked.into_iter().filter_map(|(id, _)| id.map(WorkerId)).collect(),
@@ -65,106 +55,78 @@ pub async fn mark_dead(inner: &Inner) -> Result<Judged> {
 }
 
 pub async fn expire(inner: &Inner, max: i32) -> Result<(Vec<Expired>, Vec<i64>)> {
-    let mut lent = inner.engine.acquire().await.doing("expire")?;
-    let found = sqlx::query(inner.sql.expire.clone())
+    let expire = inner
+        .query(&inner.sql.expire)
         .bind(max)
         .bind(inner.now())
-        .bind(WORKER_LOST)
-        .fetch_all(lent.pg())
-        .await
-        .doing("expire")?;
-    lent.end("expire").await?;
-    let expired: Vec<Expired> = found
-        .iter()
-        .map(rows::expired)
-        .collect::<sqlx::Result<_>>()
-        .doing("expire")?;
-    let mut woken: Vec<i64> = expired.iter().map(|e| e.queue_no).collect();
-    if let Some(row) = found.first() {
-        let by_end: Option<Vec<i64>> = row.try_get("woken").doing("expire")?;
-        woken.extend(by_end.unwrap_or_default());
-    }
-    Ok((expired, woken))
+        .bind(WORKER_LOST);
+    let ended = inner.run("expire", async |pg| {
+        let found = expire.fetch_all(pg).await?;
+        let expired: Vec<Expired> = found.iter().map(rows::expired).collect::<sqlx::Result<_>>()?;
+        let mut woken: Vec<i64> = expired.iter().map(|e| e.queue_no).collect();
+        if let Some(row) = found.first() {
+            woken.extend(row.try_get::<Option<Vec<i64>>, _>("woken")?.unwrap_or_default());
+        }
+        Ok((expired, woken))
+    });
+    ended.await
 }
 
 pub async fn forget_dead(inner: &Inner) -> Result<i64> {
-    let mut lent = inner.engine.acquire().await.doing("remove dead workers")?;
-    let mut tx = lent.pg().begin().await.doing("remove dead workers")?;
-    let dead: Vec<i64> = sqlx::query_scalar(inner.sql.lock_dead.clone())
-        .fetch_all(&mut *tx)
-        .await
-        .doing("remove dead workers")?;
-    let mut holding = 0;
-    if !dead.is_empty() {
-        holding = sqlx::query_scalar(inner.sql.forget_dead.clone())
-            .bind(&dead)
-            .fetch_one(&mut *tx)
-            .await
-            .doing("remove dead workers")?;
-    }
-    tx.commit().await.doing("remove dead workers")?;
-    lent.end("remove dead workers").await?;
-    Ok(holding)
+    let forget = inner.run("remove dead workers", async |pg| {
+        let mut tx = pg.begin().await?;
+        let dead: Vec<i64> = inner.query_scalar(&inner.sql.lock_dead).fetch_all(&mut *tx).await?;
+        let mut holding = 0;
+        if !dead.is_empty() {
+            let forget = inner.query_scalar(&inner.sql.forget_dead).bind(&dead);
+            holding = forget.fetch_one(&mut *tx).await?;
+        }
+        tx.commit().await?;
+        Ok(holding)
+    });
+    forget.await
 }
 
 pub async fn leave(inner: &Inner, worker: WorkerId) -> Result<()> {
-    let mut lent = inner.engine.acquire().await.doing("unregister")?;
-    sqlx::query(inner.sql.leave.clone())
-        .bind(worker.0)
-        .execute(lent.pg())
-        .await
-        .doing("unregister")?;
-    inner.hosts.forget(worker);
-    lent.end("unregister").await?;
-    Ok(())
+    let leave = inner.query(&inner.sql.leave).bind(worker.0);
+    let left = inner.run("unregister", async |pg| {
+        leave.execute(pg).await?;
+        inner.hosts.forget(worker);
+        Ok(())
+    });
+    left.await
 }
 
 pub async fn own_leases(inner: &Inner, worker: WorkerId, in_flight: bool) -> Result<Vec<Token>> {
-    let mut lent = inner.engine.acquire().await.doing("list own leases")?;
-    let list = sqlx::query(inner.sql.own_leases.clone()).bind(worker.0);
-    let found = match in_flight {
-        false => list.fetch_all(lent.pg()).await.doing("list own leases")?,
-        true => {
-            let mut tx = lent.pg().begin().await.doing("list own leases")?;
-            sqlx::query(inner.sql.lock_worker.clone())
-                .bind(worker.0)
-                .execute(&mut *tx)
-                .await
-                .doing("list own leases")?;
-            let found = list.fetch_all(&mut *tx).await.doing("list own leases")?;
-            tx.commit().await.doing("list own leases")?;
-            found
-        }
-    };
-    lent.end("list own leases").await?;
-    let token = |row: &sqlx::postgres::PgRow| {
-        Ok(Token {
-            id: row.try_get("id")?,
-            epoch: row.try_get("epoch")?,
-            worker,
-        })
-    };
-    found
-        .iter()
-        .map(token)
-        .collect::<sqlx::Result<_>>()
-        .doing("list own leases")
+    let list = inner.query_as(&inner.sql.own_leases).bind(worker.0);
+    let listed = inner.run("list own leases", async |pg| {
+        let found: Vec<(i64, i64)> = match in_flight {
+            false => list.fetch_all(pg).await?,
+            true => {
+                let mut tx = pg.begin().await?;
+                let lock = inner.query(&inner.sql.lock_worker).bind(worker.0);
+                lock.execute(&mut *tx).await?;
+                let found = list.fetch_all(&mut *tx).await?;
+                tx.commit().await?;
+                found
+            }
+        };
+        let token = |(id, epoch)| Token { id, epoch, worker };
+        Ok(found.into_iter().map(token).collect())
+    });
+    listed.await
 }
 
 pub async fn alone_due(inner: &Inner, stretches: &[Stretch], longer_than: Duration) -> Result<bool> {
-    let mut lent = inner.engine.acquire().await.doing("claim")?;
-    let [queue_nos, kind_nos] = flow::lanes(stretches);
-    let due = sqlx::query_scalar(inner.sql.alone_due.clone())
+    let [queue_nos, kind_nos] = claim::lanes(stretches);
+    let look = inner
+        .query_scalar(&inner.sql.alone_due)
         .bind(queue_nos)
         .bind(kind_nos)
         .bind(stretches.iter().map(|p| p.priority).collect::<Vec<_>>())
         .bind(inner.now())
-        .bind(i64::try_from(longer_than.as_micros()).unwrap_or(i64::MAX))
-        .fetch_one(lent.pg())
-        .await
-        .doing("claim")?;
-    lent.end("claim").await?;
-    Ok(due)
+        .bind(i64::try_from(longer_than.as_micros()).unwrap_or(i64::MAX));
+    inner.run("claim", async |pg| Ok(look.fetch_one(pg).await?)).await
 }
 
 /// Where a handler's connection was when it was ended.

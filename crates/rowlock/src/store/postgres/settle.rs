@@ -9,7 +9,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection, Row};
 
 use super::{
     Inner,
-    flow::{self, column},
+    enqueue::{self, column},
 };
 use crate::{
     error::{Doing, Error, Result, sqlstate},
@@ -196,8 +196,10 @@ pub async fn write_next(
     let linked = linked(inner, pg, &settlements).await?;
     let new = settlements.iter().filter(|s| !linked.contains(&s.token.id));
     let next: Vec<Draft> = new.flat_map(|s| s.next.iter().cloned()).collect();
-    let put = flow::enqueue(inner, pg, &next, false).await.map_err(Error::answered)?;
-    Ok(flow::new_queues(&next, &put))
+    let put = enqueue::enqueue(inner, pg, &next, false)
+        .await
+        .map_err(Error::answered)?;
+    Ok(enqueue::new_queues(&next, &put))
 }
 
 /// The jobs among these that were done before, and so have their next links already.

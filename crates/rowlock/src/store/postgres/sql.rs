@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 macro_rules! statements {
     ($($name:ident = $path:literal),* $(,)?) => {
-        /// Every statement of the room; its file is named beside it.
+        /// Every statement of the backend; its file is named beside it.
         #[derive(Clone, Debug)]
         pub struct Sql {
             pub schema: Arc<str>,
@@ -104,7 +104,6 @@ statements!(
     case_errors = "case/errors",
     cases = "case/list",
     case_name = "case/name",
-    case_newest = "case/newest",
     case_note = "case/note",
     cases_of_error = "case/of_error",
     reopen = "case/reopen",

@@ -1,16 +1,21 @@
 //! What is over and goes: history, cases, keys, ledger entries, completions, locks of the dead. Small statements, each a
 //! commit of its own, and none that waits for a row that somebody is about to take.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx;
 use sqlx::{PgConnection, Row, SqlStr, postgres::PgRow};
 
-use super::{Inner, conns::Lent, recover, rows};
+use super::{Inner, recover};
 use crate::{
-    error::{Doing, Result},
+    error::Result,
     retention::Retention,
-    store::{Swept, group::STUCK},
+    store::{Swept, group::STUCK, rows::Columns},
 };
+
+/// How long one part of the upkeep may take.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Rows removed in one commit, and commits in one go.
 const PRUNE_MAX: i64 = 5000;
@@ -20,201 +25,159 @@ const PRUNE_ROUNDS: usize = 100;
 const PAGE: i64 = 1000;
 
 pub async fn maintain(inner: &Inner, retention: &Retention) -> Result<Swept> {
-    let mut lent = inner.engine.acquire().await.doing("maintain")?;
-    let now = match inner.clock.now() {
-        Some(now) => now,
-        None => {
-            let now: jiff_sqlx::Timestamp = sqlx::query_scalar("select clock_timestamp()")
-                .fetch_one(lent.pg())
-                .await
-                .doing("maintain")?;
-            now.to_jiff()
-        }
-    };
+    let now = now(inner).await?;
     // Nothing is older than the epoch, and not every database can write what is.
     let ago = |time| {
         now.checked_sub(time)
             .map_or(Timestamp::UNIX_EPOCH, |at| at.max(Timestamp::UNIX_EPOCH))
     };
-    recover::make_partitions(inner, lent.pg()).await?;
-    lent.commit_so_far("make partitions").await?;
+    let (sql, history) = (&inner.sql, ago(retention.history));
+    let partitions = inner.run_within(LIMIT, "make partitions", async |pg| {
+        Ok(recover::make_partitions(inner, pg).await?)
+    });
+    partitions.await?;
+    execute(inner, "drop history", &sql.drop_history, history).await?;
     let mut swept = Swept {
-        jobs: history(inner, &mut lent, ago(retention.history)).await?,
+        jobs: counted(inner, "prune", &sql.prune, history, PRUNE_MAX).await?,
         ..Swept::default()
     };
     if let Some(kept) = retention.cases {
-        swept.cases = cases(inner, &mut lent, ago(kept)).await?;
+        swept.cases = counted(inner, "sweep cases", &sql.sweep_cases, ago(kept), PAGE).await?;
+        execute(inner, "sweep cases", &sql.sweep_case_errors, ago(kept)).await?;
     }
     let keys_before = retention.keys.map(ago);
-    swept.keys = keys(inner, &mut lent, now, keys_before).await?;
-    swept.ledger = ledger(inner, &mut lent, now, keys_before).await?;
+    swept.keys = keys(inner, now, keys_before).await?;
+    swept.ledger = ledger(inner, now, keys_before).await?;
     if let Some(before) = keys_before {
-        aged(&mut lent, &inner.sql.sweep_completions, before, "sweep completions").await?;
+        aged(inner, "sweep completions", &sql.sweep_completions, Some(before)).await?;
     }
-    let history_before = ago(retention.history);
-    aged(
-        &mut lent,
-        &inner.sql.sweep_breaker_log,
-        history_before,
-        "sweep breaker log",
-    )
-    .await?;
+    aged(inner, "sweep breaker log", &sql.sweep_breaker_log, Some(history)).await?;
     if let Some(kept) = retention.audit {
-        audit(inner, &mut lent, ago(kept)).await?;
+        counted(inner, "sweep the audit", &sql.sweep_audit, ago(kept), PAGE).await?;
     }
-    body_locks(inner, &mut lent).await?;
-    let mend = sqlx::query(inner.sql.group_mend.clone()).bind(PAGE);
-    let mended = mend.execute(lent.pg()).await.doing("repair groups")?.rows_affected();
-    if mended > 0 {
-        tracing::warn!(groups = mended, "{STUCK}");
-    }
-    lent.end("maintain").await?;
+    aged(inner, "sweep body locks", &sql.sweep_body_locks, None).await?;
+    mend_groups(inner).await?;
     Ok(swept)
 }
 
-/// How many bodies went.
-async fn history(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Result<u64> {
-    sqlx::query(inner.sql.drop_history.clone())
-        .bind(before.to_sqlx())
-        .execute(lent.pg())
-        .await
-        .doing("drop history")?;
-    lent.commit_so_far("drop history").await?;
-    let mut removed = 0;
-    for _ in 0..PRUNE_ROUNDS {
-        let pruned: i64 = sqlx::query_scalar(inner.sql.prune.clone())
-            .bind(before.to_sqlx())
-            .bind(PRUNE_MAX)
-            .fetch_one(lent.pg())
-            .await
-            .doing("prune")?;
-        lent.commit_so_far("prune").await?;
-        removed += pruned.unsigned_abs();
-        if pruned < PRUNE_MAX {
-            break;
-        }
+/// The database's time.
+async fn now(inner: &Inner) -> Result<Timestamp> {
+    if let Some(now) = inner.clock.now() {
+        return Ok(now);
     }
-    Ok(removed)
+    let read = inner.run("maintain", async |pg| {
+        let read = sqlx::query_scalar("select clock_timestamp()");
+        let now: jiff_sqlx::Timestamp = read.fetch_one(pg).await?;
+        Ok(now.to_jiff())
+    });
+    read.await
 }
 
-async fn cases(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Result<u64> {
-    let mut removed = 0;
-    for _ in 0..PRUNE_ROUNDS {
-        let round: i64 = sqlx::query_scalar(inner.sql.sweep_cases.clone())
-            .bind(before.to_sqlx())
-            .bind(PAGE)
-            .fetch_one(lent.pg())
-            .await
-            .doing("sweep cases")?;
-        lent.commit_so_far("sweep cases").await?;
-        removed += round.unsigned_abs();
-        if round < PAGE {
-            break;
-        }
-    }
-    let errors = sqlx::query(inner.sql.sweep_case_errors.clone()).bind(before.to_sqlx());
-    errors.execute(lent.pg()).await.doing("sweep cases")?;
-    lent.commit_so_far("sweep cases").await?;
-    Ok(removed)
-}
-
-/// Removes what is older than this.
-async fn aged(lent: &mut Lent, sweep: &SqlStr, before: Timestamp, doing: &'static str) -> Result<()> {
-    for _ in 0..PRUNE_ROUNDS {
-        let swept = sqlx::query(sweep.clone())
-            .bind(before.to_sqlx())
-            .bind(PRUNE_MAX)
-            .execute(lent.pg())
-            .await
-            .doing(doing)?;
-        lent.commit_so_far(doing).await?;
-        if swept.rows_affected() < PRUNE_MAX.unsigned_abs() {
-            break;
-        }
+/// Lets groups go on whose head is over.
+async fn mend_groups(inner: &Inner) -> Result<()> {
+    let mend = inner.query(&inner.sql.group_mend).bind(PAGE);
+    let run = inner.run_within(LIMIT, "repair groups", async |pg| {
+        Ok(mend.execute(pg).await?.rows_affected())
+    });
+    let mended = run.await?;
+    if mended > 0 {
+        tracing::warn!(groups = mended, "{STUCK}");
     }
     Ok(())
 }
 
-async fn audit(inner: &Inner, lent: &mut Lent, before: Timestamp) -> Result<()> {
-    for _ in 0..PRUNE_ROUNDS {
-        let removed: i64 = sqlx::query_scalar(inner.sql.sweep_audit.clone())
-            .bind(before.to_sqlx())
-            .bind(PAGE)
-            .fetch_one(lent.pg())
-            .await
-            .doing("sweep the audit")?;
-        lent.commit_so_far("sweep the audit").await?;
-        if removed < PAGE {
-            break;
-        }
-    }
-    Ok(())
+/// One statement about what ended before this.
+async fn execute(inner: &Inner, doing: &'static str, text: &SqlStr, before: Timestamp) -> Result<()> {
+    let query = inner.query(text).bind(before.to_sqlx());
+    let run = inner.run_within(LIMIT, doing, async |pg| Ok(query.execute(pg).await.map(drop)?));
+    run.await
 }
 
-async fn body_locks(inner: &Inner, lent: &mut Lent) -> Result<()> {
-    for _ in 0..PRUNE_ROUNDS {
-        let swept = sqlx::query(inner.sql.sweep_body_locks.clone())
-            .bind(PRUNE_MAX)
-            .execute(lent.pg())
-            .await
-            .doing("sweep body locks")?;
-        lent.commit_so_far("sweep body locks").await?;
-        if swept.rows_affected() < PRUNE_MAX.unsigned_abs() {
-            break;
+/// Removes what is older than this, by a statement that says how much it removed; how much that was in all.
+async fn counted(inner: &Inner, doing: &'static str, text: &SqlStr, before: Timestamp, max: i64) -> Result<u64> {
+    let sweep = inner.run_lent(LIMIT, doing, async |lent| {
+        let mut removed = 0;
+        for _ in 0..PRUNE_ROUNDS {
+            let round = inner.query_scalar(text).bind(before.to_sqlx()).bind(max);
+            let round: i64 = round.fetch_one(lent.pg()).await?;
+            lent.commit_so_far().await?;
+            removed += round.unsigned_abs();
+            if round < max {
+                break;
+            }
         }
-    }
-    Ok(())
+        Ok(removed)
+    });
+    sweep.await
+}
+
+/// Removes what is older than this, or what nobody needs any more.
+async fn aged(inner: &Inner, doing: &'static str, text: &SqlStr, before: Option<Timestamp>) -> Result<()> {
+    let sweep = inner.run_lent(LIMIT, doing, async |lent| {
+        for _ in 0..PRUNE_ROUNDS {
+            let mut query = inner.query(text);
+            if let Some(before) = before {
+                query = query.bind(before.to_sqlx());
+            }
+            let swept = query.bind(PRUNE_MAX).execute(lent.pg()).await?;
+            lent.commit_so_far().await?;
+            if swept.rows_affected() < PRUNE_MAX.unsigned_abs() {
+                break;
+            }
+        }
+        Ok(())
+    });
+    sweep.await
 }
 
 /// Walks the enqueue keys page by page, so that no statement looks at more than one page of keys that must stay.
-async fn keys(inner: &Inner, lent: &mut Lent, now: Timestamp, policy: Option<Timestamp>) -> Result<u64> {
-    let mut removed = 0;
-    for (hold, before) in [("open", Some(now)), ("period", Some(now)), ("policy", policy)] {
-        let Some(before) = before else { continue };
-        let mut page = Page::start();
-        while page.next(lent.pg(), inner.sql.keys_page.clone(), hold, before).await? {
-            let ids: Vec<i64> = page
-                .rows
-                .iter()
-                .map(|r| r.try_get("id"))
-                .collect::<sqlx::Result<_>>()
-                .doing("sweep keys")?;
-            let swept = sqlx::query(inner.sql.sweep_keys.clone())
-                .bind(&page.keys)
-                .bind(ids)
-                .bind(now.to_sqlx())
-                .bind(policy.map(ToSqlx::to_sqlx))
-                .execute(lent.pg())
-                .await
-                .doing("sweep keys")?;
-            lent.commit_so_far("sweep keys").await?;
-            removed += swept.rows_affected();
+async fn keys(inner: &Inner, now: Timestamp, policy: Option<Timestamp>) -> Result<u64> {
+    let sweep = inner.run_lent(LIMIT, "sweep keys", async |lent| {
+        let mut removed = 0;
+        for (hold, before) in [("open", Some(now)), ("period", Some(now)), ("policy", policy)] {
+            let Some(before) = before else { continue };
+            let mut page = Page::start();
+            while page.next(inner, lent.pg(), &inner.sql.keys_page, hold, before).await? {
+                let ids = page.rows.iter().map(|row| row.try_get("id"));
+                let swept = inner
+                    .query(&inner.sql.sweep_keys)
+                    .bind(&page.keys)
+                    .bind(ids.collect::<sqlx::Result<Vec<i64>>>()?)
+                    .bind(now.to_sqlx())
+                    .bind(policy.map(ToSqlx::to_sqlx))
+                    .execute(lent.pg())
+                    .await?;
+                lent.commit_so_far().await?;
+                removed += swept.rows_affected();
+            }
         }
-    }
-    Ok(removed)
+        Ok(removed)
+    });
+    sweep.await
 }
 
-async fn ledger(inner: &Inner, lent: &mut Lent, now: Timestamp, policy: Option<Timestamp>) -> Result<u64> {
-    let mut removed = 0;
-    for (hold, before) in [("period", Some(now)), ("policy", policy)] {
-        let Some(before) = before else { continue };
-        let mut page = Page::start();
-        while page
-            .next(lent.pg(), inner.sql.ledger_page.clone(), hold, before)
-            .await?
-        {
-            let swept = sqlx::query(inner.sql.sweep_ledger.clone())
-                .bind(&page.keys)
-                .bind(now.to_sqlx())
-                .bind(policy.map(ToSqlx::to_sqlx))
-                .execute(lent.pg())
-                .await
-                .doing("sweep ledger")?;
-            lent.commit_so_far("sweep ledger").await?;
-            removed += swept.rows_affected();
+async fn ledger(inner: &Inner, now: Timestamp, policy: Option<Timestamp>) -> Result<u64> {
+    let sweep = inner.run_lent(LIMIT, "sweep ledger", async |lent| {
+        let mut removed = 0;
+        for (hold, before) in [("period", Some(now)), ("policy", policy)] {
+            let Some(before) = before else { continue };
+            let mut page = Page::start();
+            while page
+                .next(inner, lent.pg(), &inner.sql.ledger_page, hold, before)
+                .await?
+            {
+                let swept = inner
+                    .query(&inner.sql.sweep_ledger)
+                    .bind(&page.keys)
+                    .bind(now.to_sqlx());
+                let swept = swept.bind(policy.map(ToSqlx::to_sqlx)).execute(lent.pg()).await?;
+                lent.commit_so_far().await?;
+                removed += swept.rows_affected();
+            }
         }
-    }
-    Ok(removed)
+        Ok(removed)
+    });
+    sweep.await
 }
 
 /// One page of keys, and where the next begins.
@@ -236,24 +199,31 @@ impl Page {
     }
 
     /// Reads the next one; `false` when there is none.
-    async fn next(&mut self, pg: &mut PgConnection, sql: sqlx::SqlStr, hold: &str, before: Timestamp) -> Result<bool> {
+    async fn next(
+        &mut self,
+        inner: &Inner,
+        pg: &mut PgConnection,
+        text: &SqlStr,
+        hold: &str,
+        before: Timestamp,
+    ) -> sqlx::Result<bool> {
         if self.last {
             return Ok(false);
         }
-        self.rows = sqlx::query(sql)
+        self.rows = inner
+            .query(text)
             .bind(hold)
             .bind(before.to_sqlx())
             .bind(self.from.0.to_sqlx())
             .bind(&self.from.1)
             .bind(PAGE)
             .fetch_all(pg)
-            .await
-            .doing("sweep")?;
-        let keys = self.rows.iter().map(|r| r.try_get("key"));
-        self.keys = keys.collect::<sqlx::Result<_>>().doing("sweep")?;
+            .await?;
+        let keys = self.rows.iter().map(|row| row.try_get("key"));
+        self.keys = keys.collect::<sqlx::Result<_>>()?;
         self.last = (self.rows.len() as i64) < PAGE;
         if let (Some(row), Some(key)) = (self.rows.last(), self.keys.last()) {
-            self.from = (rows::at(row, "made_at").doing("sweep")?, key.clone());
+            self.from = (row.read("made_at")?, key.clone());
         }
         Ok(!self.rows.is_empty())
     }

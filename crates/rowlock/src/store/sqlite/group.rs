@@ -4,20 +4,8 @@
 use serde::Serialize;
 use sqlx::SqliteConnection;
 
-use super::{SqliteStore, rows, sql};
-use crate::{
-    job::Draft,
-    store::{Fut, group::Groups},
-};
-
-impl Groups for SqliteStore {
-    fn sweep_groups(&self, _max: i32) -> Fut<'_, ()> {
-        Box::pin(async move {
-            let write = self.write("sweep groups", (), |db, now, ()| Box::pin(withdraw(db, now)));
-            write.await
-        })
-    }
-}
+use super::{rows, sql};
+use crate::job::Draft;
 
 /// Bodies, then whose turn it is, then places. Ids in input order.
 pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> sqlx::Result<Vec<i64>> {
@@ -51,6 +39,6 @@ pub async fn pass(db: &mut SqliteConnection, now: i64, turns: &[(i64, Option<i64
 }
 
 /// Takes the heads of paused groups out of ready.
-async fn withdraw(db: &mut SqliteConnection, now: i64) -> sqlx::Result<()> {
+pub async fn withdraw(db: &mut SqliteConnection, now: i64) -> sqlx::Result<()> {
     sqlx::query(sql::GROUP_WITHDRAW).bind(now).execute(db).await.map(drop)
 }

@@ -2,18 +2,17 @@
 //! until the transaction ends.
 
 use serde::Serialize;
-use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
+use sqlx::{Row, SqliteConnection};
 
-use super::{flow, micros, rows, sql};
+use super::{enqueue, rows, sql};
 use crate::{
     job::Draft,
-    key::{Enqueued, Existing, Keyed},
-    state::State,
-    store::keys::{Asking, Conflict, Holding, any_keyed},
+    key::{Enqueued, Keyed},
+    store::{
+        keys::{Asking, Put, any_keyed, period_us},
+        rows::nouns,
+    },
 };
-
-/// What an enqueue says; after a conflict its transaction, or the savepoint it began with, is taken back.
-pub type Put = Result<Vec<Enqueued>, Conflict>;
 
 /// One element of what `key/put.sql` and `key/take.sql` read.
 #[derive(Serialize)]
@@ -33,7 +32,7 @@ impl<'a> KeyRow<'a> {
             key: &keyed.key,
             fingerprint: hex.collect(),
             hold: keyed.hold.as_str(),
-            period_us: keyed.hold.period().map(micros),
+            period_us: period_us(keyed),
             id,
             old_id,
         }
@@ -43,7 +42,7 @@ impl<'a> KeyRow<'a> {
 /// Inserts what is new, in the transaction that is open.
 pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> sqlx::Result<Put> {
     if !any_keyed(drafts) {
-        let ids = flow::enqueue(db, now, drafts).await?;
+        let ids = enqueue::enqueue(db, now, drafts).await?;
         return Ok(Ok(ids.into_iter().map(|id| Enqueued::New(id.into())).collect()));
     }
     let mut asking = Asking::new(drafts);
@@ -53,7 +52,7 @@ pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> s
         Err(conflict) => return Ok(Err(conflict)),
     };
     let new = decided.new_drafts();
-    let ids = flow::enqueue(db, now, &new).await?;
+    let ids = enqueue::enqueue(db, now, &new).await?;
     let mut named = Vec::new();
     for ((draft, id), old_id) in new.iter().zip(&ids).zip(decided.won_ids()) {
         if let (Some(keyed), Some(old_id)) = (draft.key.as_deref(), old_id) {
@@ -91,28 +90,10 @@ async fn answer(db: &mut SqliteConnection, now: i64, asking: &mut Asking<'_>) ->
         .bind(now)
         .fetch_all(&mut *db)
         .await?;
-    let held = found.iter().map(holding).collect::<sqlx::Result<_>>()?;
-    for (keyed, old_id) in asking.met(held) {
+    for (keyed, old_id) in asking.met(nouns(&found)?) {
         asking.won(&keyed.key, old_id);
     }
     Ok(())
-}
-
-fn holding(row: &SqliteRow) -> sqlx::Result<Holding> {
-    let state: Option<&str> = row.try_get("state")?;
-    let outcome: Option<&str> = row.try_get("outcome")?;
-    Ok(Holding {
-        key: row.try_get("key")?,
-        fingerprint: row.try_get("fingerprint")?,
-        hold: row.try_get("hold")?,
-        passed: row.try_get("passed")?,
-        existing: Existing {
-            id: row.try_get("id")?,
-            state: state.map(|s| rows::word(s, State::parse(s))).transpose()?,
-            outcome: outcome.map(rows::ended).transpose()?,
-            result: rows::json(row.try_get("result")?)?,
-        },
-    })
 }
 
 /// The savepoint that a verb is under while it may meet a conflict. Others may share its transaction.

@@ -1,11 +1,14 @@
 //! Creates and updates the schema: what is missing runs in one transaction, safe when many processes start at once.
 
-use sqlx::{AssertSqlSafe, Row, SqliteConnection};
+use sqlx::{AssertSqlSafe, SqliteConnection};
 
 use super::sql;
 use crate::{
     error::Result,
-    store::schema::{Migration, RELEASE, Recorded, SchemaFound, Scripts, Step},
+    store::{
+        rows::Noun,
+        schema::{Migration, RELEASE, Recorded, SchemaFound, Scripts, Step},
+    },
 };
 
 macro_rules! texts {
@@ -56,18 +59,10 @@ pub async fn found(db: &mut SqliteConnection) -> sqlx::Result<SchemaFound> {
 async fn recorded(db: &mut SqliteConnection) -> sqlx::Result<Recorded> {
     let hashed: Option<bool> = sqlx::query_scalar(sql::SCHEMA_EXISTS).fetch_optional(&mut *db).await?;
     match hashed {
-        None => return Ok(Recorded::default()),
-        Some(false) => return Ok(Recorded::without_hashes()),
-        Some(true) => {}
+        None => Ok(Recorded::default()),
+        Some(false) => Ok(Recorded::without_hashes()),
+        Some(true) => Recorded::of(&sqlx::query(sql::SCHEMA_VERSION).fetch_one(db).await?),
     }
-    let row = sqlx::query(sql::SCHEMA_VERSION).fetch_one(db).await?;
-    Ok(Recorded {
-        version: row.try_get("version")?,
-        oldest: row.try_get("oldest")?,
-        base: row.try_get("base")?,
-        functions: row.try_get("functions")?,
-        release: row.try_get("release")?,
-    })
 }
 
 /// Applies what is missing; the labels of what it applied. The write lock is held, so of many processes that start at once

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use sqlx::SqliteConnection;
 
-use super::{flow, group, rows, sql};
+use super::{enqueue, group, rows, settle, sql};
 use crate::{
     lease::{Token, WorkerId},
     state::{self, Ended, State},
@@ -62,7 +62,7 @@ pub async fn expire(db: &mut SqliteConnection, now: i64, max: i32) -> sqlx::Resu
         let (mut lost, attempts_max) = rows::lost(row, now)?;
         let to = state::after(Ended::Lost, lost.attempt, attempts_max);
         lost.retired = to == State::Case;
-        ends.push(flow::EndRow {
+        ends.push(settle::EndRow {
             id: lost.token.id,
             epoch: lost.token.epoch,
             worker: lost.token.worker.0,
@@ -77,16 +77,16 @@ pub async fn expire(db: &mut SqliteConnection, now: i64, max: i32) -> sqlx::Resu
     if expired.is_empty() {
         return Ok((expired, Vec::new()));
     }
-    flow::end_leases(db, now, &ends).await?;
+    settle::end_leases(db, now, &ends).await?;
     let retired: Vec<i64> = expired.iter().filter(|e| e.retired).map(|e| e.token.id).collect();
-    let next = flow::compensations(db, &retired).await?;
-    flow::enqueue(db, now, &next).await?;
+    let next = settle::compensations(db, &retired).await?;
+    enqueue::enqueue(db, now, &next).await?;
     let mut woken: Vec<i64> = expired.iter().map(|e| e.queue_no).collect();
-    woken.extend(flow::due_queues(&next, now));
+    woken.extend(enqueue::due_queues(&next, now));
     let over = expired.iter().filter(|e| e.retired);
     let turns: Vec<_> = over.filter_map(|e| Some((e.group_no?, Some(e.token.id)))).collect();
     woken.extend(group::pass(db, now, &turns).await?);
-    Ok((expired, flow::distinct(woken)))
+    Ok((expired, enqueue::distinct(woken)))
 }
 
 /// How many dead workers still hold something.
@@ -106,4 +106,16 @@ pub async fn own_leases(db: &mut SqliteConnection, worker: WorkerId) -> sqlx::Re
         .into_iter()
         .map(|(id, epoch)| Token { id, epoch, worker })
         .collect())
+}
+
+/// Verbs of plain SQL use the numbers of names, which SQLite cannot work out.
+pub async fn note_names(db: &mut SqliteConnection, names: &[(i64, String)]) -> sqlx::Result<()> {
+    if names.is_empty() {
+        return Ok(());
+    }
+    sqlx::query(sql::NAMES)
+        .bind(rows::array(names)?)
+        .execute(db)
+        .await
+        .map(drop)
 }

@@ -8,12 +8,9 @@ use sqlx::{Row, sqlite::SqliteRow};
 use uuid::Uuid;
 
 use crate::{
-    case::CaseView,
     group::Member,
     job::Draft,
     lease::{Body, Claimed, Token, WorkerId},
-    observe::{AttemptView, JobView, LaneStatus, WorkerStatus},
-    state::{Ended, State},
     store::{Expired, Stretch},
 };
 
@@ -126,34 +123,6 @@ pub fn time(us: i64) -> sqlx::Result<Timestamp> {
     Timestamp::from_microsecond(us).map_err(|e| sqlx::Error::Decode(e.into()))
 }
 
-pub fn at(row: &SqliteRow, column: &str) -> sqlx::Result<Timestamp> {
-    time(row.try_get(column)?)
-}
-
-pub fn maybe_at(row: &SqliteRow, column: &str) -> sqlx::Result<Option<Timestamp>> {
-    row.try_get::<Option<i64>, _>(column)?.map(time).transpose()
-}
-
-pub fn uid(row: &SqliteRow) -> sqlx::Result<Uuid> {
-    let text: &str = row.try_get("uid")?;
-    Uuid::try_parse(text).map_err(|e| sqlx::Error::Decode(e.into()))
-}
-
-pub fn json(text: Option<String>) -> sqlx::Result<Option<serde_json::Value>> {
-    let parsed = text.map(|t| serde_json::from_str(&t)).transpose();
-    parsed.map_err(|e| sqlx::Error::Decode(e.into()))
-}
-
-pub fn word<T>(text: &str, parsed: Option<T>) -> sqlx::Result<T> {
-    parsed.ok_or_else(|| {
-        sqlx::Error::Decode(format!("unknown value {text:?}; deploy a newer binary if the schema is newer").into())
-    })
-}
-
-pub fn ended(text: &str) -> sqlx::Result<Ended> {
-    word(text, Ended::parse(text))
-}
-
 pub fn token(row: &SqliteRow) -> sqlx::Result<Token> {
     Ok(Token {
         id: row.try_get("id")?,
@@ -175,93 +144,4 @@ pub fn lost(row: &SqliteRow, now: i64) -> sqlx::Result<(Expired, i32)> {
         group_no: row.try_get("group_no")?,
     };
     Ok((expired, row.try_get("attempts_max")?))
-}
-
-pub fn job(row: &SqliteRow) -> sqlx::Result<JobView> {
-    let state: &str = row.try_get("state")?;
-    let last: Option<&str> = row.try_get("last_outcome")?;
-    let tags = json(row.try_get("tags")?)?;
-    Ok(JobView {
-        id: row.try_get("id")?,
-        uid: uid(row)?,
-        kind: row.try_get("kind")?,
-        version: row.try_get("version")?,
-        queue: row.try_get("queue")?,
-        priority: row.try_get("priority")?,
-        state: word(state, State::parse(state))?,
-        attempt: row.try_get("attempt")?,
-        attempts_max: row.try_get("attempts_max")?,
-        epoch: row.try_get("epoch")?,
-        due_at: maybe_at(row, "due_at")?,
-        worker: row.try_get("worker")?,
-        claimed_at: maybe_at(row, "claimed_at")?,
-        last_outcome: last.map(ended).transpose()?,
-        last_ended_at: maybe_at(row, "last_ended_at")?,
-        last_error: row.try_get("last_error")?,
-        result: json(row.try_get("result")?)?,
-        payload: json(row.try_get("payload")?)?.unwrap_or_default(),
-        tags: tags.and_then(|t| serde_json::from_value(t).ok()).unwrap_or_default(),
-        chain: row.try_get("chain")?,
-        position: row.try_get("position")?,
-        expires_at: maybe_at(row, "expires_at")?,
-        created_at: at(row, "created_at")?,
-        waits_for: row.try_get("waits_for")?,
-        group: row.try_get("in_group")?,
-        key: row.try_get("key")?,
-    })
-}
-
-pub fn attempt(row: &SqliteRow) -> sqlx::Result<AttemptView> {
-    Ok(AttemptView {
-        epoch: row.try_get("epoch")?,
-        attempt: row.try_get("attempt")?,
-        worker: row.try_get("worker")?,
-        outcome: ended(row.try_get("outcome")?)?,
-        started_at: at(row, "started_at")?,
-        ended_at: at(row, "ended_at")?,
-        error: row.try_get("error")?,
-        result: json(row.try_get("result")?)?,
-    })
-}
-
-pub fn case(row: &SqliteRow) -> sqlx::Result<CaseView> {
-    Ok(CaseView {
-        id: row.try_get("id")?,
-        kind: row.try_get("kind")?,
-        queue: row.try_get("queue")?,
-        reason: row.try_get("reason")?,
-        attempt: row.try_get("attempt")?,
-        attempts_max: row.try_get("attempts_max")?,
-        retired_at: at(row, "retired_at")?,
-        history: json(row.try_get("history")?)?.unwrap_or_default(),
-        error_no: row.try_get("error_no")?,
-        owner: row.try_get("owner")?,
-        note: row.try_get("note")?,
-    })
-}
-
-pub fn lane(row: &SqliteRow) -> sqlx::Result<LaneStatus> {
-    Ok(LaneStatus {
-        queue: row.try_get("queue")?,
-        kind: row.try_get("kind")?,
-        due: row.try_get("due")?,
-        scheduled: row.try_get("scheduled")?,
-        waiting: row.try_get("waiting")?,
-        leased: row.try_get("leased")?,
-        cases: row.try_get("cases")?,
-        more: row.try_get("more")?,
-        oldest_due_ms: row.try_get("oldest_due_ms")?,
-    })
-}
-
-pub fn worker(row: &SqliteRow) -> sqlx::Result<WorkerStatus> {
-    Ok(WorkerStatus {
-        id: row.try_get("id")?,
-        name: row.try_get("name")?,
-        lease_ms: row.try_get("lease_ms")?,
-        beat_age_ms: row.try_get("beat_age_ms")?,
-        dead: row.try_get("dead")?,
-        leases: row.try_get("leases")?,
-        started_at: at(row, "started_at")?,
-    })
 }

@@ -39,7 +39,6 @@ statements!(
     CASE_ERRORS = "case/errors",
     CASES = "case/list",
     CASE_NAME = "case/name",
-    CASE_NEWEST = "case/newest",
     CASE_NOTE = "case/note",
     CASE_NOTE_AUDIT = "case/note_audit",
     CASES_OF_ERROR = "case/of_error",

@@ -17,12 +17,22 @@ use uuid::Uuid;
 
 use super::SqliteStore;
 use crate::{
+    case::CaseView,
+    error::Result,
     job::{Draft, Due, kind_no, queue_no},
     key::Enqueued,
     lease::{Claimed, Token, WorkerId},
+    observe::JobView,
     retention::Retention,
     state::{self, Ended, State},
-    store::{ClaimAsk, ClaimReply, Clock, Cursor, Settlement, Store, Stretch, Timing},
+    store::{
+        ClaimAsk, ClaimReply, Clock, Cursor, InTx, Inspect, Isolation, Open, Opening, Operate, Settlement, Store,
+        Stretch, Timing,
+        action::{Action, Verdict},
+        cases::CaseQuery,
+        sqlite::in_tx::Held,
+        views::JobQuery,
+    },
 };
 
 const LEASE: Duration = Duration::from_secs(15);
@@ -69,7 +79,7 @@ impl Rig {
 
     async fn worker(&self) -> WorkerId {
         let worker = WorkerId::random();
-        self.store.register(worker, "test", LEASE).await.unwrap();
+        self.store.register(worker, "test", LEASE, &[]).await.unwrap();
         worker
     }
 
@@ -87,6 +97,34 @@ impl Rig {
         self.store.enqueue(&[draft]).await.unwrap();
         claim(&self.store, worker, 1).await.pop().unwrap()
     }
+}
+
+/// What `dyn Store` has for single nouns.
+impl SqliteStore {
+    async fn job(&self, id: i64) -> Result<Option<JobView>> {
+        (self as &dyn Store).job(id).await
+    }
+
+    async fn case(&self, id: i64) -> Result<Option<CaseView>> {
+        (self as &dyn Store).case(id).await
+    }
+
+    async fn chain(&self, id: i64) -> Result<Vec<JobView>> {
+        self.jobs(JobQuery::Chain(id)).await
+    }
+
+    async fn reopen(&self, id: i64, actor: &str) -> Result<bool> {
+        Ok(self.act(Action::Reopen { id }, actor).await? == Verdict::Done)
+    }
+}
+
+/// How a handler's transaction is opened.
+fn handler(token: Token, timing: Timing) -> Open {
+    Open::Handler(Opening {
+        token,
+        timing,
+        level: Isolation::ReadCommitted,
+    })
 }
 
 /// The ids of what was enqueued, in input order.

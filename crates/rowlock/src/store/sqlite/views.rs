@@ -1,32 +1,43 @@
 //! Reads for people.
 
-use sqlx::{SqliteConnection, sqlite::SqliteRow};
+pub mod cases;
+pub mod verify;
+pub mod vitals;
+
+use sqlx::SqliteConnection;
 
 use super::{
     rows::{self, StretchRow},
     sql,
 };
 use crate::{
-    case::CaseView,
-    observe::{AttemptView, JobFilter, JobView, Status},
+    observe::{JobFilter, JobView, Status},
     state::State,
-    store::Stretch,
+    store::{
+        Stretch,
+        rows::{Noun, nouns},
+        views::JobQuery,
+    },
 };
-
-fn each<T>(found: &[SqliteRow], read: impl Fn(&SqliteRow) -> sqlx::Result<T>) -> sqlx::Result<Vec<T>> {
-    found.iter().map(read).collect()
-}
 
 pub async fn status(db: &mut SqliteConnection, now: i64) -> sqlx::Result<Status> {
     let lanes = sqlx::query(sql::STATUS).bind(now).fetch_all(&mut *db).await?;
     let workers = sqlx::query(sql::WORKERS).bind(now).fetch_all(&mut *db).await?;
     Ok(Status {
-        lanes: each(&lanes, rows::lane)?,
-        workers: each(&workers, rows::worker)?,
+        lanes: nouns(&lanes)?,
+        workers: nouns(&workers)?,
     })
 }
 
-pub async fn jobs(db: &mut SqliteConnection, filter: &JobFilter) -> sqlx::Result<Vec<JobView>> {
+pub async fn jobs(db: &mut SqliteConnection, which: JobQuery<'_>) -> sqlx::Result<Vec<JobView>> {
+    match which {
+        JobQuery::One(id) => Ok(job(db, id).await?.into_iter().collect()),
+        JobQuery::Chain(id) => nouns(&sqlx::query(sql::CHAIN).bind(id).fetch_all(db).await?),
+        JobQuery::Filter(filter) => filtered(db, filter).await,
+    }
+}
+
+async fn filtered(db: &mut SqliteConnection, filter: &JobFilter) -> sqlx::Result<Vec<JobView>> {
     let text = match (&filter.group, &filter.key, filter.state) {
         (Some(_), ..) => sql::JOBS_OF_GROUP,
         (None, None, Some(_)) => sql::JOBS_STANDING,
@@ -43,36 +54,12 @@ pub async fn jobs(db: &mut SqliteConnection, filter: &JobFilter) -> sqlx::Result
         .bind(&filter.group)
         .fetch_all(db)
         .await?;
-    each(&found, rows::job)
+    nouns(&found)
 }
 
 pub async fn job(db: &mut SqliteConnection, id: i64) -> sqlx::Result<Option<JobView>> {
     let found = sqlx::query(sql::JOB).bind(id).fetch_optional(db).await?;
-    found.as_ref().map(rows::job).transpose()
-}
-
-pub async fn chain(db: &mut SqliteConnection, id: i64) -> sqlx::Result<Vec<JobView>> {
-    let found = sqlx::query(sql::CHAIN).bind(id).fetch_all(db).await?;
-    each(&found, rows::job)
-}
-
-pub async fn attempts(db: &mut SqliteConnection, id: i64) -> sqlx::Result<Vec<AttemptView>> {
-    let found = sqlx::query(sql::ATTEMPTS).bind(id).fetch_all(db).await?;
-    each(&found, rows::attempt)
-}
-
-pub async fn cases(
-    db: &mut SqliteConnection,
-    id: Option<i64>,
-    error: Option<i64>,
-    max: i64,
-) -> sqlx::Result<Vec<CaseView>> {
-    let query = match error {
-        Some(error) => sqlx::query(sql::CASES_ALIKE).bind(error),
-        None => sqlx::query(sql::CASES).bind(id),
-    };
-    let found = query.bind(max.max(0)).fetch_all(db).await?;
-    each(&found, rows::case)
+    found.as_ref().map(Noun::of).transpose()
 }
 
 pub async fn alone_due(db: &mut SqliteConnection, before: i64, stretches: &[Stretch]) -> sqlx::Result<bool> {

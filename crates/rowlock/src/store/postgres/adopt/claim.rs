@@ -173,12 +173,14 @@ async fn probe(
 ) -> Result<Probed> {
     let mut trying = Trying::new(false);
     for name in breakers {
-        let locked = breaker::locked(inner, tx, &inner.sql.breaker_try, name, DOING).await?;
+        let locked = breaker::locked(inner, tx, &inner.sql.breaker_try, name)
+            .await
+            .doing(DOING)?;
         let Some((mut found, now)) = locked else {
             return Ok(Probed::NotNow);
         };
         if let Some(half_open) = found.probed(asked.by, now) {
-            breaker::moved(inner, tx, &found, &half_open, DOING).await?;
+            breaker::moved(inner, tx, &found, &half_open).await.doing(DOING)?;
             found = half_open;
         }
         match found.state {

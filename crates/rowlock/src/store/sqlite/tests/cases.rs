@@ -45,8 +45,8 @@ async fn a_retired_job_is_a_case_with_its_history() {
     );
     let ended: Timestamp = case.history[1]["ended_at"].as_str().unwrap().parse().unwrap();
     assert_eq!(ended, case.retired_at);
-    assert_eq!(rig.store.cases(None, 10).await.unwrap().len(), 1);
-    assert!(rig.store.cases(None, 0).await.unwrap().is_empty());
+    assert_eq!(rig.store.cases(CaseQuery::Newest { max: 10 }).await.unwrap().len(), 1);
+    assert!(rig.store.cases(CaseQuery::Newest { max: 0 }).await.unwrap().is_empty());
     assert!(rig.store.case(id + 1).await.unwrap().is_none());
 }
 
@@ -112,7 +112,13 @@ async fn every_filter_narrows() {
     let leased = claim(&rig.store, worker, 1).await[0].token.id;
     let all = JobFilter::new();
     let list = async |filter: JobFilter| -> Vec<i64> {
-        rig.store.jobs(&filter).await.unwrap().iter().map(|j| j.id.0).collect()
+        rig.store
+            .jobs(JobQuery::Filter(&filter))
+            .await
+            .unwrap()
+            .iter()
+            .map(|j| j.id.0)
+            .collect()
     };
     assert_eq!(list(all.clone()).await, [ids[2], ids[1], ids[0]]);
     let f = all.clone();

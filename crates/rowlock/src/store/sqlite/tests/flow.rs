@@ -3,7 +3,7 @@ use std::collections::HashSet;
 use sqlx::{Connection, Sqlite};
 
 use super::*;
-use crate::store::{Isolation, Resolved, Room};
+use crate::{observe::JobFilter, store::Resolved};
 
 #[tokio::test]
 async fn ids_come_back_in_input_order_and_are_never_reused() {
@@ -41,6 +41,17 @@ async fn a_body_is_stored_as_it_was_given() {
     assert!(claimed.expired);
     let view = rig.store.job(claimed.token.id).await.unwrap().unwrap();
     assert_eq!(view.tags, ["vip", "eu-1"]);
+}
+
+/// One row that Rust cannot read as JSON does not spoil the list.
+#[tokio::test]
+async fn a_number_that_is_too_large_is_listed_as_text() {
+    let rig = Rig::new().await;
+    rig.store.enqueue(&[draft("1e999"), numbered(1)]).await.unwrap();
+    let jobs = rig.store.jobs(JobQuery::Filter(&JobFilter::default())).await.unwrap();
+    let mut payloads: Vec<String> = jobs.iter().map(|job| job.payload.to_string()).collect();
+    payloads.sort();
+    assert_eq!(payloads, ["\"1e999\"", "1"]);
 }
 
 #[tokio::test]
@@ -345,7 +356,7 @@ async fn a_claim_whose_reply_was_lost_is_found_among_the_own_leases() {
 #[tokio::test]
 async fn verbs_that_share_a_commit_do_not_share_their_fate() {
     let rig = Rig::new().await;
-    let hold = Sqlite::begin(&rig.store, &token(), Timing::of_lease(LEASE), Isolation::ReadCommitted)
+    let hold = Sqlite::begin(&rig.store, handler(token(), Timing::of_lease(LEASE)))
         .await
         .unwrap();
     let mut bad = numbered(2);

@@ -5,22 +5,17 @@ use sqlx::{Connection, Sqlite};
 use super::*;
 use crate::{
     error::Error,
-    store::{Isolation, Resolved, Room, SettledIn, sqlite::room::Held},
+    store::{Resolved, SettledIn, TxEnd, batch::Parted},
 };
 
 async fn begin(rig: &Rig, claimed: &Claimed) -> Held {
-    Sqlite::begin(
-        &rig.store,
-        &claimed.token,
-        Timing::of_lease(LEASE),
-        Isolation::ReadCommitted,
-    )
-    .await
-    .unwrap()
+    Sqlite::begin(&rig.store, handler(claimed.token, Timing::of_lease(LEASE)))
+        .await
+        .unwrap()
 }
 
 async fn run(held: &mut Held, sql: &'static str) -> sqlx::Result<()> {
-    sqlx::raw_sql(sql).execute(Sqlite::conn(held)).await.map(drop)
+    sqlx::raw_sql(sql).execute(&mut **held).await.map(drop)
 }
 
 /// A claimed job, and a table for its handler to write to.
@@ -49,7 +44,7 @@ async fn a_handlers_writes_commit_with_the_outcome() {
         }
     );
     assert_eq!(rig.count("effect").await, 0, "not before the commit");
-    Sqlite::commit(&rig.store, held).await.unwrap();
+    Sqlite::end(&rig.store, held, TxEnd::Commit).await.unwrap();
     assert_eq!((rig.count("effect").await, rig.count("rowlock_ready").await), (1, 1));
     assert_eq!(state_of(&rig.store, claimed.token.id).await, State::Finished);
 }
@@ -59,17 +54,18 @@ async fn after_going_back_the_failure_is_recorded_and_nothing_else() {
     let (rig, claimed) = at_work().await;
     let mut held = begin(&rig, &claimed).await;
     run(&mut held, "insert into effect values (1)").await.unwrap();
-    let mut nested = Sqlite::conn(&mut held).begin().await.unwrap();
+    let mut nested = held.begin().await.unwrap();
     sqlx::raw_sql("insert into effect values (2)")
         .execute(&mut *nested)
         .await
         .unwrap();
     drop(nested);
-    Sqlite::back(&rig.store, &mut held).await.unwrap();
+    let back = Sqlite::part(&rig.store, &mut held, false, true).await.unwrap();
+    assert!(matches!(back, Parted::Fine));
     let failed = settlement(&claimed, Ended::Retried);
     let settled = Sqlite::settle_in(&rig.store, &mut held, &failed).await.unwrap();
     assert!(matches!(settled, SettledIn::Applied { .. }));
-    Sqlite::commit(&rig.store, held).await.unwrap();
+    Sqlite::end(&rig.store, held, TxEnd::Commit).await.unwrap();
     assert_eq!((rig.count("effect").await, rig.count("rowlock_ready").await), (0, 1));
 }
 
@@ -77,7 +73,7 @@ async fn after_going_back_the_failure_is_recorded_and_nothing_else() {
 async fn a_savepoint_dropped_right_before_the_settle_is_no_foreign_transaction() {
     let (rig, claimed) = at_work().await;
     let mut held = begin(&rig, &claimed).await;
-    let mut nested = Sqlite::conn(&mut held).begin().await.unwrap();
+    let mut nested = held.begin().await.unwrap();
     sqlx::raw_sql("insert into effect values (1)")
         .execute(&mut *nested)
         .await
@@ -87,7 +83,7 @@ async fn a_savepoint_dropped_right_before_the_settle_is_no_foreign_transaction()
         .await
         .unwrap();
     assert!(matches!(settled, SettledIn::Applied { .. }));
-    Sqlite::commit(&rig.store, held).await.unwrap();
+    Sqlite::end(&rig.store, held, TxEnd::Commit).await.unwrap();
     assert_eq!(rig.count("effect").await, 0);
 }
 
@@ -123,7 +119,7 @@ async fn a_transaction_that_user_code_ended_is_not_ours_and_gets_no_outcome() {
 async fn a_leaked_savepoint_is_not_ours() {
     let (rig, claimed) = at_work().await;
     let mut held = begin(&rig, &claimed).await;
-    std::mem::forget(Sqlite::conn(&mut held).begin().await.unwrap());
+    std::mem::forget(held.begin().await.unwrap());
     let settled = Sqlite::settle_in(&rig.store, &mut held, &settlement(&claimed, Ended::Done))
         .await
         .unwrap();
@@ -161,7 +157,7 @@ async fn a_dropped_transaction_rolls_back_and_the_next_one_begins() {
         .await
         .unwrap();
     assert!(matches!(settled, SettledIn::Applied { .. }));
-    Sqlite::commit(&rig.store, held).await.unwrap();
+    Sqlite::end(&rig.store, held, TxEnd::Commit).await.unwrap();
     assert_eq!(rig.count("effect").await, 1);
 }
 
@@ -185,9 +181,7 @@ async fn a_begin_given_up_half_way_blocks_nobody() {
     for polls in 0..20 {
         let mut begin = Box::pin(Sqlite::begin(
             &rig.store,
-            &claimed.token,
-            Timing::of_lease(LEASE),
-            Isolation::ReadCommitted,
+            handler(claimed.token, Timing::of_lease(LEASE)),
         ));
         for _ in 0..polls {
             let waker = std::task::Waker::noop();
@@ -246,14 +240,9 @@ async fn a_beat_behind_a_handler_gives_up_in_time() {
         lease: LEASE,
         lock: Duration::from_millis(30),
     });
-    let held = Sqlite::begin(
-        &store,
-        &claimed.token,
-        Timing::of_lease(LEASE),
-        Isolation::ReadCommitted,
-    )
-    .await
-    .unwrap();
+    let held = Sqlite::begin(&store, handler(claimed.token, Timing::of_lease(LEASE)))
+        .await
+        .unwrap();
     let error = store.beat(claimed.token.worker).await.unwrap_err();
     assert_eq!(error.code().as_deref(), Some("5"));
     drop(held);
@@ -281,7 +270,9 @@ async fn a_beat_waits_for_one_handler_and_not_for_all_that_are_in_line() {
 #[tokio::test]
 async fn a_transaction_that_reads_sees_one_state_and_cannot_write() {
     let (rig, _claimed) = at_work().await;
-    let mut held = Sqlite::begin_read(&rig.store, Timing::of_lease(LEASE)).await.unwrap();
+    let mut held = Sqlite::begin(&rig.store, Open::Read(Timing::of_lease(LEASE)))
+        .await
+        .unwrap();
     let error = run(&mut held, "insert into effect values (1)").await.unwrap_err();
     assert_eq!(
         crate::error::sqlstate(&error).as_deref(),
@@ -289,17 +280,11 @@ async fn a_transaction_that_reads_sees_one_state_and_cannot_write() {
         "SQLITE_READONLY: {error}"
     );
     let count = "select count(*) from rowlock_job";
-    let before: i64 = sqlx::query_scalar(count)
-        .fetch_one(Sqlite::conn(&mut held))
-        .await
-        .unwrap();
+    let before: i64 = sqlx::query_scalar(count).fetch_one(&mut *held).await.unwrap();
     rig.store.enqueue(&[numbered(2)]).await.unwrap();
-    let after: i64 = sqlx::query_scalar(count)
-        .fetch_one(Sqlite::conn(&mut held))
-        .await
-        .unwrap();
+    let after: i64 = sqlx::query_scalar(count).fetch_one(&mut *held).await.unwrap();
     assert_eq!(before, after);
-    Sqlite::end_read(&rig.store, held).await.unwrap();
+    Sqlite::end(&rig.store, held, TxEnd::Commit).await.unwrap();
     assert_eq!(rig.count("rowlock_job").await, before + 1);
 }
 
@@ -323,9 +308,9 @@ async fn a_blocked_runtime_does_not_keep_another_from_writing() {
             gone.recv().unwrap();
         });
     });
-    let twin = rig.store.twin();
+    let separate = rig.store.separate_connections();
     for _ in 0..20 {
-        assert!(twin.beat(claimed.token.worker).await.unwrap());
+        assert!(separate.beat(claimed.token.worker).await.unwrap());
     }
     go.send(()).unwrap();
     blocked.join().unwrap();

@@ -1,11 +1,7 @@
 //! Waiting jobs: limits by the clock, and what pruning leaves alone.
 
 use super::*;
-use crate::store::Isolation;
-use crate::{
-    job::Wait,
-    store::{Room, waits::Waits},
-};
+use crate::{job::Wait, store::Sweep};
 
 fn waiting(name: &str, limit: Option<Duration>) -> Draft {
     Draft {
@@ -27,14 +23,28 @@ async fn a_limit_counts_by_the_clock_and_a_sweep_before_it_ends_nothing() {
         .await;
     let ids = ids_of(put.unwrap());
     rig.forward(minute - Duration::from_millis(1));
-    assert!(rig.store.sweep_waits(100, true).await.unwrap().over.is_empty());
+    assert!(
+        rig.store
+            .sweep(Sweep::Waits { names: true }, 100)
+            .await
+            .unwrap()
+            .over
+            .is_empty()
+    );
     rig.forward(Duration::from_millis(1));
-    let swept = rig.store.sweep_waits(100, true).await.unwrap();
+    let swept = rig.store.sweep(Sweep::Waits { names: true }, 100).await.unwrap();
     let over: Vec<_> = swept.over.iter().map(|o| (o.id, o.ended)).collect();
     assert_eq!(over, [(ids[0], Ended::Retired)]);
     assert_eq!(state_of(&rig.store, ids[0]).await, State::Case);
     assert_eq!(state_of(&rig.store, ids[1]).await, State::Waiting);
-    assert!(rig.store.sweep_waits(100, true).await.unwrap().over.is_empty());
+    assert!(
+        rig.store
+            .sweep(Sweep::Waits { names: true }, 100)
+            .await
+            .unwrap()
+            .over
+            .is_empty()
+    );
 }
 
 #[tokio::test]
@@ -43,7 +53,15 @@ async fn the_body_of_a_waiting_job_outlives_the_history_of_what_came_before() {
     let second = Duration::from_secs(1);
     let ids = ids_of(rig.store.enqueue(&[waiting("a", Some(second))]).await.unwrap());
     rig.forward(second);
-    assert_eq!(rig.store.sweep_waits(100, true).await.unwrap().over.len(), 1);
+    assert_eq!(
+        rig.store
+            .sweep(Sweep::Waits { names: true }, 100)
+            .await
+            .unwrap()
+            .over
+            .len(),
+        1
+    );
     assert!(rig.store.reopen(ids[0], "tester").await.unwrap());
     assert_eq!(state_of(&rig.store, ids[0]).await, State::Waiting);
     rig.forward(Duration::from_secs(86_400));
@@ -65,10 +83,14 @@ async fn a_sweep_with_nothing_to_do_needs_no_turn_to_write() {
         epoch: 1,
         worker: WorkerId(1),
     };
-    let held = sqlx::Sqlite::begin(&rig.store, &token, Timing::of_lease(LEASE), Isolation::ReadCommitted)
+    let held = sqlx::Sqlite::begin(&rig.store, handler(token, Timing::of_lease(LEASE)))
         .await
         .unwrap();
-    let sweep = tokio::time::timeout(Duration::from_secs(5), rig.store.sweep_waits(100, true)).await;
+    let sweep = tokio::time::timeout(
+        Duration::from_secs(5),
+        rig.store.sweep(Sweep::Waits { names: true }, 100),
+    )
+    .await;
     assert!(
         sweep.is_ok_and(|swept| swept.is_ok()),
         "it waited for the handler's transaction"

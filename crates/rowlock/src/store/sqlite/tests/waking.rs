@@ -1,10 +1,10 @@
 use sqlx::Sqlite;
 
 use super::*;
-use crate::store::{Room, Wakes};
+use crate::store::Wakes;
 
 /// Far longer than any hint takes: a wake that does not come fails the test instead of hanging it.
-async fn next(wakes: &mut Box<dyn Wakes>) -> Option<i64> {
+async fn next(wakes: &mut Wakes) -> Option<i64> {
     tokio::time::timeout(Duration::from_secs(10), wakes.next())
         .await
         .expect("no wake")

@@ -1,0 +1,7 @@
+//! Connections: where to connect to, how they are kept, and the notifications that arrive on them.
+
+pub mod conns;
+pub mod hosts;
+pub mod pooler;
+pub mod url;
+pub mod wake;

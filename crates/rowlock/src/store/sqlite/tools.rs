@@ -1,0 +1,9 @@
+//! What workers and handlers use beside the jobs themselves.
+
+pub mod body_lock;
+pub mod breaker;
+pub mod guard;
+pub mod journal;
+pub mod ledger;
+pub mod triggers;
+pub mod waits;
