@@ -4,8 +4,8 @@
 //! the reader's browser chooses between light and dark.
 //!
 //! `bench` draws its benchmarks with [`Canvas`]. [`demo`] and [`speed`] draw the two pictures of the README from
-//! recorded runs, and [`map`] the picture of ARCHITECTURE.md; a test of `rowlock-cli` compares the result with the files in
-//! `docs/pictures`.
+//! recorded runs, and [`map`] the picture of ARCHITECTURE.md. A test of `rowlock-cli` compares the result with the
+//! files in `docs/pictures`.
 
 mod canvas;
 pub mod demo;

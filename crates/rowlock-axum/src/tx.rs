@@ -41,8 +41,8 @@ pub struct IdempotentTx<DB: Backend> {
 }
 
 impl<DB: Backend> IdempotentTx<DB> {
-    /// The transaction itself, for verbs that need proof of one: `rowlock.enqueue(tx.transaction(), job)`, `once`, guards
-    /// and transitions. For queries use `&mut *tx`. It is borrowed, so only the layer can end it.
+    /// The transaction itself, for verbs that need proof of one: `rowlock.enqueue(tx.transaction(), job)`, `once`,
+    /// guards and transitions. For queries use `&mut *tx`. It is borrowed, so only the layer can end it.
     pub fn transaction(&mut self) -> &mut Transaction<'static, DB> {
         match &mut self.tx {
             Some(tx) => tx,

@@ -1,4 +1,4 @@
-//! How a worker process ends, and what it does when the machine has no more room, on both databases.
+//! How a worker process ends, and what it does when the machine is exhausted, on both databases.
 
 use std::{os::unix::process::CommandExt, process::Command};
 

@@ -1,4 +1,4 @@
-//! Single checks, each a command of its own; some are also steps of `test`.
+//! Single checks, each a separate command; some are also steps of `test`.
 
 pub(crate) mod api;
 pub(crate) mod claims;

@@ -1,8 +1,8 @@
 //! `cargo xtask api`: the public API of each published library as text, compared with what was accepted.
 //!
 //! rustdoc describes a crate as JSON; [`surface`] makes one line of each public item, in `crates/<crate>/api.txt`. A
-//! change of the API is then a change of that file, in the commit that makes it. rustdoc's JSON is unstable: a toolchain
-//! that writes none, or another version of it, skips the comparison and says so.
+//! change of the API is then a change of that file, in the commit that makes it. rustdoc's JSON is unstable: with a
+//! toolchain that writes none, or another version of it, the comparison is skipped, and the command says so.
 
 mod surface;
 mod types;
@@ -116,8 +116,8 @@ fn describe(package: &Package, wrapper: &Path, keeper: &mut Keeper) -> Result<Re
     })
 }
 
-/// A rustdoc that may use unstable options. The variable is set for rustdoc alone: set for cargo, it would compile every
-/// dependency once more.
+/// A rustdoc that may use unstable options. The variable is set for rustdoc alone. If cargo had it, cargo would compile
+/// every dependency once more.
 fn wrapper() -> Result<PathBuf> {
     let folder = target().join("api");
     let path = folder.join("rustdoc");

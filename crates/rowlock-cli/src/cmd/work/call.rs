@@ -49,8 +49,8 @@ impl Call {
         }
     }
 
-    /// The failure of a call that could not begin. If this machine has run out of files, processes or memory, the attempt
-    /// is given back: the job is not the cause, and another worker may have room.
+    /// The failure of a call that could not begin. If this machine has run out of files, processes or memory, the
+    /// attempt is given back: the job is not the cause, and another machine may have enough.
     pub(crate) fn fail_for(&self, error: &io::Error, reason: String) -> Fail {
         let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::AGAIN, Errno::NOBUFS];
         let code = error.raw_os_error();

@@ -1,7 +1,7 @@
 //! A worker as the first process of a container.
 //!
-//! The kernel gives processes whose parent has ended to process 1, which must collect their exit codes; otherwise they stay
-//! as zombies. The async runtime waits only for programs that it started. So as process 1 the command starts
+//! The kernel gives processes whose parent has ended to process 1, which must collect their exit codes. Otherwise they
+//! stay as zombies. The async runtime waits only for programs that it started. So as process 1 the command starts
 //! itself as a child, passes signals on, and collects every process that ends.
 
 use std::{

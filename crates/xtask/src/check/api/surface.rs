@@ -1,8 +1,8 @@
 //! The public items of a crate, one line for each, in the order of their paths.
 //!
-//! An item that is exported in two places is described under the shortest of its paths; the other one says `use`. Hidden
-//! items are not there, because rustdoc leaves them out. Of the traits that the compiler implements by itself only `Send`
-//! and `Sync` are listed.
+//! An item that is exported in two places is described under the shortest of its paths; the other path says `use`.
+//! Hidden items are missing, because rustdoc leaves them out. Of the traits that the compiler implements by itself,
+//! only `Send` and `Sync` are listed.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 

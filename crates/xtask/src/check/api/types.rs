@@ -65,7 +65,7 @@ pub(super) fn signature(sig: &Value) -> String {
     format!("({}){}", inputs.join(", "), output(sig))
 }
 
-/// `<'a, T: Bound>`, without what `impl Trait` in an argument stands for.
+/// `<'a, T: Bound>`, without the parameters that `impl Trait` in an argument adds.
 pub(super) fn params(generics: &Value) -> String {
     let params = generics["params"].as_array().into_iter().flatten();
     let named: Vec<String> = params
