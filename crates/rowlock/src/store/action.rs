@@ -1,4 +1,4 @@
-//! What people do, each in one commit with its note in the audit, and what is read of it.
+//! Operator commands, each in one commit with its audit entry, and how the audit is read.
 
 use jiff::Timestamp;
 
@@ -7,25 +7,25 @@ use crate::{breaker::Force, effect::Resolution, observe::AuditView, pause::Targe
 
 /// The code of a refusal because there is no such job.
 pub const NO_JOB: &str = "RL010";
-/// The code of a refusal because the job stands elsewhere.
+/// The code of a refusal because the job is in another place.
 pub const ELSEWHERE: &str = "RL011";
 
-/// One thing that somebody does.
+/// One operator command.
 #[derive(Clone, Debug)]
 pub enum Action<'a> {
     /// Makes a job due at this time, or now.
     Delay { id: i64, until: Option<Timestamp> },
-    /// Ends a job that is not finished, whoever has it.
+    /// Ends a job that is not finished, even if a worker holds it.
     Cancel { id: i64, reason: Option<&'a str> },
-    /// Makes a case of a job that is not finished, whoever has it.
+    /// Makes a case of a job that is not finished, even if a worker holds it.
     Retire { id: i64, reason: Option<&'a str> },
-    /// Gives a finished job a place again, under a new epoch, unless its expiry is past or its history gone.
+    /// Gives a finished job a place again, under a new epoch, unless the job has expired or its history is gone.
     Rerun { id: i64, reason: Option<&'a str> },
-    /// Puts a case back to ready, or to waiting while what it waits for is not completed.
+    /// Puts a case back to ready, or to waiting while the name that it waits for is not completed.
     Reopen { id: i64 },
     /// Closes a case for good.
     CloseCase { id: i64, reason: Option<&'a str> },
-    /// Notes on a case, where given.
+    /// Changes the notes of a case, where given.
     NoteCase {
         id: i64,
         owner: Option<&'a str>,
@@ -33,19 +33,19 @@ pub enum Action<'a> {
     },
     /// Gives the job of a case another payload.
     EditCase { id: i64, payload: &'a str },
-    /// Records what somebody found out about an effect in doubt.
+    /// Records what an operator found out about an effect in doubt.
     ResolveEffect { no: i64, resolution: &'a Resolution },
     /// Sets a rollout to this percentage.
     SetRollout { name: &'a str, percent: u8 },
-    /// Pauses a target, or lets it go on.
+    /// Pauses a target, or resumes it.
     SetPause { target: &'a Target, paused: bool },
-    /// Puts a breaker where somebody wants it.
+    /// Forces a breaker into a state.
     ForceBreaker { name: &'a str, force: Force },
-    /// What somebody did to several jobs at once: it is written to the audit, and nothing else happens.
+    /// What an operator did to several jobs together. It is only written to the audit; nothing else happens.
     Note(Bulk<'a>),
 }
 
-/// What somebody did to several jobs at once.
+/// What an operator did to several jobs together.
 #[derive(Clone, Copy, Debug)]
 pub struct Bulk<'a> {
     pub verb: &'a str,
@@ -54,26 +54,26 @@ pub struct Bulk<'a> {
     pub after: &'a str,
 }
 
-/// What became of an action.
+/// The result of an operator command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Verdict {
     Done,
-    /// It was so before.
+    /// The command changed nothing, because everything was already as asked.
     Unchanged,
     /// There is no such job, effect or breaker.
     Missing,
-    /// It stands where the action has no business.
+    /// The place of the job does not allow the command.
     Elsewhere,
 }
 
 impl Verdict {
-    /// For an action that changes something or finds it so.
+    /// For a command that changes something, or finds it already changed.
     pub fn changed(changed: bool) -> Verdict {
         if changed { Verdict::Done } else { Verdict::Unchanged }
     }
 
-    /// For an action that finds its case or effect, or does not.
+    /// For a command that finds its case or effect, or does not.
     pub fn found(found: bool) -> Verdict {
         if found { Verdict::Done } else { Verdict::Elsewhere }
     }
@@ -104,7 +104,7 @@ impl Noun for AuditView {
     }
 }
 
-/// The time that a note says: PostgreSQL writes a timestamp, SQLite microseconds since the epoch.
+/// The time that an audit entry contains: PostgreSQL writes a timestamp, SQLite microseconds since the epoch.
 fn noted_time(text: &str) -> Option<Timestamp> {
     match text.parse() {
         Ok(us) => Timestamp::from_microsecond(us).ok(),

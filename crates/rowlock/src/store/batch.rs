@@ -1,8 +1,8 @@
 //! A transaction that several handlers use one after another.
 //!
-//! Nothing of the engine's is written before the last of them has returned, so until then the transaction is *sealed*: a
-//! `commit` sent by user code fails and rolls everything back. Else it would keep what the handlers before it wrote,
-//! without their outcomes, and they would be run again.
+//! The engine writes nothing before the last handler has returned. Until then the transaction is *sealed*: a `commit`
+//! sent by user code fails and rolls everything back. Without the seal, such a commit would keep what earlier handlers
+//! wrote without their outcomes, and these handlers would run again.
 
 use crate::error::Error;
 
@@ -10,11 +10,11 @@ use crate::error::Error;
 #[derive(Debug)]
 #[must_use]
 pub enum Parted {
-    /// Kept, or taken back, as asked; the parts before it are as they were.
+    /// Kept or rolled back, as asked. The earlier parts are unchanged.
     Fine,
-    /// It cannot be kept: a statement failed in it. Taking it back is still possible.
+    /// The part cannot be kept, because a statement failed in it. It can still be rolled back.
     Spoilt(Error),
-    /// This is not the transaction the engine opened: user code ended that one.
+    /// This is not the transaction that the engine opened: user code ended that transaction.
     NotOurs,
 }
 
@@ -22,10 +22,11 @@ pub enum Parted {
 #[derive(Debug)]
 #[must_use]
 pub enum SettledShared {
-    /// Written; it holds once the transaction commits. Queues that got new work are named by number.
+    /// Written; it holds once the transaction commits. Queues with new work are listed by number.
     Applied { woken: Vec<i64> },
-    /// Not every token held, in input order. What the others' handlers wrote is in the transaction, so it must not commit.
+    /// Which tokens held, in input order; not all did. The transaction contains what the other handlers wrote, so it
+    /// must not commit.
     Lost(Vec<bool>),
-    /// This is not the transaction the engine opened.
+    /// This is not the transaction that the engine opened.
     NotOurs,
 }

@@ -1,14 +1,14 @@
-//! Body locks: who may be in the body of work under a key, without a connection held meanwhile.
+//! Body locks: which jobs may work under a key, without holding a connection meanwhile.
 //!
-//! A slot belongs to a token and holds only while the token's lease does. A token that lost its lease never gets it
-//! back, so whoever finds such a slot may take it by swapping that very token for its own.
+//! A slot belongs to a token and holds only while the token's lease holds. A token that lost its lease never gets the
+//! lease back. So a caller that finds such a slot may take it, by replacing exactly that token with its own.
 
-/// What is asked about a slot of a key.
+/// A request for a slot of a key.
 #[derive(Clone, Copy, Debug)]
 pub enum SlotAsk {
-    /// One of so many, or again the one that the token has.
+    /// Takes one of this many slots, or returns the slot that the token already has.
     Take { slots: i32 },
-    /// This one is free again.
+    /// Frees this slot.
     Free { slot: i32 },
 }
 
@@ -16,13 +16,13 @@ pub enum SlotAsk {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Slot {
-    /// This slot, from 1.
+    /// This slot; slots count from 1.
     Taken(i32),
     Freed,
-    /// Every slot has a living holder.
+    /// Every slot has a holder whose lease holds.
     Full,
-    /// Somebody was quicker; there may be another slot.
+    /// A concurrent caller took the slot; another slot may be free.
     Raced,
-    /// The token has no lease any more, and so no slot.
+    /// The token's lease is over, and so is its slot.
     LeaseLost,
 }

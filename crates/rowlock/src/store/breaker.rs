@@ -1,5 +1,5 @@
-//! Breakers: one row per dependency, moved under its lock and only from the version that was
-//! read; and the claims that heed it.
+//! Breakers: one row per dependency, moved under its lock and only from the version that was read; and the claims that
+//! check it.
 
 use super::{
     ClaimReply, Store,
@@ -13,23 +13,23 @@ use crate::{
 /// The answer to a claim of probes.
 #[derive(Debug)]
 pub enum ProbeReply {
-    /// As for any claim; the jobs count as probes of these breakers, at these versions, while their leases last.
+    /// As for any claim. The jobs count as probes of these breakers, at these versions, while their leases last.
     Claimed {
         tried: Vec<(String, i64)>,
         reply: ClaimReply,
     },
-    /// As many as may are under way.
+    /// The maximum number of probes is running.
     Full,
-    /// One of them is open for longer, or somebody moves it just now; or all are closed.
+    /// One of the breakers stays open for longer, or another caller is moving it now; or all are closed.
     NotNow,
 }
 
 /// How a breaker is to be moved.
 #[derive(Clone, Copy, Debug)]
 pub enum BreakerMove<'a> {
-    /// It is there, with these settings. Where it stands is left alone.
+    /// Creates the breaker with these settings, or updates its settings. Its state does not change.
     Declare { policy: &'a Breaker, by: &'a str },
-    /// A worker saw this of its dependency.
+    /// A worker observed this about the dependency.
     Note(&'a Note),
 }
 
@@ -72,7 +72,7 @@ impl Noun for BreakerChange {
     }
 }
 
-/// Makes sure that these are there, with these settings.
+/// Creates or updates these breakers with these settings.
 pub async fn declare(store: &dyn Store, breakers: &[(String, Breaker)], by: &str) -> Result<()> {
     for (name, policy) in breakers {
         store.move_breaker(name, BreakerMove::Declare { policy, by }).await?;

@@ -9,16 +9,16 @@ use crate::case::CaseErrorView;
 #[derive(Clone, Copy, Debug)]
 pub enum CaseQuery {
     One(i64),
-    /// The newest.
+    /// The newest cases.
     Newest {
         max: i64,
     },
-    /// The newest of an error.
+    /// The newest cases of an error.
     Alike {
         error: i64,
         max: i64,
     },
-    /// Those of an error that were retired until then, oldest first.
+    /// The cases of an error that were retired until then, oldest first.
     Until {
         error: i64,
         until: Timestamp,
@@ -29,9 +29,9 @@ pub enum CaseQuery {
 /// What happened to an error after a time.
 #[derive(Clone, Debug, Default)]
 pub struct ErrorSince {
-    /// How attempts of the jobs that were asked for ended: the job, and what went wrong, if anything did.
+    /// How attempts of the requested jobs ended: the job, and its error, if any.
     pub ended: Vec<(i64, Option<String>)>,
-    /// The newest case of the error that was retired since; 0 if it is not open any more.
+    /// The newest case of the error that was retired since; 0 if this case is not open any more.
     pub retired: Option<i64>,
 }
 

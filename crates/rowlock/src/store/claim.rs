@@ -34,16 +34,17 @@ pub struct ClaimAsk {
     pub worker: WorkerId,
     /// Queue number and how many jobs of it at most.
     pub queues: Vec<(i64, i32)>,
-    /// In the order they are to be served; priorities must come in rising order.
+    /// In the order in which they are served; priorities must be in ascending order.
     pub stretches: Vec<Stretch>,
-    /// Take only jobs whose last worker was lost (with a limit of one, and nothing else in hand), or only others.
+    /// Take only jobs whose last worker was lost (with a limit of one, and no other job held), or only other jobs.
     pub alone: bool,
-    /// Kind numbers with each breaker they are bound to: nothing of them is taken unless all of those are closed.
+    /// Kind numbers, each with a breaker that the kind is bound to. Jobs of a kind are taken only if all its breakers
+    /// are closed.
     pub bound: Vec<(i64, String)>,
 }
 
 impl ClaimAsk {
-    /// The same for each queue alone.
+    /// This request split by queue.
     pub fn parts(&self) -> impl Iterator<Item = ClaimAsk> + '_ {
         self.queues.iter().map(|(queue_no, places)| ClaimAsk {
             worker: self.worker,
@@ -59,7 +60,7 @@ impl ClaimAsk {
         })
     }
 
-    /// The same with at most so many jobs of each queue.
+    /// This request with at most this many jobs of each queue.
     pub fn up_to(mut self, places: i32) -> ClaimAsk {
         for (_, most) in &mut self.queues {
             *most = places.min(*most);
@@ -71,7 +72,7 @@ impl ClaimAsk {
 /// The answer to a claim.
 #[derive(Debug)]
 pub enum ClaimReply {
-    /// At most as many as asked for, in no promised order.
+    /// At most as many as requested, in no guaranteed order.
     Jobs(Vec<Claimed>),
     /// The worker has been declared dead; nothing was taken.
     Dead,

@@ -1,7 +1,7 @@
-//! The journal of outside calls: intents before them, replies after them, and what people found out about the rest.
+//! The journal of external calls: intents before a call, replies after it, and the resolutions of effects in doubt.
 //!
-//! Every write of an attempt carries its token and holds the lease while it commits, so that recovery cannot end the
-//! lease in between. Sent again after an error, a write finds its own first try and leaves it at that.
+//! Every write of an attempt carries its token and locks the lease until it commits, so that recovery cannot end the
+//! lease in between. A write that is sent again after an error finds its first try and changes nothing.
 
 use super::rows::{Columns, Noun};
 use crate::{
@@ -16,7 +16,7 @@ pub enum EffectQuery<'a> {
     Filter(&'a EffectFilter),
 }
 
-/// What was written before, as the statement that looks after it says.
+/// What was stored before, as the statement that reads it returns it.
 impl Noun for Begun {
     fn of(row: &impl Columns) -> sqlx::Result<Begun> {
         let (true, Some(no)) = (row.read("held")?, row.read("no")?) else {
@@ -57,7 +57,7 @@ impl Noun for EffectView {
     }
 }
 
-/// The reply that a person found, as it is stored.
+/// The reply that an operator found, as it is stored.
 pub fn stored_reply(resolution: &Resolution) -> Option<String> {
     match resolution {
         Resolution::Happened(reply) => Some(reply.to_string()),

@@ -1,7 +1,7 @@
-//! The keys of one enqueue: which of its drafts are new, which name a job that exists, and which contradict one.
+//! The keys of one enqueue: which drafts are new, which name an existing job, and which contradict one.
 //!
-//! Each backend has its statements; what follows from their answers is decided here, once. Keys are asked for sorted
-//! and distinct, so that enqueues of several keys wait for each other in one order.
+//! Each backend has its statements; this file decides what follows from their answers. Keys are requested sorted and
+//! distinct, so that concurrent enqueues of several keys wait for each other in one order.
 
 use std::{
     borrow::Cow,
@@ -16,13 +16,13 @@ use crate::{
     state::State,
 };
 
-/// A row of the key table, with what its job says.
+/// A row of the key table, with data of its job.
 #[derive(Debug)]
 pub struct Holding {
     pub key: String,
     pub fingerprint: Vec<u8>,
     pub hold: String,
-    /// Its period is over.
+    /// The period of the key is over.
     pub passed: bool,
     pub existing: Existing,
 }
@@ -44,10 +44,10 @@ impl Noun for Holding {
     }
 }
 
-/// What an enqueue answers. After a conflict its transaction, or the savepoint it began with, is rolled back.
+/// The answer of an enqueue. After a conflict, its transaction is rolled back, or the savepoint that it began with.
 pub type Put = Result<Vec<Enqueued>, Conflict>;
 
-/// The same key, another request.
+/// The same key with a different request.
 #[derive(Debug)]
 pub struct Conflict {
     key: String,
@@ -68,19 +68,19 @@ impl From<Conflict> for Error {
 
 /// What was found out about a key.
 enum Answer {
-    /// It is this enqueue's own; the number is what `Asking::won` was given.
+    /// This enqueue took the key; the number is what `Asking::won` was given.
     Won { first: usize, id: i64 },
-    /// A job holds it.
+    /// A job holds the key.
     Held {
         fingerprint: Option<Fingerprint>,
         existing: Existing,
     },
 }
 
-/// An enqueue's keys on their way to an answer each.
+/// The keys of an enqueue while their answers are looked up.
 pub struct Asking<'a> {
     drafts: &'a [Draft],
-    /// Without an answer yet, sorted; the first draft of each key, by its number, stands for it.
+    /// The keys without an answer yet, sorted, each with the number of its first draft.
     open: BTreeMap<&'a str, (usize, &'a Keyed)>,
     answers: HashMap<&'a str, Answer>,
 }
@@ -96,8 +96,8 @@ pub fn any_keyed(drafts: &[Draft]) -> bool {
     drafts.iter().any(|d| d.key.is_some())
 }
 
-/// Whether inserting any of these drafts may have to wait for somebody's open transaction: whoever is about to take the same
-/// key, or to begin the same group.
+/// Whether inserting any of these drafts may wait for another open transaction: one that takes the same key, or begins
+/// the same group.
 pub fn may_wait(drafts: &[Draft]) -> bool {
     drafts.iter().any(|d| d.key.is_some() || d.group.is_some())
 }
@@ -126,7 +126,7 @@ impl<'a> Asking<'a> {
         self.open.values().map(|(_, keyed)| *keyed).collect()
     }
 
-    /// The same in the order of the input, each with its place in the sorted order.
+    /// The keys without an answer in input order, each with its position in the sorted order.
     #[cfg(feature = "postgres")]
     pub fn open_as_given(&self) -> Vec<(&'a Keyed, i32)> {
         let mut open: Vec<_> = self.open.values().zip(0..).collect();
@@ -134,15 +134,15 @@ impl<'a> Asking<'a> {
         open.into_iter().map(|((_, keyed), rank)| (*keyed, rank)).collect()
     }
 
-    /// The key is this enqueue's own. The id is the job's where the backend reserves one, else that of the row before.
+    /// This enqueue took the key. The id is the job's where the backend reserves one, else that of the row before.
     pub fn won(&mut self, key: &str, id: i64) {
         if let Some((key, (first, _))) = self.open.remove_entry(key) {
             self.answers.insert(key, Answer::Won { first, id });
         }
     }
 
-    /// What holds the open keys. Those whose hold is over are returned, sorted, with the id to take them over from; a
-    /// key that was not found was removed meanwhile and stays open.
+    /// Records what holds the open keys. Keys whose hold is over are returned, sorted, with the id to take them over
+    /// from. A key that was not found was removed meanwhile and stays open.
     pub fn met(&mut self, holdings: Vec<Holding>) -> Vec<(&'a Keyed, i64)> {
         let mut over = Vec::new();
         for holding in holdings {
@@ -164,7 +164,7 @@ impl<'a> Asking<'a> {
         over
     }
 
-    /// What to insert and what to say of each draft; or the first contradiction, after which nothing may be kept.
+    /// What to insert and what to answer for each draft; or the first contradiction, after which nothing may be kept.
     pub fn decided(self) -> Result<Decided<'a>, Conflict> {
         let mut decided = Decided {
             drafts: self.drafts,
@@ -215,10 +215,10 @@ fn same_request(keyed: &Keyed, held: Option<Fingerprint>, what: impl Fn() -> Str
     })
 }
 
-/// What is said of one draft; the numbers are places among the new ones.
+/// The answer for one draft; the numbers are positions among the new drafts.
 enum Said {
     New(usize),
-    /// An earlier draft of the same enqueue has this key and made the job.
+    /// An earlier draft of the same enqueue has this key and created the job.
     Repeat(usize),
     Existing(Existing),
 }
@@ -226,7 +226,7 @@ enum Said {
 /// An enqueue whose keys all have their answer.
 pub struct Decided<'a> {
     drafts: &'a [Draft],
-    /// Which drafts to insert, in input order, with what `Asking::won` was given for those with a key.
+    /// Which drafts to insert, in input order, with what `Asking::won` was given for drafts with a key.
     new: Vec<(usize, Option<i64>)>,
     said: Vec<Said>,
 }
@@ -240,7 +240,7 @@ impl<'a> Decided<'a> {
         self.new.iter().map(|(i, _)| self.drafts[*i].clone()).collect()
     }
 
-    /// Beside each of the new drafts, what `Asking::won` was given.
+    /// For each new draft, what `Asking::won` was given.
     pub fn won_ids(&self) -> Vec<Option<i64>> {
         self.new.iter().map(|(_, id)| *id).collect()
     }

@@ -1,7 +1,8 @@
 //! The ledger: what was done once, by key, in the transaction that did it.
 //!
-//! The unique key decides. The insert of a concurrent caller waits for the open transaction that holds the key. What it finds
-//! after the wait is read by a separate statement, because the insert's snapshot is older than what it waited for.
+//! The unique key decides. The insert of a concurrent caller waits for the open transaction that holds the key. A
+//! separate statement then reads what was stored, because the insert's snapshot is older than the commit that it waited
+//! for.
 
 use std::time::Duration;
 
@@ -10,16 +11,17 @@ use jiff::Timestamp;
 use super::rows::{Columns, Noun};
 use crate::key::{Fingerprint, Hold};
 
-/// No period ends later, so that adding it to a time cannot overflow.
+/// The longest period, so that adding it to a time cannot overflow.
 const PERIOD_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
-/// What a caller of `once` asks for; its key has been checked.
+/// The request of a caller of `once`; its key has been checked.
 #[derive(Clone, Debug)]
 pub struct Ask {
     pub key: String,
     pub fingerprint: Option<Fingerprint>,
     pub hold: Hold,
-    /// The longest wait for an open transaction that holds the key, where that is not the connection's own to say.
+    /// The longest wait for an open transaction that holds the key, where the connection's own setting does not decide
+    /// it.
     pub wait: Option<Duration>,
 }
 
@@ -37,18 +39,18 @@ impl Ask {
 /// The answer to an [`Ask`].
 #[derive(Clone, Debug)]
 pub enum Taken {
-    /// The key is this transaction's.
+    /// This transaction has taken the key.
     First(Mine),
-    /// Somebody else committed under this key.
+    /// Another caller committed under this key.
     Seen(Entry),
 }
 
-/// An entry of this transaction's own.
+/// An entry of this transaction.
 #[derive(Clone, Copy, Debug)]
 pub struct Mine {
-    /// Tells it from a later one.
+    /// Distinguishes the entry from a later entry of the same key.
     pub made_at: Timestamp,
-    /// Whether what the transaction merely walks past counts as read.
+    /// Whether the database counts rows that a statement only scans as read.
     pub serializable: bool,
 }
 
@@ -56,10 +58,10 @@ pub struct Mine {
 #[derive(Clone, Debug)]
 pub struct Entry {
     pub fingerprint: Option<Vec<u8>>,
-    /// JSON; `None` when the first stored no answer.
+    /// JSON; `None` when the first caller stored no answer.
     pub answer: Option<String>,
     pub made_at: Timestamp,
-    /// Its period has passed: the next caller is first again.
+    /// The period has passed: the next caller is first again.
     pub over: bool,
 }
 
@@ -74,7 +76,7 @@ impl Noun for Entry {
     }
 }
 
-/// The statement that makes a savepoint, or goes back to it.
+/// The statement that makes a savepoint, or rolls back to it.
 pub fn savepoint(no: u64, back: bool) -> String {
     let verb = if back { "rollback to savepoint" } else { "savepoint" };
     format!("{verb} rowlock_once_{no}")

@@ -1,8 +1,8 @@
 //! The PostgreSQL backend.
 //!
-//! Engine verbs run on a few connections of their own, with planner settings fit for the queue's statements; handlers
-//! get plain connections. Each verb is bounded in time: past the limit its future is dropped, and with it the
-//! connection, so a silent network cannot hold a worker for ever.
+//! Engine methods run on a few separate connections, with planner settings that fit the queue's statements; handlers
+//! get plain connections. Each method has a time limit. Past the limit its future is dropped together with the
+//! connection, so a silent network cannot block a worker for ever.
 
 pub mod adopt;
 mod batch;
@@ -56,17 +56,17 @@ use crate::{
 
 type Pm = sqlx::postgres::PgTransactionManager;
 
-/// The application name of connections given to handlers; `cut` ends only these.
+/// The application name of handler connections; `cut` ends only these.
 const HANDLER_NAME: &str = "rowlock handler";
 
-/// Connections for claim, settle, wake and reads.
+/// Connections for claims, settlements, notifications and reads.
 const ENGINE_CONNECTIONS: usize = 4;
 
-/// Connections for claims of adopted tables and what else walks their indexes.
+/// Connections for claims of adopted tables and for other statements that scan their indexes.
 const ROW_CONNECTIONS: usize = 2;
 
-/// How many of them may write keys at a time. A key waits for whoever has it in an open transaction, and what has nothing
-/// to do with it must find a connection meanwhile.
+/// How many of these connections may write keys at a time. Writing a key waits for an open transaction that has the
+/// key, and unrelated methods need a free connection meanwhile.
 const KEYED_CONNECTIONS: usize = ENGINE_CONNECTIONS / 2;
 
 /// A store on one schema of one PostgreSQL database.
@@ -94,14 +94,14 @@ impl Inner {
         self.clock.now().map(ToSqlx::to_sqlx)
     }
 
-    /// Whether a connection keeps the statements that it has once parsed.
+    /// Whether a connection keeps its parsed statements.
     fn named(&self) -> bool {
         self.hosts.pooler.is_none()
     }
 }
 
 impl PgStore {
-    /// Opens nothing yet.
+    /// Opens no connection yet.
     pub fn new(hosts: Arc<Hosts>, schema: &str, timing: Timing, handlers_max: usize, clock: Clock) -> Result<PgStore> {
         let sql = Sql::new(schema)?;
         Ok(PgStore(Arc::new(Inner {
@@ -120,7 +120,7 @@ impl PgStore {
         })))
     }
 
-    /// The same with another lease or another number of connections for handlers.
+    /// This store with another lease or another number of connections for handlers.
     pub fn with(&self, timing: Timing, handlers_max: usize) -> Result<PgStore> {
         let inner = &self.0;
         PgStore::new(
@@ -152,7 +152,7 @@ impl PgStore {
         }))
     }
 
-    /// Bounds a verb: a silent network must not hold its caller for ever.
+    /// Limits the time of a method: a silent network must not block its caller for ever.
     fn bounded<'a, T>(&self, doing: &'static str, verb: impl Future<Output = Result<T>> + Send + 'a) -> Fut<'a, T> {
         self.within(self.0.limit(), doing, verb)
     }
@@ -174,12 +174,12 @@ impl PgStore {
     }
 }
 
-/// For the settle of a serializable transaction: a walk through all leases would count as having read them, and every two
-/// handlers that settle beside each other as in conflict. What user code had to run has been run.
+/// For the settle of a serializable transaction. A scan of all leases would count as reading them, and any two handlers
+/// that settle concurrently would conflict. User code no longer runs in this transaction.
 const BY_KEY: &str = "set local plan_cache_mode = force_custom_plan; set local enable_seqscan = off; \
                       set local enable_hashjoin = off; set local enable_mergejoin = off";
 
-/// No planner settings here: these connections are the user's to query with.
+/// No planner settings here: user code runs its queries on these connections.
 fn handler_setup(timing: Timing) -> Setup {
     Setup::default().with("tcp_user_timeout", timing.lock.as_millis())
 }
@@ -197,19 +197,19 @@ fn engine_setup(timing: Timing) -> Setup {
         .with("jit", "off")
 }
 
-/// An index of the user's is walked in its order, whatever the statistics say.
+/// An index of the user's table is scanned in its order, whatever the statistics say.
 fn row_setup(timing: Timing) -> Setup {
     engine_setup(timing)
         .with("enable_bitmapscan", "off")
         .with("enable_sort", "off")
 }
 
-/// How the transaction of a job on its own begins.
+/// The statements that begin the transaction of a single job.
 fn begin_text(open: Opening) -> String {
     format!("{}; savepoint rowlock", opening(open))
 }
 
-/// How a handler's transaction begins.
+/// The statements that begin a handler's transaction.
 fn opening(open: Opening) -> String {
     let (ms, level, marker) = (open.timing.lock.as_millis(), open.level.as_str(), open.token);
     format!(

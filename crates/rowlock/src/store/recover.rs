@@ -1,17 +1,17 @@
-//! Recovery, upkeep, and what happens to servers and connections.
+//! Recovery, upkeep, and what happened to servers and connections.
 
 use std::time::Duration;
 
 use crate::lease::{Token, WorkerId};
 
-/// What a look at the workers' beats found.
+/// What a check of the workers' heartbeats found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Judged {
-    /// Declared dead just now.
+    /// Workers that this call declared dead.
     pub dead: Vec<WorkerId>,
-    /// Somebody is dead, by whomever declared.
+    /// Whether any worker is dead, no matter which call declared it.
     pub any: bool,
-    /// When the next who is suspected may be declared dead, counted from now.
+    /// When the next suspected worker may be declared dead, counted from now.
     pub look_in: Option<Duration>,
 }
 
@@ -20,14 +20,14 @@ pub struct Judged {
 pub struct Expired {
     pub token: Token,
     pub attempt: i32,
-    /// Out of attempts: it became a case.
+    /// Out of attempts: the job became a case.
     pub retired: bool,
     pub kind: String,
     pub queue_no: i64,
     pub queue: String,
-    /// Since its worker's last beat.
+    /// The time since its worker's last heartbeat.
     pub silent: Duration,
-    /// Its group, where that goes on without it.
+    /// The group of the job, if the group goes on without the job.
     pub group_no: Option<i64>,
 }
 
@@ -36,7 +36,7 @@ pub struct Expired {
 pub struct Swept {
     /// Bodies of finished jobs whose history was over.
     pub jobs: u64,
-    /// Cases that nobody decided on in time, with their bodies.
+    /// Cases that were not decided in time, with their bodies.
     pub cases: u64,
     /// Enqueue keys whose hold was over.
     pub keys: u64,
@@ -44,32 +44,32 @@ pub struct Swept {
     pub ledger: u64,
 }
 
-/// Since when a failover is asked for.
+/// Since when to check for a failover.
 #[derive(Clone, Copy, Debug)]
 pub enum Since {
-    /// This worker was registered.
+    /// Since this worker was registered.
     Registered(WorkerId),
-    /// This connection, by what [`InTx::holder`](super::InTx::holder) said, was opened.
+    /// Since this connection was opened; [`InTx::holder`](super::InTx::holder) returned its number.
     Opened(i64),
 }
 
 /// What [`Store::cut`](super::Store::cut) found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cut {
-    /// User code had ended the transaction, so that what it wrote may stand.
+    /// User code had ended the transaction, so its writes may be committed.
     pub by_hand: bool,
-    /// The connection is gone: what was sent on it has run or never will.
+    /// The connection is gone: the statements sent on it have run or will never run.
     pub gone: bool,
 }
 
-/// What a round of [`Store::sweep`](super::Store::sweep) is about.
+/// What a round of [`Store::sweep`](super::Store::sweep) does.
 #[derive(Clone, Copy, Debug)]
 pub enum Sweep {
-    /// Ends waiting jobs whose limit has passed, with the compensations of those that are retired; and, with `names`, moves
-    /// those whose name is completed, which costs a look at each waiting job. Tells whether the other sweeps have work.
+    /// Ends waiting jobs whose limit has passed, with the compensations of those that are retired. With `names`, also
+    /// moves jobs whose name is completed, which reads each waiting job. Reports whether the other sweeps have work.
     Waits { names: bool },
-    /// Gives groups without a head their next one, removes those that nobody is in, and holds back what is paused.
+    /// Gives groups without a head their next head, removes groups without jobs, and holds back what is paused.
     Groups,
-    /// Names the errors of cases that have none.
+    /// Gives a name to the errors of cases that have none.
     Cases,
 }

@@ -1,4 +1,5 @@
-//! Rows into nouns, once for both databases: a column is read as what the noun has, whatever its database stores.
+//! Converts rows into values, once for both databases. A column is read as the type of the field, however its database
+//! stores it.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -124,8 +125,8 @@ impl<T: Column> Column for Option<T> {
     }
 }
 
-/// Databases hold JSON that cannot be read here, such as 1e999. It becomes a string of its text, so that nothing is lost
-/// and the other rows can be read.
+/// Databases hold JSON that cannot be read here, such as 1e999. Such JSON becomes a string of its text, so that nothing
+/// is lost and the other rows can be read.
 impl Column for Value {
     fn of(row: &impl Columns, column: &str) -> sqlx::Result<Value> {
         let text = row.text(column)?;
@@ -156,12 +157,12 @@ pub fn ended(text: &str) -> sqlx::Result<Ended> {
     word(text, Ended::parse(text))
 }
 
-/// What one row says.
+/// A value that is read from one row.
 pub trait Noun: Sized {
     fn of(row: &impl Columns) -> sqlx::Result<Self>;
 }
 
-/// What all rows say.
+/// Reads a value from every row.
 pub fn nouns<N: Noun>(rows: &[impl Columns]) -> sqlx::Result<Vec<N>> {
     rows.iter().map(N::of).collect()
 }

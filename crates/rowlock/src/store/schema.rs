@@ -1,28 +1,28 @@
-//! What a schema is made of, on every database: the base, numbered migrations after it, and functions.
+//! The parts of a schema, on every database: the base, numbered migrations after it, and functions.
 //!
-//! The base creates every table. A migration changes them later, and runs once. Functions are created anew whenever their
-//! text changes. All that is missing runs in one transaction, in this order, and is recorded with its hash. Decisions only:
-//! each database runs the scripts itself.
+//! The base creates every table. A migration changes the tables later, and runs once. Functions are created again
+//! whenever their text changes. Everything that is missing runs in one transaction, in this order, and is recorded with
+//! its hash. This file only decides; each database runs the scripts itself.
 
 use sha2::{Digest, Sha256};
 
 use super::rows::{Columns, Noun};
 use crate::error::{Error, Result};
 
-/// The number that the base has among the migrations.
+/// The number of the base among the migrations.
 const BASE: i32 = 1;
 
-/// The number under which the functions are recorded: they are none of the migrations.
+/// The number under which the functions are recorded; no migration has this number.
 const FUNCTIONS: i32 = 0;
 
-/// The release that this binary is of.
+/// The release of this binary.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
 /// A change after the base.
 #[derive(Clone, Copy, Debug)]
 pub struct Migration {
     pub name: &'static str,
-    /// The oldest schema number that a binary may speak once this has run.
+    /// The oldest schema number that a binary may use once this migration has run.
     pub oldest: i32,
     pub sql: &'static str,
 }
@@ -31,7 +31,7 @@ pub struct Migration {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SchemaFound {
     Missing,
-    /// Made from another base, so no migration leads from it to this one.
+    /// Created from another base, so no migration leads from it to this schema.
     Unknown,
     At {
         version: i32,
@@ -40,16 +40,16 @@ pub enum SchemaFound {
     },
 }
 
-/// How the functions in the database compare to those of this binary.
+/// How the functions in the database compare with the functions of this binary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Functions {
     Same,
-    /// Of a newer schema or release, which keeps what this one calls.
+    /// From a newer schema or release, which keeps the functions that this binary calls.
     Newer,
     Older,
 }
 
-/// What the database has recorded, as it was read.
+/// What the database has recorded, as read.
 #[derive(Clone, Debug, Default)]
 pub struct Recorded {
     pub version: Option<i32>,
@@ -62,7 +62,7 @@ pub struct Recorded {
 }
 
 impl Recorded {
-    /// Something has run here, of which no hash is known.
+    /// For a database where scripts have run but no hash is known.
     pub fn without_hashes() -> Recorded {
         Recorded {
             version: Some(BASE),
@@ -95,12 +95,12 @@ pub struct Step {
 }
 
 impl Step {
-    /// The base comes first, where nothing is yet.
+    /// Whether this is the base, which comes first in an empty database.
     pub fn is_base(&self) -> bool {
         self.version == BASE
     }
 
-    /// How people read it.
+    /// The name that people read.
     pub fn label(&self) -> String {
         match self.version {
             FUNCTIONS => self.name.to_owned(),
@@ -126,18 +126,18 @@ impl Scripts {
         }
     }
 
-    /// The same with more migrations at the end.
+    /// These scripts with more migrations at the end.
     pub fn and(mut self, more: &[Migration]) -> Scripts {
         self.migrations.extend_from_slice(more);
         self
     }
 
-    /// The number of the schema that these scripts make.
+    /// The number of the schema that these scripts create.
     pub const fn number(migrations: &[Migration]) -> i32 {
         BASE + migrations.len() as i32
     }
 
-    /// Judges what was recorded by what these scripts would record.
+    /// Compares what was recorded with what these scripts would record.
     pub fn judge(&self, recorded: &Recorded) -> SchemaFound {
         let (Some(version), Some(oldest)) = (recorded.version, recorded.oldest) else {
             return SchemaFound::Missing;
@@ -161,7 +161,7 @@ impl Scripts {
         }
     }
 
-    /// Every step, for a database that has nothing yet.
+    /// Every step, for a database that has no schema yet.
     pub fn steps(&self) -> Vec<Step> {
         let base = Step {
             version: BASE,
@@ -187,10 +187,11 @@ impl Scripts {
         std::iter::once(base).chain(numbered).chain([functions]).collect()
     }
 
-    /// The steps that the database lacks, in order. A newer schema, and the functions of a newer release, are left alone.
+    /// The steps that the database lacks, in order. A newer schema, and the functions of a newer release, are not
+    /// changed.
     ///
     /// # Errors
-    /// [`Error::SchemaUnknown`] where no migration leads from what is there.
+    /// [`Error::SchemaUnknown`] where no migration leads from the recorded schema to this one.
     pub fn missing(&self, found: SchemaFound) -> Result<Vec<Step>> {
         let (version, functions) = match found {
             SchemaFound::Missing => return Ok(self.steps()),
@@ -201,7 +202,7 @@ impl Scripts {
         if version > number {
             return Ok(Vec::new());
         }
-        // A migration may have dropped a function whose parameters change, so the functions follow it in any case.
+        // A migration may have dropped a function whose parameters change, so the functions always follow it.
         let refresh = functions == Functions::Older || version < number;
         let mut steps = self.steps();
         steps.retain(|step| match step.version {
@@ -220,12 +221,12 @@ fn numbers(release: &str) -> [u32; 3] {
     std::array::from_fn(|_| parts.next().unwrap_or(0))
 }
 
-/// Of the texts as they are.
+/// The hash of the exact texts.
 fn hash(texts: &[&str]) -> String {
     hash_of_lines(texts.iter().flat_map(|text| text.lines()))
 }
 
-/// Of what the texts do, whatever their comments and their layout.
+/// The hash of the statements, without comments and layout.
 fn hash_of_statements(texts: &[&str]) -> String {
     let lines = texts.iter().flat_map(|text| text.lines()).map(str::trim);
     hash_of_lines(lines.filter(|line| !line.is_empty() && !line.starts_with("--")))

@@ -1,4 +1,4 @@
-//! What people set at run time.
+//! What operators set at run time.
 
 use jiff::Timestamp;
 
@@ -28,7 +28,7 @@ pub struct SettingView {
     pub changed_by: String,
 }
 
-/// The percentage that a stored value means; what cannot be read is 0, which is the path that was there before.
+/// The percentage of a stored value. A value that cannot be read is 0, which means the old code path.
 pub fn percent(name: &str, value: &str) -> u8 {
     match value.parse() {
         Ok(percent @ 0..=100) => percent,
@@ -66,7 +66,7 @@ pub async fn rollouts(store: &(impl Inspect + ?Sized)) -> Result<Vec<RolloutView
     Ok(found.into_iter().map(view).collect())
 }
 
-/// Every pause but those of a newer version that cannot be read here.
+/// Every pause except those of a newer version that cannot be read here.
 pub async fn pauses(store: &(impl Inspect + ?Sized)) -> Result<Vec<PauseView>> {
     let found = store.settings(SettingSort::Pauses).await?;
     let view = |set: SettingView| {

@@ -1,11 +1,11 @@
 //! The SQLite backend.
 //!
-//! One connection writes, and every write transaction begins by taking the write lock (`begin immediate`), so what
-//! row locks do in PostgreSQL needs no statement here; see `writer`. A few connections read beside it, in WAL mode.
-//! Several processes may share the file: its lock decides between them.
+//! One connection writes, and every write transaction begins by taking the write lock (`begin immediate`). So the row
+//! locks of PostgreSQL need no statement here; see `writer`. A few other connections read, in WAL mode. Several
+//! processes may share the file: the file's lock decides between them.
 //!
-//! The database's clock is this machine's: SQLite runs in the process, and a file in WAL mode is never shared between
-//! machines. So the time is a parameter of every statement, read once the write lock is held.
+//! The database's clock is this machine's clock: SQLite runs in the process, and a file in WAL mode is never shared
+//! between machines. So the time is a parameter of every statement, read once the write lock is held.
 
 mod batch;
 mod claim;
@@ -69,7 +69,7 @@ struct Inner {
     hints: OnceLock<Arc<Hints>>,
 }
 
-/// The time that statements go by, in microseconds since the epoch.
+/// The time that statements use, in microseconds since the epoch.
 fn now_us(clock: &Clock) -> i64 {
     clock.now().unwrap_or_else(Timestamp::now).as_microsecond()
 }
@@ -79,7 +79,7 @@ fn micros(time: Duration) -> i64 {
 }
 
 impl SqliteStore {
-    /// Opens nothing yet.
+    /// Opens no connection yet.
     pub fn new(options: SqliteConnectOptions, timing: Timing, clock: Clock) -> SqliteStore {
         let opening = Opening::new(options, timing);
         let inner = Inner {
@@ -95,8 +95,8 @@ impl SqliteStore {
         }
     }
 
-    /// The same with another lease. The writer stays the same one: a second one in the process would only fight it
-    /// for the lock.
+    /// This store with another lease. Both use the same writer: a second writer in the process would only compete for
+    /// the lock.
     pub fn with(&self, timing: Timing) -> SqliteStore {
         self.inner.opening.wait_at_most(timing.lock);
         SqliteStore {
@@ -105,7 +105,7 @@ impl SqliteStore {
         }
     }
 
-    /// How long a verb may wait for its turn.
+    /// How long a method may wait for its turn.
     fn limit(&self) -> Duration {
         self.timing.lease.max(Duration::from_secs(10))
     }
@@ -129,7 +129,8 @@ impl SqliteStore {
         Ok(seen)
     }
 
-    /// The answer of a verb in the caller's transaction: a file in use names itself, and may simply be tried again.
+    /// The answer of a method in the caller's transaction. The error for a locked file names the file, and the caller
+    /// may simply try again.
     fn answered<T>(&self, answer: sqlx::Result<T>, doing: &'static str) -> Result<T> {
         answer
             .map_err(|e| refused::explained(e, &self.inner.opening.name()))

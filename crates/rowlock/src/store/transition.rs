@@ -1,8 +1,8 @@
 //! A move of one row of the user's own table from one status to another, and how it is written safely.
 //!
-//! The row's own status column is the lock: of two who make the same move one finds its row, the other finds none. Names
-//! and texts go into the statement itself, since a parameter has a type and the user's column may have another (an enum,
-//! a uuid); so what is let in here can only be one name or one text.
+//! The row's own status column is the lock: of two concurrent callers with the same move, one finds the row and the
+//! other finds none. Names and texts go into the statement itself, because a parameter has a type and the user's column
+//! may have another (an enum, a uuid). So everything accepted here can only be one name or one text.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 
-/// The longest name that every database takes whole.
+/// The longest name that every database accepts without truncation.
 const NAME_BYTES_MAX: usize = 63;
 
-/// What names a row of the user's own table.
+/// Identifies a row of the user's own table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum RowId {
@@ -21,7 +21,7 @@ pub enum RowId {
     Number(i64),
     /// Any text without a NUL character or a backslash.
     Text(String),
-    /// A uuid; on SQLite a column of blobs and one of hyphenated text are both found.
+    /// A uuid. On SQLite, it matches a blob column and a column of hyphenated text.
     Uuid(Uuid),
 }
 
@@ -83,7 +83,7 @@ pub struct Move {
 }
 
 impl Move {
-    /// Refuses whatever could be more than one name or one text, and a move that moves nothing.
+    /// Refuses anything that could be more than one name or one text, and a move between equal statuses.
     pub fn check(&self) -> Result<()> {
         let parts: Vec<&str> = self.table.split('.').collect();
         if parts.len() > 2 || !parts.iter().all(|part| is_name(part)) {
@@ -118,8 +118,8 @@ impl Move {
         Ok(())
     }
 
-    /// The statement of a checked move: each of the template's marks replaced once over, so that nothing put in is read
-    /// as a mark itself.
+    /// The statement of a checked move. All marks of the template are replaced in one pass, so that inserted text is
+    /// never read as a mark.
     pub fn statement(&self, template: &str, table: &str, id: &str) -> String {
         let (column, id_column) = (name(&self.column), name(&self.id_column));
         let marks = [
@@ -150,19 +150,20 @@ impl Move {
     }
 }
 
-/// Letters, digits and underscores: nothing that a database reads as anything but a name, once it is quoted.
+/// Only letters, digits and underscores, which every database reads as a name once it is quoted.
 fn is_name(name: &str) -> bool {
     let first = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
     let rest = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     first && rest && name.len() <= NAME_BYTES_MAX
 }
 
-/// Quoted, so that it may be a word of SQL's own, and keeps its case.
+/// Quoted, so that the name may be an SQL keyword and keeps its case.
 fn name(name: &str) -> String {
     format!("\"{name}\"")
 }
 
-/// A text as a literal without a type. Backslashes were refused: an old setting of PostgreSQL gives them a meaning.
+/// A text as a literal without a type. Backslashes were refused, because an old setting of PostgreSQL gives them a
+/// meaning.
 pub fn text(text: &str) -> String {
     format!("'{}'", text.replace('\'', "''"))
 }

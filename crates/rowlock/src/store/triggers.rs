@@ -1,4 +1,4 @@
-//! Hints from outside: jobs that stand untriggered, and those that nobody has taken.
+//! Hints from outside: untriggered jobs, and jobs that no worker has claimed.
 
 use jiff::Timestamp;
 
@@ -11,19 +11,19 @@ use crate::{
     observe::{Standing, Untaken},
 };
 
-/// A job that was made due just now.
+/// A job that this call made due.
 #[derive(Debug)]
 pub struct Pulled {
     pub id: i64,
-    /// How often it had been claimed.
+    /// How often the job had been claimed.
     pub epoch: i64,
 }
 
-/// Which jobs to look at.
+/// Which jobs to read.
 #[derive(Clone, Copy, Debug)]
 pub enum StandingQuery<'a> {
     Of(&'a [i64]),
-    /// Those in ready that nobody has taken.
+    /// The jobs in ready that no worker has claimed.
     Untaken(&'a Untaken),
 }
 
@@ -42,7 +42,7 @@ impl Noun for Standing {
     }
 }
 
-/// Where a page of untaken jobs begins, and the due time of those that stand untriggered if these are asked for.
+/// Where a page of unclaimed jobs begins, and the due time of untriggered jobs, if these are requested.
 pub fn untaken_from(which: &Untaken) -> (Cursor, Option<Timestamp>) {
     let never = which.untriggered.then(untriggered);
     let first = (never.unwrap_or(Cursor::START.due_at), Cursor::START.id);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::lease::Token;
 
-/// Time limits on connections, derived from the lease so that a frozen holder keeps no lock past it.
+/// Time limits on connections, derived from the lease so that a frozen holder keeps no lock past the lease.
 #[derive(Clone, Copy, Debug)]
 pub struct Timing {
     pub lease: Duration,
@@ -18,22 +18,22 @@ impl Timing {
     }
 }
 
-/// The isolation level of a handler's transaction. SQLite has one level, serializable, whatever is asked for.
+/// The isolation level of a handler's transaction. SQLite always uses serializable, whatever is requested.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Isolation {
     /// Each statement sees what was committed before it. Guards need this.
     #[default]
     ReadCommitted,
-    /// Every statement sees what was committed before the first; a write that met a newer row fails the attempt, which
-    /// is tried again soon.
+    /// Every statement sees what was committed before the first. A write to a row that has changed since fails the
+    /// attempt, which is retried soon.
     RepeatableRead,
-    /// As if handlers at this level ran one after the other; those that did not are tried again soon.
+    /// As if handlers at this level ran one after the other. Attempts that conflict are retried soon.
     Serializable,
 }
 
 impl Isolation {
-    /// As PostgreSQL says it.
+    /// The name in PostgreSQL.
     pub fn as_str(self) -> &'static str {
         match self {
             Isolation::ReadCommitted => "read committed",
@@ -48,13 +48,13 @@ impl Isolation {
 pub enum Open {
     /// For a handler, with its time limits, its marker and a savepoint.
     Handler(Opening),
-    /// The same, sealed, for handlers that follow each other.
+    /// The same, sealed, for handlers that run one after the other.
     Shared(Opening),
-    /// To read what was committed before one moment.
+    /// To read from one snapshot.
     Read(Timing),
 }
 
-/// Whose transaction is to be opened, and how.
+/// The job of the transaction to open, and how to open it.
 #[derive(Clone, Copy)]
 pub struct Opening {
     pub token: Token,

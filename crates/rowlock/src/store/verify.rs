@@ -1,9 +1,9 @@
-//! The audit of the invariants: one statement each, all of one snapshot.
+//! The check of the invariants: one statement each, all from one snapshot.
 
 use super::rows::{Columns, Noun};
 use crate::observe::{Breach, Seen};
 
-/// The answer that every statement gives; `found` is a JSON array, or nothing.
+/// The row that every statement returns; `found` is a JSON array, or null.
 impl Noun for Seen {
     fn of(row: &impl Columns) -> sqlx::Result<Seen> {
         let found: Option<String> = row.read("found")?;

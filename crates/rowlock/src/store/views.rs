@@ -1,4 +1,4 @@
-//! Jobs, cases and workers as people see them.
+//! Jobs, cases and workers as operators see them.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ pub enum JobQuery<'a> {
     One(i64),
     /// Every link of the chain that this job belongs to, in order of position and id.
     Chain(i64),
-    /// Those that match, newest first.
+    /// The jobs that match, newest first.
     Filter(&'a JobFilter),
 }
 

@@ -1,8 +1,8 @@
-//! For the doctor: what only the database itself knows of its own health.
+//! For the doctor: health data that only the database itself has.
 
 use crate::observe::Finding;
 
-/// A history that reaches back further than this is kept on purpose, or by nobody's.
+/// A longer history is kept on purpose, or because it was never removed.
 const HISTORY_DAYS: i64 = 60;
 
 /// How far the history reaches back.

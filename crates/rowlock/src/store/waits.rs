@@ -1,23 +1,23 @@
 //! Waits: jobs that wait for a name, names that are completed, and callers that wait for a job.
 //!
-//! A job that waits for a name never runs before the name is completed. Where the transactions that enqueue and
-//! complete are open at the same time, neither sees the other; the sweep brings the two together.
+//! A job that waits for a name never runs before the name is completed. If the enqueuing and the completing transaction
+//! are open at the same time, neither sees the other. The sweep finds such jobs.
 
 use super::rows::{Columns, Noun};
 use crate::state::{Ended, State};
 
-/// What a case says whose wait was ended by its limit, before the name.
+/// The error of a case whose wait was ended by its limit; the name follows.
 pub const NOT_COMPLETED: &str = "its wait limit passed before this was completed: ";
 
-/// What a job says that was cancelled in its wait, before the name.
+/// The reason of a job that was cancelled in its wait; the name follows.
 pub const EXPIRED_WAITING: &str = "expired while waiting for: ";
 
 /// What a round of a sweep did.
 #[derive(Debug, Default)]
 pub struct Swept {
-    /// Waiting jobs moved to ready, because their name was completed by somebody who did not see them; or cases named.
+    /// Waiting jobs moved to ready, because the transaction that completed their name did not see them; or cases named.
     pub moved: usize,
-    /// Ended by their limit.
+    /// Jobs whose wait was ended by its limit.
     pub over: Vec<WaitOver>,
     /// Whether the sweep of groups has something to do.
     pub groups: bool,
@@ -25,18 +25,18 @@ pub struct Swept {
     pub cases: bool,
 }
 
-/// A wait that its limit ended.
+/// A wait that was ended by its limit.
 #[derive(Debug)]
 pub struct WaitOver {
     pub id: i64,
     pub queue: String,
     pub kind: String,
     pub ended: Ended,
-    /// What did not come.
+    /// The name that was not completed.
     pub reason: String,
 }
 
-/// Where a job stands, for somebody who waits for its end.
+/// The place of a job, for a caller that waits for its end.
 #[derive(Debug)]
 pub struct Stand {
     pub id: i64,
@@ -44,7 +44,7 @@ pub struct Stand {
     pub last: Option<Ended>,
     pub error: Option<String>,
     pub result: Option<serde_json::Value>,
-    /// In a chain: it was enqueued because another link was retired.
+    /// In a chain: the job was enqueued because another link was retired.
     pub compensates: bool,
 }
 
