@@ -1,5 +1,6 @@
--- Files a case for each retired row, in the commit that retires it: a job that puts the row back when it is reopened.
+-- Creates a case for each retired row, in the commit that retires it.
 -- Index: none read; writes job_pkey, case_file_pkey, case_file_error, outcome_id.
+-- The case's job puts the row back when the case is reopened.
 -- no twin: tables are adopted on PostgreSQL only.
 with input as materialized (
   select nextval('rowlock.job_id') as id, u.uid, u.payload, u.reason, coalesce($8::timestamptz, clock_timestamp()) as now

@@ -1,5 +1,6 @@
--- Claims due rows of an adopted table, earliest first, each under a token of its own; nothing behind a breaker that is not closed.
--- Index: the table's own of rows that nobody has, by due time, walked in its own order; its primary key; breaker_pkey.
+-- Claims due rows of an adopted table, earliest first, each under its own token.
+-- Index: the table's index of unclaimed rows by due time, read in index order; its primary key; breaker_pkey.
+-- It claims nothing while a breaker of the table is not closed.
 -- no twin: tables are adopted on PostgreSQL only.
 with clock as materialized (
   select coalesce($4::timestamptz, clock_timestamp()) as now
@@ -10,7 +11,7 @@ with clock as materialized (
   from {table} t
   where not t.{inactive} and t.{claimed_at} is null and t.{due} <= (select c.now from clock c)
     and (select count(*) from closed) = cardinality($3::text[])
-    -- Without those that the table refused, and where rows are taken one by one, this one alone.
+    -- Skips the rows that the table refused. If rows are taken one by one, takes this row only.
     and not t.{id}::text = any ($5::text[]) and ($6::text is null or t.{id}::text = $6)
   order by {order}
   limit $1
@@ -23,5 +24,5 @@ where t.{id} = d.id
 returning
   t.*, t.{id}::text as "rowlock id", t.{claim_token} as "rowlock token", t.{attempts}::bigint as "rowlock attempts",
   t.{max_attempts}::bigint as "rowlock max attempts",
-  -- Before the first year there are times that cannot be read, -infinity among them; one such row must not fail the claim of all.
+  -- Drivers cannot read times before year 1, such as -infinity. One such row must not fail the claim of all rows.
   greatest(t.{due}, timestamptz '0001-01-01 00:00:00+00') as "rowlock due", t.{claimed_at} as "rowlock claimed at"

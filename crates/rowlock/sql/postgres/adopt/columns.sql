@@ -1,4 +1,4 @@
--- The columns of a relation, which of them are its primary key, and how many that has.
+-- Returns the columns of a relation, which of them are in its primary key, and how many columns that key has.
 -- Index: pg_attribute_relid_attnum_index, pg_index_indrelid_index.
 -- no twin: tables are adopted on PostgreSQL only.
 select

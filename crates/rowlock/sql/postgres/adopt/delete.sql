@@ -1,4 +1,4 @@
--- Ends a claim whose work is done by deleting its row, only where the token still holds.
+-- Ends a finished claim by deleting its row, only if the token still holds.
 -- Index: the table's primary key.
 -- no twin: tables are adopted on PostgreSQL only.
 with done as (

@@ -1,5 +1,5 @@
--- Which rows a claim would take, where it is to take them one by one: the table refused some of them.
--- Index: the table's own of rows that nobody has, by due time.
+-- Lists the rows that a claim would take, for claiming them one by one after the table refused some of them.
+-- Index: the table's index of unclaimed rows by due time.
 -- no twin: tables are adopted on PostgreSQL only.
 select t.{id}::text from {table} t
 where not t.{inactive} and t.{claimed_at} is null and t.{due} <= (select coalesce($2::timestamptz, clock_timestamp()))

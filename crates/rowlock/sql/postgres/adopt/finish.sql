@@ -1,5 +1,6 @@
--- Ends a claim whose work is done, only where the token still holds: the row is inactive, or as its handler left it and due again.
+-- Ends a claim whose work is done, only if the token still holds.
 -- Index: the table's primary key.
+-- The row becomes inactive, or it stays as its handler left it and is due again.
 -- no twin: tables are adopted on PostgreSQL only.
 with done as (
   update {table} t

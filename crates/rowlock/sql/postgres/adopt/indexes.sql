@@ -1,4 +1,4 @@
--- The btree indexes of a relation: their keys in order, with nothing for an expression, and what they leave out.
+-- Returns the btree indexes of a relation: keys in order, empty for an expression, and predicate.
 -- Index: pg_index_indrelid_index.
 -- no twin: tables are adopted on PostgreSQL only.
 select

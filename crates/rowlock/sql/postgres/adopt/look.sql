@@ -1,4 +1,4 @@
--- How a row stands after a commit that nobody answered, once whoever has it locked is over.
+-- Returns the state of a row after a commit without a reply, once no other transaction has the row locked.
 -- Index: the table's primary key.
 -- no twin: tables are adopted on PostgreSQL only.
 select t.{claim_token} is not distinct from $2::uuid as held, t.{claim_token} is null as free, t.{inactive} as inactive, t.{last_error} as error

@@ -1,14 +1,16 @@
--- Ends claims that were not renewed for the lease: each counts as an attempt, moves the due time by the backoff, and retires the row when none is left.
--- Index: the table's own of claimed rows; its primary key.
+-- Ends claims that were not renewed for the length of the lease.
+-- Index: the table's index of claimed rows; its primary key.
+-- Each ended claim counts as an attempt and moves the due time by the backoff. It retires the row when no attempt is
+-- left.
 -- no twin: tables are adopted on PostgreSQL only.
 with clock as materialized (
   select coalesce($5::timestamptz, clock_timestamp()) as now
 ), stale as materialized (
-  -- From -infinity on nothing can be counted, and one such row must not fail the recovery of all.
+  -- No interval can be added to -infinity. One such row must not fail the recovery of all rows.
   select t.{id} as id, t.{claimed_by} as who, extract(epoch from c.now - greatest(t.{claimed_at}, timestamptz '0001-01-01 00:00:00+00')) as silent_s
   from clock c cross join {table} t
   where not t.{inactive} and t.{claimed_at} < (select k.now - $1::bigint * interval '1 microsecond' from clock k)
-    -- Without those that the table refused, and where rows are taken one by one, this one alone.
+    -- Skips the rows that the table refused. If rows are taken one by one, takes this row only.
     and not t.{id}::text = any ($6::text[]) and ($7::text is null or t.{id}::text = $7)
   order by t.{claimed_at}
   limit $2

@@ -1,4 +1,4 @@
--- Puts a retired row back, due now and with all its attempts, only where it still stands as it was retired.
+-- Puts a retired row back, due now and with all its attempts, only if it has not changed since it was retired.
 -- Index: the table's primary key.
 -- no twin: tables are adopted on PostgreSQL only.
 update {table} t

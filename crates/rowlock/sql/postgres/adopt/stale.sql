@@ -1,5 +1,5 @@
--- Which claims recovery would end, where it is to end them one by one: the table refused some of them.
--- Index: the table's own of claimed rows.
+-- Lists the claims that recovery would end, for ending them one by one after the table refused some of them.
+-- Index: the table's index of claimed rows.
 -- no twin: tables are adopted on PostgreSQL only.
 select t.{id}::text from {table} t
 where not t.{inactive} and t.{claimed_at} < (select coalesce($3::timestamptz, clock_timestamp()) - $1::bigint * interval '1 microsecond')

@@ -1,4 +1,4 @@
--- The relation that a name stands for: in the schema that is given, or else the first in the search path.
+-- Finds the relation with a given name: in the given schema, or else the first one in the search path.
 -- Index: pg_class_relname_nsp_index.
 -- no twin: tables are adopted on PostgreSQL only.
 select

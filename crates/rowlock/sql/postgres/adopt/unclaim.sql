@@ -1,5 +1,6 @@
--- Gives a claimed row back, only where the token still holds: later, with or without an attempt counted, or retired for good.
+-- Gives a claimed row back, only if the token still holds: to run later, or retired.
 -- Index: the table's primary key.
+-- If the row runs later, the attempt may be counted or not.
 -- no twin: tables are adopted on PostgreSQL only.
 with clock as materialized (
   select coalesce($7::timestamptz, clock_timestamp()) as now

@@ -1,4 +1,4 @@
--- The breakers with these names, or all of them; how many probes are under way, and whether one more may be tried.
+-- Lists the breakers with these names, or all: how many probes are under way, and whether one more may start.
 -- Index: breaker_pkey; probe_pkey; lease_pkey.
 select
   b.name, b.state, b.forced, b.failures, b.trips, b.open_until, b.threshold, b.cooldown_us, b.cooldown_max_us, b.probes,

@@ -1,4 +1,4 @@
--- One breaker, locked against every claim of what is bound to it and against every other change.
+-- Locks one breaker against claims of the kinds bound to it and against every other change.
 -- Index: breaker_pkey.
 -- no twin: SQLite has one writer.
 select

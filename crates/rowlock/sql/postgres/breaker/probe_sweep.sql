@@ -1,4 +1,4 @@
--- Removes a breaker's probes whose lease is gone: they are none any more.
+-- Removes a breaker's probes whose lease is gone.
 -- Index: probe_pkey; lease_pkey.
 delete from rowlock.probe p
 where p.name = $1

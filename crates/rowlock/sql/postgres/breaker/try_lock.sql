@@ -1,4 +1,4 @@
--- One breaker, locked like breaker/lock.sql where nobody else has it; no row while somebody moves it, so that nothing else waits for that.
+-- Locks one breaker like breaker/lock.sql, without waiting; no row while another transaction has it locked.
 -- Index: breaker_pkey.
 -- no twin: SQLite has one writer.
 select

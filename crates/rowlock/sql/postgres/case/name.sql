@@ -1,4 +1,4 @@
--- Names the errors of cases, and keeps when each error was seen first and last.
+-- Names the errors of cases, and stores when each error was first and last seen.
 -- Index: case_file_pkey, case_error_pkey; writes case_file_error.
 with input as materialized (
   select * from unnest($1::bigint[], $2::bigint[], $3::text[], $4::timestamptz[]) as u (id, no, error, at)

@@ -1,4 +1,4 @@
--- Notes on a case whose it is and what was found out, each where given, and what was there before in the audit.
+-- Stores the owner and the findings of a case, each if given, and keeps the old values in the audit.
 -- Index: case_file_pkey.
 with old as materialized (
   select c.id, c.owner, c.note from rowlock.case_file c where c.id = $1 for update

@@ -1,6 +1,9 @@
--- As claim/take.sql, where kinds are bound to breakers: it shares their rows, so whoever opens one waits for it, and takes nothing behind one that is not closed.
--- Index: ready_order, one contiguous stretch per (queue, kind, priority), from a cursor, each queue's lanes from its first to its last; worker_pkey; job_pkey; breaker_pkey.
--- no twin: SQLite asks which are closed first, under its write lock.
+-- Claims jobs like claim/take.sql, for kinds that are bound to breakers.
+-- Index: ready_order, one contiguous stretch per (queue, kind, priority), from a cursor, each queue's ranges from its
+-- first to its last; worker_pkey; job_pkey; breaker_pkey.
+-- It locks the breakers' rows in share mode, so a caller that opens a breaker waits for this claim. It claims nothing
+-- that is bound to a breaker that is not closed.
+-- no twin: SQLite first asks which breakers are closed, under its write lock.
 with me as materialized (
   select id from rowlock.worker where id = $1 and not dead for key share
 ), closed as materialized (
@@ -41,12 +44,12 @@ with me as materialized (
   select t.id, t.epoch + 1, $1, t.attempt + 1, t.attempts_max, t.queue_no, t.kind_no, t.alone, t.priority, c.now
   from taken t cross join clock c
 )
--- The last row says that the worker is alive, and what time it is.
+-- The last row says that the worker is alive, and returns the current time.
 select
   t.id, t.epoch + 1 as epoch, t.attempt + 1 as attempt, t.attempts_max, t.queue_no, t.kind_no, t.priority, t.due_at,
   j.uid, j.kind, j.version, j.queue, j.payload::text as payload, j.chain, j.position, j.created_at,
   j.group_no, j.trace,
-  -- 1: its expiry is past; 2: its group stops when it is retired.
+  -- 1: the job's expiry is past. 2: the job's group stops when the job is retired.
   ((coalesce(j.expires_at <= (select now from clock), false))::int + (coalesce(j.group_stops, false))::int * 2)::smallint as marks
 from taken t
 left join rowlock.job j on j.id = t.id

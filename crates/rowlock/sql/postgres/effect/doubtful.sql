@@ -1,4 +1,4 @@
--- Effects in doubt, the longest in doubt first; one whose call is under way is not among them.
+-- Lists the effects in doubt, the longest in doubt first; an effect whose call is under way is not in doubt.
 -- Index: effect_doubt, effect_pkey, lease_pkey, job_pkey.
 select
   v.no, v.id, v.kind, v.queue, v.name, v.key, v.state, v.policy, v.tries, v.begun_at, v.deadline_at, v.ended_at,

@@ -1,4 +1,4 @@
--- What is known of an effect, and whether the token holds; the second statement where a write to it found no row.
+-- Returns what is known about an effect, and whether the token holds; runs after a write to it found no row.
 -- Index: lease_pkey, effect_id_name_key.
 select
   l.id is not null as held, e.no, e.state, e.epoch = $2 and e.worker = $3 as own, e.fingerprint, e.begun_at,

@@ -1,4 +1,5 @@
--- First half of resolving an effect: waits for a call that begins or ends at this moment, so that the second half sees it.
+-- Waits for a call of this effect that begins or ends right now: the first half of resolving an effect.
 -- Index: effect_pkey.
--- no twin: sqlite resolves under its write lock.
+-- The second half, effect/resolve.sql, then sees that call.
+-- no twin: SQLite resolves under its write lock.
 select no from rowlock.effect where no = $1 for update

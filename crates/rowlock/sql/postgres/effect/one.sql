@@ -1,4 +1,4 @@
--- One effect by its number.
+-- Returns one effect by its number.
 -- Index: effect_pkey, lease_pkey, job_pkey.
 select
   v.no, v.id, v.kind, v.queue, v.name, v.key, v.state, v.policy, v.tries, v.begun_at, v.deadline_at, v.ended_at,

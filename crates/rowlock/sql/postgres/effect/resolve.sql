@@ -1,5 +1,6 @@
--- Second half of resolving an effect: records what somebody found out, only while it is in doubt and its call is not under way.
+-- Records what an operator found out about an effect, only while it is in doubt and its call is not under way.
 -- Index: effect_pkey, lease_pkey.
+-- This is the second half of resolving an effect, after effect/lock.sql.
 with resolved as (
   update rowlock.effect e set
     state = $2, doubt = false, reply = $3::json, resolved_by = $4, ended_at = coalesce($5::timestamptz, clock_timestamp())

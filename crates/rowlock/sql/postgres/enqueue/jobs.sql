@@ -1,5 +1,8 @@
--- Inserts any number of jobs, body and place, in the caller's transaction: to ready, or to waiting where a job waits for a name that is not completed or is not the head of its group. Ids come back in input order, those reserved as given.
--- Index: completion_pkey; writes job_pkey, job_in_group, ready_order, ready_id, waiting_pkey, waiting_name, waiting_limit, waiting_group.
+-- Inserts jobs, each with its body and its place, in the caller's transaction.
+-- Index: completion_pkey; writes job_pkey, job_in_group, ready_order, ready_id, waiting_pkey, waiting_name,
+-- waiting_limit, waiting_group.
+-- A job goes to waiting if the name it waits for is not completed, or if it is not the head of its group. Otherwise it
+-- goes to ready. Ids come back in input order; reserved ids come back as given.
 with input as materialized (
   select
     coalesce(u.reserved, nextval('rowlock.job_id')) as id,

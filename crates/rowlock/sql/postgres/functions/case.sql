@@ -1,6 +1,6 @@
--- What people do to a case.
+-- Operator commands for cases.
 
--- Gives the job of a case another payload, and keeps the old one in the audit. It says whether there was such a case.
+-- Changes the payload of a case's job, and keeps the old payload in the audit. It says whether there was such a case.
 create or replace function rowlock.edit_case(job bigint, payload json, actor text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -11,7 +11,7 @@ begin
   if actor is null then
     raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
-  -- Whoever reopens or closes it waits for this, or was quicker.
+  -- A caller that reopens or closes the case waits for this transaction, or was faster.
   perform from rowlock.case_file c where c.id = job for update;
   if not found then
     return false;
@@ -23,14 +23,14 @@ begin
 end
 $body$;
 
--- Closes a case for good: its job is finished, as cancelled. What it has stopped goes on. RL010 where there is no such job,
--- RL011 where it is no case.
+-- Closes a case for good: its job is finished, as cancelled. A group that the case has stopped goes on. RL010 if there
+-- is no such job, RL011 if the job is not a case.
 create or replace function rowlock.close_case(job bigint, reason text, actor text) returns void
 language sql security definer set search_path = pg_catalog, pg_temp
 as $body$ select rowlock.end_by_hand(job, 'close', 'closed', 'cancelled', reason, actor) $body$;
 
--- Puts a job that is in no place where it may run again, with all its attempts: to ready, or to wait for its name where that is
--- not completed, or for its turn behind its group. It says where the job is now.
+-- Puts a job that is in no place back, with all its attempts. The job goes to ready, or to waiting if its name is not
+-- completed or if it must wait for its turn in its group. It says where the job is now.
 create or replace function rowlock.place_again(
   job bigint, epoch bigint, queue_no bigint, kind_no bigint, priority smallint, attempts_max int
 ) returns text
@@ -45,10 +45,10 @@ declare
 begin
   select j.waits_for, j.expires_at, j.group_no into body from rowlock.job j where j.id = job;
   if body.group_no is not null then
-    -- The group's row is held from here on, so that nobody takes it for empty.
+    -- Holds the group's row from here on, so that no other transaction treats the group as empty.
     insert into rowlock.job_group as g (no) values (body.group_no) on conflict (no) do update set head = g.head
     returning g.head, g.paused into turn;
-    -- The head of a group that it has stopped still has its turn.
+    -- The head of a group that the case has stopped still has its turn.
     waits := turn.head is distinct from job or turn.paused;
     update rowlock.job_group g set head = null where g.no = body.group_no and g.head = job and waits;
   elsif body.waits_for is not null then
@@ -72,8 +72,8 @@ begin
 end
 $body$;
 
--- Puts a case back with all its attempts, where a job of its kind may run. The epoch goes on rising, so no old token fits again.
--- It says where the job is now; RL010 where there is no such job, RL011 where it is no case.
+-- Reopens a case with all its attempts. The epoch keeps rising, so no old token fits again. It says where the job is
+-- now. RL010 if there is no such job, RL011 if the job is not a case.
 create or replace function rowlock.reopen(job bigint, actor text) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set plan_cache_mode = force_generic_plan

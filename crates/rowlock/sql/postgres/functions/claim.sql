@@ -1,9 +1,11 @@
 -- The protocol for every language: how a worker claims.
 
--- Takes up to so many due jobs of a queue and of these kinds under the worker's lease, most urgent first. A kind is a name, or a
--- name with the highest payload version that is understood, such as charge@2. Nothing comes of what is paused, nor while one of
--- the named breakers is not closed. Each job with its token; RL001 where the worker was declared dead. Commit it before the work.
--- A job that was lost comes alone, to empty hands; where others wait too, one or the other, by chance.
+-- Claims up to the given number of due jobs of a queue and of these kinds under the worker's lease, most urgent first.
+-- A kind is a name, or a name with the highest payload version that is understood, such as charge@2.
+-- Nothing is claimed from what is paused, nor while one of the named breakers is not closed.
+-- Each job comes with its token. RL001 if the worker was declared dead. Commit the claim before you start the work.
+-- A job that was lost is claimed alone, by a worker that holds nothing. If other jobs wait too, chance decides between
+-- the lost job and the others.
 create or replace function rowlock.claim_v1(worker bigint, queue text, kinds text[], most int default 1, breakers text[] default null)
 returns table (
   token text, id bigint, uid uuid, kind text, version int, payload json, attempt int, attempts_max int, priority int, in_group text,
@@ -42,7 +44,8 @@ begin
     return;
   end if;
   if claim_v1.breakers is not null then
-    -- Whoever opens one waits for this; what is read next is newer than whoever was waited for.
+    -- A caller that opens a breaker waits for this claim. The next read is newer than any transaction that was waited
+    -- for.
     perform from rowlock.breaker b where b.name = any (claim_v1.breakers) order by b.name for share;
     select coalesce(n.name, 'null') into odd from unnest(claim_v1.breakers) as n (name)
     where not exists (select from rowlock.breaker b where b.name = n.name) limit 1;
@@ -58,7 +61,7 @@ begin
   from unnest(claim_v1.kinds) k
   cross join generate_series(1, coalesce(nullif(split_part(k, '@', 2), ''), '1')::int) v
   where not exists (select from rowlock.setting s where s.name = 'pause:kind:' || split_part(k, '@', 1));
-  -- What was lost once runs alone: the one job of a worker that holds nothing.
+  -- A job that was lost once runs alone: it is the only job of a worker that holds nothing.
   select min(r.due_at) into lone
   from unnest(lanes) as k (no) cross join generate_series(1, 5) as p (no)
   cross join lateral (
@@ -70,10 +73,10 @@ begin
     order by r.due_at limit 1
   ) r;
   if lone is not null then
-    -- Another claim of the same worker may be taking it: what is read next is newer.
+    -- Another claim of the same worker may be taking the job. The next read is newer than that claim.
     perform from rowlock.worker w where w.id = claim_v1.worker for no key update;
   end if;
-  -- Nothing beside what runs alone, until that has taken a whole lease.
+  -- Claims nothing beside a job that runs alone, until that job has run for a whole lease.
   perform from rowlock.worker w join rowlock.lease l on l.id = w.alone
   where w.id = claim_v1.worker and l.worker = w.id and l.alone and l.claimed_at > now - w.lease_ms * interval '1 millisecond';
   if found then
@@ -84,7 +87,7 @@ begin
     if hands.leases = 0 then
       tries := case when random() < 0.5 then '{t,f}' else '{f,t}' end;
     elsif lone < now - interval '1 second' and hands.since > now - interval '1 minute' then
-      -- Its hands must get empty for what waits to run alone, unless something long keeps them full.
+      -- The worker must finish what it holds before it can run a job alone, unless a long job keeps it busy.
       return;
     end if;
   end if;
@@ -94,14 +97,14 @@ begin
         select spot.ctid from (
           select due.ctid
           from (
-            -- None of these kinds comes before the others each time.
+            -- Random order, so that no kind always comes before the others.
             select p.no as priority, k.no as kind_no from generate_series(1, 5) as p (no) cross join unnest(lanes) as k (no)
             order by 1, random()
           ) lane
           cross join lateral (
             select r.ctid from rowlock.ready r
             where r.queue_no = here and r.kind_no = lane.kind_no and r.alone = apart and r.priority = lane.priority and r.due_at <= now
-              -- The head of a group that is paused may be back from an attempt.
+              -- The head of a paused group may be back in ready after an attempt.
               and (
                 select not exists (select from rowlock.job_group g where g.no = j.group_no and g.paused)
                 from rowlock.job j where j.id = r.id

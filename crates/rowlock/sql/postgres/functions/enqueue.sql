@@ -1,9 +1,11 @@
--- The protocol for every language, of which this is the part that enqueues. What ends in _v1 stays as it is; a change comes as
--- _v2 beside it. Each runs with the caller's rights, in the caller's transaction, whatever the search path. RL001: the token
--- holds no more. RL003: the key is held for another request. RL010: no such job. RL011: it stands elsewhere. RL012: bad input,
--- with the field.
+-- The protocol for every language: enqueueing. A function that ends in _v1 does not change; a change comes as a new
+-- _v2.
+-- Each function runs with the caller's rights, in the caller's transaction, whatever the search path.
+-- RL001: the token no longer holds. RL003: the key is held for another request. RL010: no such job. RL011: the job is
+-- in another place. RL012: bad input, with the field.
 
--- Takes a key for a job to come: its id, and true where nobody held the key; else the id of the job that holds it.
+-- Takes a key for a new job. It returns the job's id and true if the key was free, else the id of the job that holds
+-- it.
 create or replace function rowlock.take_key(
   wanted text, print bytea, hold_for text, period interval, out job bigint, out is_new boolean
 )
@@ -30,14 +32,14 @@ begin
         or exists (select from rowlock.case_file c where c.id = k.id) as in_a_place
     into held
     from rowlock.job_key k where k.key = wanted;
-    -- Removed meanwhile.
+    -- The key was removed meanwhile.
     continue when not found;
     if not held.in_a_place and (held.hold = 'open' or (held.hold = 'period' and held.passed)) then
       update rowlock.job_key k
       set id = nextval('rowlock.job_id'), fingerprint = print, hold = hold_for, expires_at = now + period, made_at = now
       where k.key = wanted and k.id = held.id
       returning k.id into job;
-      -- Somebody else was faster.
+      -- Another transaction was faster.
       continue when not found;
       is_new := true;
       return;
@@ -53,8 +55,8 @@ begin
 end
 $body$;
 
--- A job to be put, in the form that the library writes too (`Encoded`), from what callers give: {"kind", "payload", …}. Times are
--- microseconds since 1970, and what is JSON itself is text.
+-- Turns what callers give, {"kind", "payload", …}, into a job in the form that the library writes too (`Encoded`).
+-- Times are microseconds since 1970, and values that are JSON are stored as text.
 create or replace function rowlock.encode(
   kind text, payload json, given json, known text[], in_chain bigint default null, at_position int default 0, by_trace text default null
 ) returns jsonb
@@ -74,7 +76,7 @@ begin
     'queue', queue, 'queue_no', rowlock.number_of(queue), 'priority', rowlock.number_option(given, 'priority', 3, 1, 5),
     'attempts_max', rowlock.number_option(given, 'attempts', 10, 1, 10000), 'payload', body::text,
     'tags', rowlock.tags_option(given)::text, 'chain', in_chain, 'position', at_position,
-    -- Untriggered: a day behind the latest time that anybody can ask for.
+    -- Untriggered: one day after the latest time that a caller can ask for.
     'due_us', (extract(epoch from case given ->> 'on_trigger' when 'true' then '9999-01-02T00:00:00Z'::timestamptz
       else rowlock.time_option(given, 'at') end) * 1000000)::bigint,
     'delay_us', 1000 * rowlock.number_option(given, 'delay_ms', 0, 0, 316224000000),
@@ -89,8 +91,8 @@ begin
 end
 $body$;
 
--- Puts one job, under the id that was reserved for it, if any: to ready, or to waiting. A compensation
--- becomes the link behind the job that was retired. It says which queue got it.
+-- Inserts one job into ready or waiting, under the id that was reserved for it, if any. A compensation becomes the link
+-- after the job that was retired. It says which queue got the job.
 create or replace function rowlock.put_job(
   draft jsonb, at timestamptz, reserved bigint default null, waits boolean default false, in_chain bigint default null,
   at_position int default null, by_trace text default null
@@ -136,8 +138,8 @@ begin
 end
 $body$;
 
--- Enqueues a job in the caller's transaction, with what may be chosen for it in `options`. The id comes back, and whether the
--- job is new: under a key that is held for the same request it is the id of the job that holds it.
+-- Enqueues a job in the caller's transaction, with the given `options`. It returns the id, and whether the job is new.
+-- If the key is held for the same request, the id is that of the job that holds the key.
 create or replace function rowlock.enqueue_v1(
   kind text, payload json default '{}', options json default '{}', out id bigint, out is_new boolean
 )
@@ -207,7 +209,7 @@ begin
 end
 $body$;
 
--- Enqueues many: an array of objects with kind, payload and what enqueue_v1 takes as options. In the order given.
+-- Enqueues many jobs, in the given order: an array of objects with kind, payload and the options of enqueue_v1.
 create or replace function rowlock.enqueue_many_v1(jobs json, out ord int, out id bigint, out is_new boolean) returns setof record
 language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -234,7 +236,8 @@ begin
 end
 $body$;
 
--- Hints at new work in a queue: call it after the commit, so that idle workers look at once and not within their next poll.
+-- Sends a notification about new work in a queue. Call it after the commit: idle workers then look immediately, and not
+-- only at their next poll.
 create or replace function rowlock.wake_v1(queue text) returns void
 language sql volatile security invoker set search_path = pg_catalog, pg_temp
 as $body$

@@ -1,4 +1,4 @@
--- Groups: whose turn it is, and who enters.
+-- Groups: which job has the turn, and which jobs join.
 
 -- Moves jobs from waiting to ready, due no earlier than now. It says which queues got work, one entry per job.
 create or replace function rowlock.end_waits(jobs bigint[], at timestamptz) returns bigint[]
@@ -22,10 +22,12 @@ begin
 end
 $body$;
 
--- Passes the turn of groups on: where a group's head is still the one given, the job behind it with the smallest id is moved
--- to ready and is its head now; without one the group is vacant. In the commit that ends the head, or later from the sweep.
--- A statement of its own for the locks: what is read next must be newer than the locks that it waited for. A function,
--- so that its plans are made apart from the settings of the user's session. It says which queues got work.
+-- Passes the turn of groups on. If a group's head is still the given one, the job behind it with the smallest id moves
+-- to ready and becomes the head. Without such a job the group is vacant.
+-- It runs in the commit that ends the head, or later in the sweep. The locks are taken in a separate statement: the
+-- next read must be newer than the locks that were waited for.
+-- It is a function so that its plans do not depend on the settings of the user's session. It says which queues got
+-- work.
 create or replace function rowlock.pass_turns(groups bigint[], heads bigint[], at timestamptz) returns bigint[]
 language plpgsql security invoker
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
@@ -43,7 +45,7 @@ begin
     order by g.no
     for no key update of g
   ) held;
-  -- From the group's first on and no further, whatever the statistics say of a group that is large.
+  -- Reads the group's first row and no further, even if the statistics say that the group is large.
   select array_agg(g.no), array_agg(w.id) into turns, next
   from unnest(turns) as t (no)
   join rowlock.job_group g on g.no = t.no
@@ -53,7 +55,7 @@ begin
     order by x.group_no, x.id limit 1
   ) w on w.group_no = g.no and not g.paused;
   queues := rowlock.end_waits(next, at);
-  -- Somebody else may have taken it away meanwhile: then the group is vacant.
+  -- Another transaction may have taken the job away meanwhile. Then the group is vacant.
   update rowlock.job_group g set head = r.id
   from unnest(turns, next) as n (no, id) left join rowlock.ready r on r.id = n.id
   where g.no = any (array[n.no]) and g.head is distinct from r.id;
@@ -61,8 +63,8 @@ begin
 end
 $body$;
 
--- Takes the heads of paused groups, or of one group, out of ready, back behind nobody; one that is leased goes on. What somebody
--- holds falls to the next round.
+-- Moves the heads of paused groups, or of one group, from ready back to waiting. A head that is leased goes on. Locked
+-- rows are left to the next round.
 create or replace function rowlock.withdraw(most int, turn bigint, at timestamptz) returns void
 language plpgsql security invoker
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
@@ -90,7 +92,8 @@ begin
 end
 $body$;
 
--- Enters a job to come into its group, which is kept from being removed until the transaction ends; says whether it is its turn.
+-- Adds a new job to its group, and keeps the group from being removed until the transaction ends. It says whether the
+-- job has the turn.
 create or replace function rowlock.enter_group(turn bigint, job bigint) returns boolean
 language plpgsql security invoker set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -118,7 +121,8 @@ begin
         update rowlock.job_group g set head = job where g.no = turn;
         return true;
       end if;
-      -- What is locked and not taken is let go: whoever passes its turn on must not wait for this transaction.
+      -- Releases the lock of a group that is not taken: a transaction that passes the turn on must not wait for this
+      -- one.
       raise exception 'not vacant' using errcode = 'RL099';
     exception
       when sqlstate 'RL099' then

@@ -1,6 +1,6 @@
--- JSON: one form of it, its fingerprint, and what is refused.
+-- JSON: the canonical form, its fingerprint, and what is refused.
 
--- JSON in the one form that fingerprints are taken over: fields in order, no spaces, strings written one way, numbers as given.
+-- JSON in the canonical form for fingerprints: sorted fields, no spaces, one way to write strings, numbers as given.
 create or replace function rowlock.canonical(value json) returns text
 language plpgsql immutable strict parallel safe security invoker set search_path = pg_catalog, pg_temp
 as $body$
@@ -10,7 +10,7 @@ begin
       return '{' || coalesce((
         select string_agg(to_json(f.key)::text || ':' || rowlock.canonical(f.value) || ',', '' order by f.key collate "C")
         from (
-          -- Of a field that is given twice the last one counts.
+          -- If a field is given twice, the last one counts.
           select distinct on (e.key collate "C") e.key, e.value
           from json_each(value) with ordinality as e (key, value, no)
           order by e.key collate "C", e.no desc
@@ -29,15 +29,15 @@ begin
 end
 $body$;
 
--- What tells two requests apart that come under one key.
+-- The fingerprint that tells apart two requests under one key.
 create or replace function rowlock.fingerprint(what text, request json) returns bytea
 language sql immutable strict parallel safe security invoker set search_path = pg_catalog, pg_temp
 as $body$
   select sha256(convert_to(what, 'UTF8') || '\x00'::bytea || convert_to(rowlock.canonical(request), 'UTF8'))
 $body$;
 
--- Refuses JSON with strings that are none: a NUL character, or half of a surrogate pair. To be called before any field is read,
--- which would fail without a code of ours. It says what it was given.
+-- Refuses JSON with invalid strings: a NUL character, or half of a surrogate pair. Call it before any field is read,
+-- because reading such a string would fail without a code of ours. It returns its input.
 create or replace function rowlock.check_strings(field text, value json) returns json
 language plpgsql immutable security invoker set search_path = pg_catalog, pg_temp
 as $body$
@@ -57,12 +57,12 @@ begin
 end
 $body$;
 
--- Refuses JSON that the product does not store: too large, too deep, or with strings that are none.
+-- Refuses JSON that cannot be stored: too large, too deep, or with invalid strings.
 create or replace function rowlock.check_json(field text, value json) returns void
 language plpgsql immutable security invoker set search_path = pg_catalog, pg_temp
 as $body$
 declare
-  -- Brackets alone, without those inside of strings.
+  -- Keeps only brackets, without those inside of strings.
   bare constant text := regexp_replace(regexp_replace(value::text, '"([^"\\]|\\.)*"', '', 'g'), '[^][{}]', '', 'g');
   shut text := bare;
 begin
@@ -71,7 +71,7 @@ begin
       using errcode = 'RL012';
   end if;
   perform rowlock.check_strings(field, value);
-  -- Each round takes the innermost level away.
+  -- Each round removes the innermost level.
   for level in 1..100 loop
     exit when shut = '';
     shut := regexp_replace(shut, '\[\]|\{\}', '', 'g');

@@ -17,7 +17,8 @@ exception
 end
 $body$;
 
--- Ends the lease of one job as anything but done, with the turn of its group: RL001 where the token no longer holds.
+-- Ends the lease of one job with any outcome but done, and passes the turn of its group on. RL001 if the token no
+-- longer holds.
 create or replace function rowlock.end_lease(
   job bigint, epoch bigint, worker bigint, ended text, place text, delay_us bigint, why text
 ) returns void
@@ -41,15 +42,15 @@ begin
 end
 $body$;
 
--- The same by its token as text.
+-- The same, with the token as text.
 create or replace function rowlock.settle_lease(token text, ended text, place text, delay_us bigint, why text) returns void
 language sql volatile security invoker set search_path = pg_catalog, pg_temp
 as $body$
   select rowlock.end_lease(t.id, t.epoch, t.worker, ended, place, delay_us, why) from rowlock.lease_of(token) t
 $body$;
 
--- Records in the caller's own transaction that the attempt is done, with what it returns and the link that follows, if any, as
--- {"kind", "payload", …}: both happen if and only if the transaction commits. RL001 where the token holds no more.
+-- Records in the caller's own transaction that the attempt is done, with its result and the next link, if any, as
+-- {"kind", "payload", …}. Both happen if and only if the transaction commits. RL001 if the token no longer holds.
 create or replace function rowlock.done_v1(token text, result json default null, next json default null) returns void
 language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -76,8 +77,8 @@ begin
 end
 $body$;
 
--- Records that the attempt failed: it is tried again after `retry_ms`, or after a time that doubles with each attempt, or becomes
--- a case with the last of its attempts. It says where the job stands now; RL001 where the token holds no more.
+-- Records that the attempt failed. The job is tried again after `retry_ms`, or after a time that doubles with each
+-- attempt. After its last attempt it becomes a case. It says where the job is now. RL001 if the token no longer holds.
 create or replace function rowlock.fail_v1(token text, error text, retry_ms bigint default null) returns text
 language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -100,14 +101,14 @@ begin
     perform rowlock.settle_lease(token, 'retired', 'case', 0, error);
     return 'case';
   end if;
-  -- From one second to an hour, spread by a quarter each way.
+  -- From one second to one hour, with a jitter of 25 % in both directions.
   wait_s := least(least(power(2, least(greatest(tried.attempt, 1), 40) - 1), 3600) * (0.75 + 0.5 * random()), 3600);
   perform rowlock.settle_lease(token, 'retried', 'ready', coalesce(retry_ms * 1000, (wait_s * 1000000)::bigint), error);
   return 'ready';
 end
 $body$;
 
--- Puts the attempt off: the job is due again later, and the attempt does not count.
+-- Defers the attempt: the job is due again later, and the attempt does not count.
 create or replace function rowlock.defer_v1(token text, delay_ms bigint, reason text default null) returns void
 language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
 as $body$
@@ -119,21 +120,21 @@ begin
 end
 $body$;
 
--- Hands a job back that was not begun, for somebody else; the attempt does not count.
+-- Releases a job whose work was not begun, for another worker. The attempt does not count.
 create or replace function rowlock.release_v1(token text) returns void
 language sql volatile security invoker set search_path = pg_catalog, pg_temp
 as $body$
   select rowlock.settle_lease(token, 'released', 'ready', 0, null)
 $body$;
 
--- Gives the job up: it becomes a case, whatever attempts it has left.
+-- Retires the job: it becomes a case, whatever attempts it has left.
 create or replace function rowlock.retire_v1(token text, error text) returns void
 language sql volatile security invoker set search_path = pg_catalog, pg_temp
 as $body$
   select rowlock.settle_lease(token, 'retired', 'case', 0, error)
 $body$;
 
--- Ends the job without its effect, on purpose.
+-- Cancels the job: it ends on purpose without its effect.
 create or replace function rowlock.cancel_v1(token text, reason text) returns void
 language sql volatile security invoker set search_path = pg_catalog, pg_temp
 as $body$

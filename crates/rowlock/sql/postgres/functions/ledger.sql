@@ -1,8 +1,8 @@
 -- The protocol for every language: what happens once, with its answer.
 
--- Takes a key for what happens once, in the caller's transaction: the first is told so, does the work and stores its answer under
--- the slot in the same transaction; every repeat gets that answer. Waits for an open twin. RL003 where the key was taken for
--- another request.
+-- Takes a key for work that happens once, in the caller's transaction. The first caller learns that it is the first,
+-- does the work, and stores its answer under the slot in the same transaction. Every repeat gets that answer. It waits
+-- for a concurrent caller. RL003 if the key was taken for another request.
 create or replace function rowlock.once_v1(
   key text, request json default null, options json default '{}', out is_first boolean, out answer json, out slot timestamptz
 )
@@ -10,7 +10,7 @@ language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $body$
 declare
-  -- In milliseconds: some drivers carry a time through no finer, and the slot must come back as it was.
+  -- In milliseconds: some drivers carry no finer time, and the slot must come back unchanged.
   now constant timestamptz := date_trunc('milliseconds', clock_timestamp());
   wanted constant text := rowlock.key_option(json_build_object('key', once_v1.key), 'key');
   given constant json := rowlock.check_strings('options', coalesce(options, '{}'));
@@ -39,7 +39,7 @@ begin
     exit when found;
     select l.fingerprint, l.answer, l.made_at, coalesce(l.expires_at <= now, false) as over into held
     from rowlock.ledger l where l.key = wanted;
-    -- Removed meanwhile.
+    -- The entry was removed meanwhile.
     continue when not found;
     if held.over then
       update rowlock.ledger l
@@ -52,7 +52,7 @@ begin
     if print is not null and held.fingerprint is not null and held.fingerprint <> print then
       raise exception 'key "%" is already used by a different request', wanted using errcode = 'RL003';
     end if;
-    -- Only the first has a slot.
+    -- Only the first caller has a slot.
     is_first := false;
     answer := held.answer;
     return;
@@ -60,7 +60,8 @@ begin
   if slot is null then
     raise exception 'key "%" keeps changing; try again', wanted using errcode = '40001';
   end if;
-  -- What this transaction took, for answer_v1. It goes with the transaction, or with the savepoint that is rolled back.
+  -- What this transaction took, for answer_v1. It is undone with the transaction, or with the savepoint that is rolled
+  -- back.
   perform set_config(
     'rowlock_tx.once', coalesce(nullif(current_setting('rowlock_tx.once', true), ''), ',') || rowlock.number_of(wanted) || ',', true);
 end

@@ -1,13 +1,14 @@
--- Names as numbers, and options that are taken out of JSON.
+-- Names as numbers, and options that are read from JSON.
 
--- The number that a name has in the narrow tables: the first eight bytes of its SHA-256. A kind's has its version behind an @.
+-- The number of a name in the narrow tables: the first eight bytes of its SHA-256. A kind's name is followed by @ and
+-- its version.
 create or replace function rowlock.number_of(name text) returns bigint
 language sql immutable strict parallel safe
 as $body$
   select ('x' || encode(substring(sha256(convert_to(name, 'UTF8')) from 1 for 8), 'hex'))::bit(64)::bigint
 $body$;
 
--- Takes a whole number out of options, or what it is without one.
+-- Reads a whole number from options, or returns the default.
 create or replace function rowlock.number_option(options json, field text, otherwise bigint, low bigint, high bigint) returns bigint
 language plpgsql immutable parallel safe security invoker set search_path = pg_catalog, pg_temp
 as $body$
@@ -24,7 +25,7 @@ begin
 end
 $body$;
 
--- Takes a name out of options, or what it is without one: what people type and read.
+-- Reads a name from options, or returns the default. Names are what people type and read.
 create or replace function rowlock.name_option(options json, field text, otherwise text) returns text
 language plpgsql immutable parallel safe security invoker set search_path = pg_catalog, pg_temp
 as $body$
@@ -38,7 +39,7 @@ begin
 end
 $body$;
 
--- Takes a key out of options: what callers make up.
+-- Reads a key from options. Keys are made up by callers.
 create or replace function rowlock.key_option(options json, field text) returns text
 language plpgsql immutable parallel safe security invoker set search_path = pg_catalog, pg_temp
 as $body$
@@ -52,7 +53,7 @@ begin
 end
 $body$;
 
--- Takes a time out of options. It must say its zone: the session's is nobody's business.
+-- Reads a time from options. The time must have a zone, so that the session's zone does not matter.
 create or replace function rowlock.time_option(options json, field text) returns timestamptz
 language plpgsql stable parallel safe security invoker set search_path = pg_catalog, pg_temp
 as $body$
@@ -72,7 +73,7 @@ exception
 end
 $body$;
 
--- What a job is asked to be, checked: refuses options that there are not, and those that contradict each other.
+-- Checks the options of a job. It refuses unknown options, and options that contradict each other.
 create or replace function rowlock.check_options(options json, known text[]) returns void
 language plpgsql immutable parallel safe security invoker set search_path = pg_catalog, pg_temp
 as $body$
@@ -89,7 +90,7 @@ begin
 end
 $body$;
 
--- Takes tags out of options: an array of names.
+-- Reads tags from options: an array of names.
 create or replace function rowlock.tags_option(options json) returns json
 language plpgsql immutable parallel safe security invoker set search_path = pg_catalog, pg_temp
 as $body$

@@ -1,7 +1,7 @@
--- What people do to a job, each with its note in the audit.
+-- Operator commands for jobs. Each command is recorded in the audit.
 
--- Why a verb cannot be applied to a job, for people: RL010 where there is no such job, RL011 where it stands elsewhere. It says
--- nothing where the job is moving between two places just now: look again.
+-- Says why a command cannot be applied to a job. RL010 if there is no such job, RL011 if the job is in another place.
+-- It raises nothing while the job is moving between two places: look again.
 create or replace function rowlock.refuse(job bigint, verb text) returns void
 language plpgsql security invoker
 as $body$
@@ -24,15 +24,16 @@ begin
 end
 $body$;
 
--- Makes a job due at another time, wherever it waits for it: in ready, or behind the head of its group. Without a time it is
--- due now. It says when it was due before. With the owner's rights: whoever may call it can do this, with its note in the
--- audit, and nothing else to those tables.
+-- Makes a job due at another time, in ready or behind the head of its group. Without a time the job is due now. It says
+-- when the job was due before.
+-- It runs with the owner's rights: its callers can do only this to those tables, and each call is recorded in the
+-- audit.
 create or replace function rowlock.delay(job bigint, until timestamptz, actor text) returns timestamptz
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $body$
 declare
-  -- No further ahead than every driver can read.
+  -- No later than every driver can read.
   due timestamptz := least(greatest(until, clock_timestamp()), '9998-12-31T00:00:00Z');
   before timestamptz;
   place text;
@@ -63,9 +64,11 @@ begin
 end
 $body$;
 
--- Takes a job that is not finished from wherever it is, a case only to be closed, under a lease of nobody (worker 0), to be
--- ended like any other attempt. Of one that runs the lease changes hands: the attempt did not end by its own doing, and must not
--- take this for its commit. It says where the job was; RL010 and RL011 as `rowlock.refuse` says.
+-- Puts a job that is not finished under a lease of worker 0, from whatever place it is in, to be ended like any other
+-- attempt. A case is taken only to be closed.
+-- If the job is running, worker 0 takes over the lease: the attempt did not end by itself, and must not mistake this
+-- outcome for its own commit.
+-- It says where the job was. RL010 and RL011 as in `rowlock.refuse`.
 create or replace function rowlock.seize(job bigint, verb text, out place text, out epoch bigint)
 language plpgsql security invoker
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -112,8 +115,8 @@ begin
 end
 $body$;
 
--- Ends a job by a person's word, as cancelled or retired, from wherever it is, with its note in the audit. It says where the job
--- was.
+-- Ends a job for an operator, as cancelled or retired, from whatever place it is in, and records it in the audit. It
+-- says where the job was.
 create or replace function rowlock.end_by_hand(job bigint, verb text, said text, ended text, reason text, actor text) returns text
 language plpgsql security invoker
 as $body$
@@ -131,21 +134,22 @@ begin
 end
 $body$;
 
--- Cancels a job that is not finished. A waiting one is gone at once. Of one that runs the lease is ended, so that nothing it
--- still does counts; its worker hears of it and stops it. It says where the job stood.
+-- Cancels a job that is not finished. A waiting job is removed immediately. If the job is running, its lease is ended,
+-- so that nothing it still does counts; its worker learns of it and stops the handler. It says where the job was.
 create or replace function rowlock.cancel(job bigint, reason text, actor text) returns text
 language sql security definer set search_path = pg_catalog, pg_temp
 as $body$ select rowlock.end_by_hand(job, 'cancel', 'cancelled', 'cancelled', reason, actor) $body$;
 
--- Retires a job that is not finished, by hand: it becomes a case with its history, its compensation is enqueued, and its group
--- goes on or stops as it would. Of one that runs the lease is ended, as by a cancel. It says where the job stood.
+-- Retires a job that is not finished, for an operator. The job becomes a case with its history, its compensation is
+-- enqueued, and its group goes on or stops as after any retirement. If the job is running, its lease is ended, as by a
+-- cancel. It says where the job was.
 create or replace function rowlock.retire(job bigint, reason text, actor text) returns text
 language sql security definer set search_path = pg_catalog, pg_temp
 as $body$ select rowlock.end_by_hand(job, 'retire', 'retired', 'retired', reason, actor) $body$;
 
--- Runs a finished job once more, with all its attempts, under its own uid and a new epoch: what it did once by an effect's or
--- the ledger's key is not done again, and links that it has are not made again. It waits for its turn behind its group, and for
--- its name where that is not completed. It says how the job ended before.
+-- Runs a finished job once more, with all its attempts, under its own uid and a new epoch. Work that was done once
+-- under an effect's key or a ledger key is not done again. Links that the job has are not made again.
+-- The job waits for its turn in its group, and for its name if that is not completed. It says how the job ended before.
 create or replace function rowlock.rerun(job bigint, reason text, actor text) returns text
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -159,7 +163,8 @@ begin
   if actor is null then
     raise exception 'the actor is missing; say who does it' using errcode = 'RL011';
   end if;
-  -- Two at once are one after the other, and whoever removes old bodies waits for this or was first.
+  -- Two concurrent re-runs of a job run one after the other. A sweep that removes old bodies waits for this
+  -- transaction, or was first.
   update rowlock.job j set reran_at = now where j.id = job
   returning j.kind || '@' || j.version as kind, j.queue, j.priority, j.attempts_max, j.expires_at into body;
   if not found then
@@ -187,8 +192,8 @@ begin
 end
 $body$;
 
--- Removes what people did before the given time, and no later than 30 days ago, to jobs that are gone; so many at a time. With
--- the owner's rights: a worker can remove what is that old, and nothing else.
+-- Removes audit entries about jobs that are gone, a bounded number per call: from before the given time, and at least
+-- 30 days old. It runs with the owner's rights: a worker can remove only entries that old.
 create or replace function rowlock.drop_audit(until timestamptz, most bigint) returns bigint
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set plan_cache_mode = force_generic_plan

@@ -1,8 +1,10 @@
--- Partitions: made ahead of time, and dropped with the history in them.
+-- Partitions: created ahead of time, and dropped with their history.
 
--- Makes the partitions that the coming days and ids need. Runs with the owner's rights, so that a worker's role needs none.
--- A partition is made apart and then attached, which shuts out nobody but readers of the default one; and whoever wants a
--- table queues behind a lock that waits, so it waits for a moment only and leaves the rest to the next round.
+-- Creates the partitions that the coming days and ids need. It runs with the owner's rights, so that a worker's role
+-- needs none.
+-- A partition is created apart and then attached, which blocks only readers of the default partition.
+-- Other transactions queue behind a lock request that waits. So it waits only for a moment and leaves the rest to the
+-- next round.
 create or replace function rowlock.make_partitions(days_ahead int, ids_ahead bigint) returns int
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
 declare
@@ -20,7 +22,7 @@ begin
       day := (clock_timestamp() at time zone 'utc')::date + i;
       part := 'outcome_' || to_char(day, 'YYYYMMDD');
       if to_regclass('rowlock.' || part) is null
-        -- Rows that came first are in the default partition and keep their range from being made.
+        -- Rows that came before their partition are in the default partition, and block creating that partition.
         and not exists (
           select from rowlock.outcome_rest r
           where r.ended_at >= day::timestamp at time zone 'utc' and r.ended_at < (day + 1)::timestamp at time zone 'utc')
@@ -46,7 +48,7 @@ begin
       exit when start > (select last_value from rowlock.job_id) + ids_ahead;
     end loop;
   exception
-    -- Somebody holds a table, or a row reached the default partition after the look: nothing was made this time.
+    -- A table is locked, or a row reached the default partition after the check: nothing was created this time.
     when lock_not_available or check_violation then made := 0;
   end;
   perform set_config('lock_timeout', patience, true);
@@ -54,8 +56,8 @@ begin
 end
 $body$;
 
--- Drops the outcome partitions whose every row ended before the given time, and says how many; empties the default one of such rows.
--- Dropping shuts out every reader and writer of the log, so it too waits for a moment only.
+-- Drops the outcome partitions whose rows all ended before the given time, and says how many. It removes such rows from
+-- the default partition. Dropping blocks every reader and writer of the log, so it also waits only for a moment.
 create or replace function rowlock.drop_history(before timestamptz) returns int
 language plpgsql security definer set search_path = pg_catalog, pg_temp as $body$
 declare

@@ -1,7 +1,8 @@
--- What people pause and let go on.
+-- Pausing and resuming.
 
--- Stops a queue, a kind or a group, given as queue:mail, kind:send-mail or group:account:42: nobody claims its jobs until it is
--- resumed, and workers heed it within a second. What runs goes on. It says whether it went on before.
+-- Pauses a queue, a kind or a group, given as queue:mail, kind:send-mail or group:account:42. Its jobs are not claimed
+-- until it is resumed; workers notice within a second. Running jobs go on. It says whether the target was running
+-- before.
 create or replace function rowlock.pause(target text, actor text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -24,7 +25,7 @@ begin
   if target like 'group:%' then
     turn := rowlock.number_of(substr(target, 7));
     insert into rowlock.job_group as g (no, paused) values (turn, true) on conflict (no) do update set paused = true;
-    -- Where somebody is claiming its head just now, the sweep looks again.
+    -- If a worker is claiming the head right now, the sweep looks again.
     perform rowlock.withdraw(1, turn, null);
   end if;
   insert into rowlock.audit (actor, verb, id, detail) values (actor, 'pause', 0, target);
@@ -32,7 +33,7 @@ begin
 end
 $body$;
 
--- Lets go on what was paused, within a second. It says whether it was paused.
+-- Resumes what was paused, within a second. It says whether it was paused.
 create or replace function rowlock.resume(target text, actor text) returns boolean
 language plpgsql security definer set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set plan_cache_mode = force_generic_plan

@@ -1,7 +1,7 @@
--- The protocol for every language: what people do.
+-- The protocol for every language: operator commands.
 
--- As ever with a note in the audit: see the functions of the same names. A job is named by its id; `cancel_v1` and `retire_v1`
--- of a handler take a token.
+-- Each command is recorded in the audit; see the functions of the same names. A job is named by its id. A handler's
+-- `cancel_v1` and `retire_v1` take a token.
 create or replace function rowlock.pause_v1(target text, actor text) returns boolean
 language sql volatile security invoker set search_path = pg_catalog, pg_temp
 as $body$ select rowlock.pause(target, actor) $body$;

@@ -1,7 +1,7 @@
 -- The end of an attempt, whoever ends it, and the jobs that follow it.
 
--- The ended attempts of a job as its case keeps them: the first and the last fifty. Of those between only the number is kept,
--- in the first one after the gap: a history without a limit could grow past what one value can hold.
+-- The ended attempts of a job as its case keeps them: the first and the last fifty. The first attempt after the gap
+-- stores how many are left out. A history without a limit could outgrow the maximum size of one value.
 create or replace function rowlock.history_of(job bigint) returns jsonb
 language sql stable security invoker
 as $body$
@@ -18,11 +18,12 @@ as $body$
   where e.no <= 50 or e.back <= 50
 $body$;
 
--- Ends leases, each only where its token holds: writes the outcome, puts the job back to ready or files it as a case with its
--- compensation, and passes the turn of its group on. Every end of a lease is made here. It says which tokens held, by their
--- places in the input from one on, and which queues got work. RL002 where the transaction is not the one that was marked.
--- A null outcome is done, and a null place finished. A function, so that its plans are made apart from the settings of the
--- user's session: there a small table is read whole, and with it every dead lease.
+-- Ends leases, each only if its token holds. It writes the outcome, puts the job back to ready or creates a case with
+-- its compensation, and passes the turn of its group on. Every end of a lease is made here.
+-- It says which tokens held, by their positions in the input from one on, and which queues got work. RL002 if the
+-- transaction is not the one that was marked. A null outcome means done, and a null place means finished.
+-- It is a function so that its plans do not depend on the settings of the user's session: a plan made there reads a
+-- small table as a whole, and with it every dead lease.
 create or replace function rowlock.end_leases(
   ids bigint[], epochs bigint[], workers bigint[], results text[], turns bigint[], marker text, at timestamptz,
   outcomes text[] default null, places text[] default null, delays_us bigint[] default null, errors text[] default null,
@@ -41,7 +42,7 @@ begin
     raise exception 'this transaction is not the one job % was given', ids[1] using errcode = 'RL002';
   end if;
   if cardinality(ids) = 1 then
-    -- As below, in half the time: it is what a handler's transaction ends with.
+    -- Does the same as the statement below in half the time, because every handler's transaction ends with it.
     delete from rowlock.lease l where l.id = ids[1] and l.epoch = epochs[1] and l.worker = workers[1] returning l.* into one;
     if found then
       insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error, result)
@@ -56,7 +57,8 @@ begin
       delete from rowlock.lease l
       using unnest(ids, epochs, workers, outcomes, errors, results)
         with ordinality as u (id, epoch, worker, outcome, error, result, ord)
-      -- By the key, row by row, whatever the statistics say: an equality, and a join of whole tables can be a plan.
+      -- `any` makes the plan read by key, row by row, whatever the statistics say. With `=`, the planner could join
+      -- whole tables.
       where l.id = any (array[u.id]) and l.epoch = any (array[u.epoch]) and l.worker = any (array[u.worker])
       returning l as lease, l.id, l.epoch, l.worker, l.attempt, l.claimed_at, u.outcome, u.error, u.result, u.ord
     ), logged as (
@@ -96,9 +98,9 @@ begin
 end
 $body$;
 
--- Settles an attempt that is done in its handler's own transaction, and enqueues the job that follows, if any. RL001 where the
--- token no longer holds: whatever comes behind the call in the same string, a commit too, is then not run. It says which queues
--- got work by the turn of its group.
+-- Settles an attempt as done in its handler's own transaction, and enqueues the next job, if any. RL001 if the token no
+-- longer holds: then nothing after the call in the same string runs, not even a commit. It says which queues got work
+-- because the turn of the job's group was passed on.
 create or replace function rowlock.settle_done(
   token_id bigint, token_epoch bigint, token_worker bigint, marker text, result text, turn bigint, next jsonb, at timestamptz
 ) returns bigint[]
@@ -121,7 +123,7 @@ begin
 end
 $body$;
 
--- Whether a job was done before it was re-run, and has next jobs since then: they are not made again.
+-- Says whether a job was done before it was re-run and has next jobs since then. The next jobs are not made again.
 create or replace function rowlock.has_next(job bigint) returns boolean
 language plpgsql stable security invoker
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
@@ -135,8 +137,8 @@ begin
 end
 $body$;
 
--- Enqueues the compensations of jobs that were just retired, in the commit that retired them, as the next link of their chain;
--- once per job, and not while a parked effect of it is in doubt. It says which queues got them.
+-- Enqueues the compensations of jobs that were just retired, in the same commit, as the next link of their chain. Each
+-- job gets one compensation, and none while a parked effect of the job is in doubt. It says which queues got them.
 create or replace function rowlock.compensate(retired bigint[], at timestamptz) returns bigint[]
 language plpgsql security invoker
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
@@ -149,10 +151,10 @@ begin
       from rowlock.job j
       join rowlock.case_file f on f.id = j.id
       where j.id = any (retired) and j.if_retired is not null
-        -- What it did when it was done still stands.
+        -- What the job did when it was done is still valid.
         and j.was_done is not true
-        -- A person is still to say what happened, or has said it while the attempt ran, which may not have heard of it: the
-        -- job may go on.
+        -- An operator must still resolve the effect, or resolved it while the attempt ran. The attempt may not have
+        -- seen that, and the job may go on.
         and not exists (
           select from rowlock.effect e
           where e.id = j.id and e.policy = 'park' and (e.state in ('open', 'uncertain') or (
@@ -160,7 +162,7 @@ begin
             and e.ended_at >= (select o.started_at from rowlock.outcome o where o.id = f.id and o.epoch = f.epoch)
           ))
         )
-        -- Retired before, and reopened.
+        -- The job was retired before and reopened.
         and not exists (
           select from rowlock.job x
           where x.chain = coalesce(j.chain, j.id) and x.position = j.position + 1 and x.uid = (j.if_retired ->> 'uid')::uuid

@@ -1,7 +1,7 @@
--- The protocol for every language: completing what jobs wait for.
+-- The protocol for every language: completing the names that jobs wait for.
 
--- Completes a name in the caller's transaction, once, with an answer for the jobs that wait for it, now or later. It says how many
--- went to ready, and nothing where the name was completed before.
+-- Completes a name once, in the caller's transaction, with an answer for the jobs that wait for it, now or later. It
+-- returns how many jobs went to ready, or null if the name was completed before.
 create or replace function rowlock.complete_v1(name text, answer json default null) returns bigint
 language plpgsql volatile security invoker set search_path = pg_catalog, pg_temp
 set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan

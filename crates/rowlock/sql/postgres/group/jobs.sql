@@ -1,4 +1,4 @@
--- Lists the jobs of one group, newest first, narrowed by whatever else is given.
+-- Lists the jobs of one group, newest first, filtered by the given values.
 -- Index: job_in_group, backwards.
 select
   v.id, uid, kind, version, queue, priority, state, attempt, attempts_max, epoch, due_at, worker, claimed_at, last_outcome,

@@ -1,5 +1,6 @@
--- Leaves groups vacant whose head is over and never passed its turn on: its body was gone, or an older binary had settled it. The sweep fills them.
+-- Makes groups vacant whose head is over and never passed its turn on; the sweep then fills them.
 -- Index: job_group, all of it; ready_id, lease_pkey, waiting_pkey, case_file_pkey, job_pkey.
+-- This happens if the head's body was gone, or if an older binary settled it.
 with stuck as materialized (
   select g.no, g.head
   from rowlock.job_group g
@@ -11,7 +12,7 @@ with stuck as materialized (
     )
   limit $1
 )
--- Only while it is the head that was seen.
+-- Only while the head is still the one that was read.
 update rowlock.job_group g set head = null
 from stuck s
 where g.no = any (array[s.no]) and g.head = s.head

@@ -1,6 +1,8 @@
--- Gives ids to jobs to come, those reserved for keys as given, and keeps their groups from being removed until the transaction ends; says which groups have a row, and which of those are vacant.
--- Index: job_group_pkey, in sorted order. Whoever passes a turn on or takes one over is neither waited for nor kept waiting.
--- no twin: sqlite has one writer at a time.
+-- Assigns ids to jobs that are about to be enqueued, and keeps their groups until the transaction ends.
+-- Index: job_group_pkey, in sorted order. It neither waits for transactions that pass a turn on or take one over, nor
+-- blocks them.
+-- Ids reserved for keys are used as given. It returns which groups have a row, and which of those are vacant.
+-- no twin: SQLite has one writer at a time.
 with shared as materialized (
   select g.no, g.vacant and not g.paused as vacant
   from rowlock.job_group g

@@ -1,6 +1,8 @@
--- Makes jobs to come the heads of vacant groups, where nobody waits and nobody else is at it: the sweep will see to those.
--- Index: job_group_pkey, in sorted order; waiting_group. What is locked and not taken must be let go: a lock on it would keep the turn from being passed on.
--- no twin: sqlite leaves no group vacant.
+-- Makes new jobs the heads of vacant groups, if no job waits there and no other transaction has the group locked.
+-- Index: job_group_pkey, in sorted order; waiting_group. The caller must release a lock on a group that was not taken.
+-- Otherwise the lock would block passing the turn on.
+-- The sweep fills the other vacant groups.
+-- no twin: SQLite leaves no group vacant.
 with locked as materialized (
   select g.no, u.id
   from unnest($1::bigint[], $2::bigint[]) as u (no, id) join rowlock.job_group g on g.no = u.no

@@ -1,4 +1,4 @@
--- Frees a slot, only while the token that took it still has its lease; no row when the slot was lost before.
+-- Frees a slot, only while the token that took it still has its lease; no row if the slot was lost before.
 -- Index: lease_pkey, body_lock_pkey.
 with mine as materialized (
   select id, epoch, worker from rowlock.lease where id = $1 and epoch = $2 and worker = $3 for share

@@ -1,5 +1,5 @@
--- Removes body locks whose lease is gone, a bounded number at a time: they hold nothing any more.
--- Index: body_lock_pkey, all of it (there are as many as there are holders); lease_pkey.
+-- Removes body locks whose lease is gone, a bounded number per call; such locks hold nothing.
+-- Index: body_lock_pkey, all of it (one row per holder); lease_pkey.
 with old as materialized (
   select b.key, b.slot, b.id, b.epoch, b.worker
   from rowlock.body_lock b

@@ -1,5 +1,8 @@
--- Takes a free slot of a key for the holder of a token, or one whose holder's lease is gone; its own again where a reply was lost.
--- Index: lease_pkey, body_lock_pkey. One statement is enough: a token without a lease never gets one again, so what an older snapshot calls left stays left, and the swap is on that token.
+-- Takes a slot of a key for the holder of a token: a free slot, or one whose holder's lease is gone.
+-- Index: lease_pkey, body_lock_pkey.
+-- One statement is enough. A token without a lease never gets one again, so a slot that an older snapshot sees as
+-- abandoned stays abandoned. The update compares that token.
+-- If a reply was lost, the holder gets its own slot again.
 with mine as materialized (
   select id, epoch, worker from rowlock.lease where id = $1 and epoch = $2 and worker = $3 for share
 ), seen as materialized (

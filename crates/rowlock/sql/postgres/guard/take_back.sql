@@ -1,4 +1,5 @@
--- Takes back the raise of a counter that this transaction began anew, because it was not there although it had been seen.
+-- Sets a counter back to 0 that this transaction created by raising it, although the caller had read it before.
 -- Index: guard_version_pkey.
--- no twin: SQLite asks in guard/raise.sql whether it is there; that is no conflict with anybody.
+-- no twin: in SQLite, guard/raise.sql checks whether the counter exists; that check conflicts with no other
+-- transaction.
 update rowlock.guard_version set version = 0 where key = $1

@@ -1,3 +1,3 @@
--- How often what this key protects has been changed.
+-- Returns how often the thing that this key protects has been changed.
 -- Index: guard_version_pkey.
 select version from rowlock.guard_version where key = $1

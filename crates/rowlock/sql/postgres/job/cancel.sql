@@ -1,3 +1,3 @@
--- Cancels a job that is not finished; says where it stood.
+-- Cancels a job that is not finished; returns the place it was in.
 -- Index: ready_id, waiting_pkey, lease_pkey, job_pkey, inside rowlock.cancel.
 select rowlock.cancel($1, $2, $3)

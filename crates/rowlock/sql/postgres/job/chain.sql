@@ -1,4 +1,4 @@
--- Every link of the chain that a job belongs to, first link first.
+-- Lists every link of the chain that a job belongs to, first link first.
 -- Index: job_pkey, job_chain.
 with root as materialized (
   select coalesce(chain, id) as id from rowlock.job where id = $1

@@ -1,4 +1,4 @@
--- Drops outcome partitions whose every row ended before the given time.
+-- Drops the outcome partitions whose rows all ended before the given time.
 -- Index: none.
--- no twin: sqlite has no partitions; its job/prune.sql removes history row by row.
+-- no twin: SQLite has no partitions; its job/prune.sql removes history row by row.
 select rowlock.drop_history($1)

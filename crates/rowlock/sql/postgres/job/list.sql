@@ -1,5 +1,6 @@
--- Lists jobs, newest first, narrowed by whatever is given.
--- Index: job_pkey, backwards from where the last page ended; job_key_pkey, which narrows the walk to one job. The joins are written so that no plan can turn them round.
+-- Lists jobs, newest first, filtered by the given values.
+-- Index: job_pkey, backwards from where the last page ended; job_key_pkey, which narrows the scan to one job. The joins
+-- are written so that no plan can reverse them.
 select
   v.id, uid, kind, version, queue, priority, state, attempt, attempts_max, epoch, due_at, worker, claimed_at, last_outcome,
   last_ended_at, last_error, result::text as result, payload::text as payload, tags::text as tags, chain, position, expires_at, created_at,

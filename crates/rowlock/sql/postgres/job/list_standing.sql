@@ -1,5 +1,7 @@
--- Lists jobs of one state, newest first, narrowed by whatever is given: from the place they stand in, however many are finished.
--- Index: ready_id, waiting_pkey, lease_pkey or case_file_pkey, backwards from where the last page ended; for finished ones outcome_id; job_pkey. The joins are written so that no plan can turn them round.
+-- Lists jobs of one state, newest first, filtered by the given values.
+-- Index: ready_id, waiting_pkey, lease_pkey or case_file_pkey, backwards from where the last page ended; outcome_id for
+-- finished jobs; job_pkey. The joins are written so that no plan can reverse them.
+-- It reads the place that the jobs are in, so the number of finished jobs does not matter.
 with walk as materialized (
   (
     select x.id from rowlock.ready x
@@ -58,7 +60,7 @@ with walk as materialized (
           and ($4::text is null or j.tags @> jsonb_build_array($4))
         offset 0
       )
-      -- One that was re-run has gone on.
+      -- A job that was re-run is not finished.
       and not exists (select from rowlock.outcome o where o.id = x.id and o.epoch > x.epoch offset 0)
       and not exists (select from rowlock.ready r where r.id = x.id offset 0)
       and not exists (select from rowlock.lease l where l.id = x.id offset 0)

@@ -1,4 +1,4 @@
--- One job by its id.
+-- Returns one job by its id.
 -- Index: job_pkey.
 select
   id, uid, kind, version, queue, priority, state, attempt, attempts_max, epoch, due_at, worker, claimed_at, last_outcome,

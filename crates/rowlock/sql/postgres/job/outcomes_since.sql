@@ -1,4 +1,4 @@
--- How attempts of these jobs ended after that time, the last three of each.
+-- Lists how attempts of these jobs ended after the given time, the last three of each job.
 -- Index: outcome_id.
 select o.id, o.error from unnest($1::bigint[]) as u (id)
 cross join lateral (

@@ -1,4 +1,4 @@
--- Makes the partitions of the coming days and ids.
+-- Creates the partitions for the coming days and ids.
 -- Index: none.
--- no twin: sqlite has no partitions.
+-- no twin: SQLite has no partitions.
 select rowlock.make_partitions($1, $2)

@@ -1,5 +1,7 @@
--- Removes the bodies, and the effects, of jobs that were enqueued before the given time, are in no place any more, have no outcome since and no effect in doubt; a bounded number at a time.
+-- Removes the bodies and effects of old finished jobs, a bounded number per call.
 -- Index: job_created; ready_id, lease_pkey, case_file_pkey, waiting_pkey, outcome_id, effect_id_name_key.
+-- Such a job was enqueued before the given time and is in no place. It has no outcome since that time and no effect in
+-- doubt.
 with old as materialized (
   select j.id from rowlock.job j
   where j.created_at < $1
@@ -12,7 +14,7 @@ with old as materialized (
   limit $2
 ), gone as (
   delete from rowlock.job j using old o
-  -- Somebody may have it run once more since the look.
+  -- An operator may have re-run the job since it was read.
   where j.id = o.id and (j.reran_at is null or j.reran_at < $1)
   returning j.id
 ), effects as (

@@ -1,5 +1,6 @@
--- Takes the keys that nobody holds, each for the id of a job to come; waits, in sorted order, for whoever is about to take or change one.
+-- Takes the keys that are free, each for the id of a job that is about to be enqueued.
 -- Index: job_key_pkey.
+-- It waits, in sorted order, for transactions that are about to take or change a key.
 with input as materialized (
   select nextval('rowlock.job_id') as id, u.*, coalesce($6::timestamptz, clock_timestamp()) as now
   from unnest($1::text[], $2::bytea[], $3::text[], $4::bigint[], $5::int[])

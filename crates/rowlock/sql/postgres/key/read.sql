@@ -1,4 +1,4 @@
--- Who holds these keys, with where their jobs stand and how the last attempts ended; what was removed meanwhile is missing.
+-- Returns the holders of these keys: their jobs' places and last outcomes; keys removed meanwhile are missing.
 -- Index: job_key_pkey; lease_pkey, ready_id, case_file_pkey, waiting_pkey, outcome_id.
 select
   k.key, k.id, k.fingerprint, k.hold,

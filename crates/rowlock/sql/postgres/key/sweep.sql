@@ -1,5 +1,7 @@
--- Removes those of the given enqueue keys whose hold is over, never while their job is in any place, and never one that changed hands since it was read.
--- Index: job_key_id; lease_pkey, ready_id, case_file_pkey, waiting_pkey. What another transaction is about to take is skipped.
+-- Removes those of the given enqueue keys whose hold is over.
+-- Index: job_key_id; lease_pkey, ready_id, case_file_pkey, waiting_pkey. Skips a key that another transaction is about
+-- to take.
+-- It keeps a key while its job is in any place, and a key that another job has taken since the key was read.
 with input as materialized (
   select u.key, u.id from unnest($1::text[], $2::bigint[]) as u (key, id)
 ), old as materialized (

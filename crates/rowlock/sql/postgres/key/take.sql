@@ -1,5 +1,6 @@
--- Gives keys whose hold is over to jobs to come, only where the job they were read with still has them; waits in sorted order.
+-- Gives keys whose hold is over to new jobs, only if the job that was read still has the key.
 -- Index: job_key_pkey.
+-- It waits for other transactions in sorted order.
 with input as materialized (
   select u.*, coalesce($6::timestamptz, clock_timestamp()) as now
   from unnest($1::text[], $2::bytea[], $3::text[], $4::bigint[], $5::bigint[])

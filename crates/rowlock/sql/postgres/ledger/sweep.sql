@@ -1,4 +1,4 @@
--- Removes those of the given ledger entries whose hold is over; what another transaction is about to take stays.
+-- Removes those of the given ledger entries whose hold is over; skips those that a transaction is about to take.
 -- Index: ledger_pkey.
 with old as materialized (
   select l.key

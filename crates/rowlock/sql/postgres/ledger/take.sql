@@ -1,4 +1,4 @@
--- Takes a key of the ledger for this transaction: a row comes back for the first caller. Waits for an open twin.
+-- Takes a ledger key for this transaction, after waiting for a concurrent caller; the first caller gets a row.
 -- Index: ledger_pkey.
 with moment as (select coalesce($5::timestamptz, clock_timestamp()) as at)
 insert into rowlock.ledger (key, fingerprint, hold, expires_at, made_at)

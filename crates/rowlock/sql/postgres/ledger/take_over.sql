@@ -1,4 +1,4 @@
--- Takes over an entry whose period has passed; no row when somebody else did so first.
+-- Takes over an entry whose period has passed; no row if another caller did so first.
 -- Index: ledger_pkey.
 with moment as (select coalesce($5::timestamptz, clock_timestamp()) as at)
 update rowlock.ledger

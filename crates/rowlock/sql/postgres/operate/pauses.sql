@@ -1,3 +1,3 @@
--- Every queue and kind that is paused.
--- Index: none; the table holds what people set by hand.
+-- Lists every queue and kind that is paused.
+-- Index: none; the table holds only what operators set.
 select substr(name, 7) as name, value, changed_at, changed_by from rowlock.setting where left(name, 6) = 'pause:' order by name

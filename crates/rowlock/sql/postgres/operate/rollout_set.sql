@@ -1,4 +1,4 @@
--- Sets a rollout's percentage and notes who did it; workers look every half second.
+-- Sets a rollout's percentage and records who did it; workers check every half second.
 -- Index: setting_pkey; writes audit_id.
 with noted as (
   insert into rowlock.audit (actor, verb, id, detail) values ($3, 'rollout', 0, $1 || ' ' || $2)

@@ -1,4 +1,4 @@
--- What people did to jobs.
+-- What operators did to jobs.
 create table rowlock.audit (
   no bigint generated always as identity primary key,
   at timestamptz not null default clock_timestamp(),

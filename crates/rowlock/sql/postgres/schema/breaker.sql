@@ -1,4 +1,4 @@
--- A dependency that kinds are bound to. While it is not closed, nobody claims those kinds but for the probes.
+-- A dependency that kinds are bound to. While the breaker is not closed, workers claim only probes of those kinds.
 create table rowlock.breaker (
   name text primary key,
   state text not null default 'closed' check (state in ('closed', 'open', 'half_open')),
@@ -29,10 +29,10 @@ create table rowlock.breaker_log (
   primary key (name, version)
 );
 
--- What the sweep walks.
+-- The sweep reads this index.
 create index breaker_log_changed on rowlock.breaker_log (changed_at);
 
--- Who tries a half-open breaker. A row holds only while the lease of its token does.
+-- The probes of a half-open breaker. A row is valid only while its token has its lease.
 create table rowlock.probe (
   name text not null,
   id bigint not null,

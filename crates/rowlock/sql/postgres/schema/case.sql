@@ -1,4 +1,4 @@
--- Retired, open for a decision; the history is copied in, so that it outlives the outcome log.
+-- A retired job, open for a decision. The history is copied into the case, so that it outlives the outcome log.
 create table rowlock.case_file (
   id bigint primary key,
   epoch bigint not null,
@@ -17,7 +17,7 @@ create table rowlock.case_file (
 
 create index case_file_error on rowlock.case_file (error_no, id);
 
--- Each error that cases have or had: their reasons without what differs from job to job.
+-- Each error that cases have or had: the reason without the parts that differ from job to job.
 create table rowlock.case_error (
   no bigint primary key,
   error text not null,

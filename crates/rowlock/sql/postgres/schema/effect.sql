@@ -1,5 +1,5 @@
--- Outside calls: the intent is stored before the call, the reply after it. An open intent whose lease is gone is in doubt;
--- `doubt` says that an earlier call may have happened, which a later call's failure does not answer.
+-- External calls: the intent is stored before the call, the reply after it. An open intent whose lease is gone is in
+-- doubt. `doubt` says that an earlier call may have happened. The failure of a later call does not answer that.
 create table rowlock.effect (
   no bigint generated always as identity primary key,
   id bigint not null,
@@ -23,7 +23,7 @@ create table rowlock.effect (
 
 create index effect_doubt on rowlock.effect (begun_at) where state in ('open', 'uncertain');
 
--- Every effect with its job, and its doubt spelled out: an open intent is in flight while its attempt holds the lease.
+-- Every effect with its job and its doubt. An open intent is in flight while its attempt holds the lease.
 create view rowlock.effects as
 select
   e.no,

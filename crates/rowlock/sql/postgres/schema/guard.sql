@@ -1,11 +1,12 @@
--- A counter per guarded thing, raised by everyone who changes it: it tells opened-then-closed from untouched.
+-- A counter per guarded thing. Every change raises it, so that a thing that was opened and closed differs from an
+-- untouched one.
 create table rowlock.guard_version (
   key text primary key,
   version bigint not null,
   changed_at timestamptz not null
 );
 
--- Who may be in the body of work under a key. A row holds only while the lease of its token does.
+-- The holders of body locks, by key. A row is valid only while its token has its lease.
 create table rowlock.body_lock (
   key text not null,
   slot int not null,

@@ -1,8 +1,8 @@
--- The body of a job. A job is in exactly one place (ready, waiting, lease, case_file), and moving it is the transition.
+-- A job's body. A job is in exactly one place (ready, waiting, lease, case_file), and each transition moves it.
 
 create sequence rowlock.job_id;
 
--- The body: written once at enqueue, and then by people only, so it hardly ever leaves a dead row.
+-- The body is written once at enqueue, and later only by operators, so it rarely leaves a dead row.
 create table rowlock.job (
   id bigint not null,
   uid uuid not null,
@@ -30,14 +30,14 @@ create table rowlock.job (
 
 create table rowlock.job_rest partition of rowlock.job default;
 
--- Next to free to keep, and finds what retention may remove.
+-- This index costs almost nothing, and finds what retention may remove.
 create index job_created on rowlock.job using brin (created_at);
 
--- A chain's root has no chain of its own; its links carry the root's id.
+-- The root of a chain has a null chain. Its links carry the root's id.
 create index job_chain on rowlock.job (chain, position) where chain is not null;
 
 -- A completion is kept while a body names it.
 create index job_waits_for on rowlock.job (waits_for) where waits_for is not null;
 
--- The jobs of one group, for people.
+-- The jobs of one group, for operators.
 create index job_in_group on rowlock.job (in_group, id) where in_group is not null;

@@ -1,4 +1,4 @@
--- A worker has it. The token is (id, epoch, worker).
+-- A job that a worker holds. The token is (id, epoch, worker).
 create table rowlock.lease (
   id bigint primary key,
   epoch bigint not null,

@@ -1,6 +1,6 @@
--- What was done once, by key, with the answer that every repeat gets. The answer is null when the first gave none.
+-- What was done once, by key, with the answer that every repeat gets. The answer is null if the first caller gave none.
 create table rowlock.ledger (
-  -- In byte order, so that all keys with one prefix are found by the primary key.
+  -- In byte order, so that the primary key finds all keys with one prefix.
   key text collate "C" primary key,
   fingerprint bytea,
   answer json,
@@ -9,5 +9,5 @@ create table rowlock.ledger (
   made_at timestamptz not null
 );
 
--- What the sweep walks.
+-- The sweep reads this index.
 create index ledger_made on rowlock.ledger (hold, made_at);

@@ -1,5 +1,6 @@
--- One row per ended attempt, whatever the end: done, retried, deferred, released, retired, cancelled, lost. Append-only. No
--- check says so, since the server would read its text anew for every statement, which is half of the time of a single insert.
+-- One row per ended attempt: done, retried, deferred, released, retired, cancelled or lost. Append-only. There is no
+-- check constraint for these words: the server would parse it for every statement, which is half of the time of a
+-- single insert.
 create table rowlock.outcome (
   id bigint not null,
   epoch bigint not null,

@@ -1,4 +1,4 @@
--- Due or scheduled. Narrow: it is written and removed once per attempt.
+-- Jobs that are due or scheduled. The table is narrow, because a row is written and removed once per attempt.
 create table rowlock.ready (
   queue_no bigint not null,
   kind_no bigint not null,

@@ -44,9 +44,9 @@ left join lateral (
   from rowlock.outcome x where x.id = j.id order by x.epoch desc limit 1
 ) o on true;
 
--- How much waits per queue and kind, and since when its oldest is due. What is ready is counted to 100,000 for each queue, kind and
--- priority, what waits, is leased or a case to 100,000 in all, and `more` says that there are more: it answers at once however
--- long a backlog is.
+-- How many jobs wait per queue and kind, and since when the oldest is due. Jobs in ready are counted up to 100,000 for
+-- each queue, kind and priority. Jobs in waiting, lease and case_file are counted up to 100,000 in all. `more` says
+-- that there are more. The view answers quickly, however long the backlog is.
 create view rowlock.backlog as
 with recursive clock as materialized (
   select clock_timestamp() as now
@@ -109,13 +109,14 @@ select
   sum(p.waiting)::bigint as waiting,
   sum(p.leased)::bigint as leased,
   sum(p.cases)::bigint as cases,
-  -- Where one of the other places is not counted to its end, nobody knows of which queue the rest is.
+  -- If one of the other places is not counted to its end, the queues of the remaining jobs are unknown.
   bool_or(p.more) or (select coalesce(bool_or(x.more and x.due + x.scheduled = 0), false) from place x) as more,
   min(p.oldest) as oldest_due_at
 from place p left join rowlock.job j on j.id = p.sample
 group by 1, 2;
 
--- Who has which job, for how long, and whether the lease is over: a worker that is silent for longer than its lease has lost it.
+-- Which worker has which job, for how long, and whether the lease is over. A worker that is silent for longer than its
+-- lease has lost the lease.
 create view rowlock.held as
 select
   l.id,
@@ -134,8 +135,8 @@ from rowlock.lease l
 left join rowlock.worker w on w.id = l.worker
 left join rowlock.job j on j.id = l.id;
 
--- Every job that is not simply waiting to be claimed for the first time: why, who has it, since when, how often it was tried, how
--- that ended, and when it may be tried again.
+-- Every job that is not simply waiting to be claimed for the first time: why, which worker has it, since when, how
+-- often it was tried, how the last attempt ended, and when it may be tried again.
 create view rowlock.stuck as
 select
   s.id, j.kind, j.queue, s.state, s.why, s.holder, coalesce(s.since, o.ended_at) as since, s.attempt, s.attempts_max,
@@ -170,7 +171,7 @@ left join lateral (
   select x.error, x.ended_at from rowlock.outcome x where x.id = s.id order by x.epoch desc limit 1
 ) o on true;
 
--- Outside calls of which nobody knows whether they happened.
+-- External calls that may or may not have happened.
 create view rowlock.doubts as
 select
   e.no, e.id, j.kind, j.queue, e.name, e.key, e.policy, e.tries, e.begun_at, clock_timestamp() - e.begun_at as in_doubt_for,
@@ -189,7 +190,7 @@ from rowlock.case_file c
 join rowlock.case_error e on e.no = c.error_no
 group by e.no, e.error, e.first_seen, e.last_seen, e.seen;
 
--- Rows that nobody sees any more and that are still in the way of those that do, by table.
+-- Dead rows that no transaction sees any more but that still slow down reads, by table.
 create view rowlock.dead_rows as
 select
   s.relname as table_name, s.n_live_tup as live, s.n_dead_tup as dead, greatest(s.last_vacuum, s.last_autovacuum) as last_vacuum,

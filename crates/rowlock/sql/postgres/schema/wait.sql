@@ -1,5 +1,5 @@
--- Waits for somebody outside to complete the name, or for its turn behind the head of its group; then it moves to ready. Past
--- its limit it ends as said.
+-- A job that waits for its name to be completed, or for its turn behind the head of its group. Then the job moves to
+-- ready. Past its limit it ends as set at enqueue.
 create table rowlock.waiting (
   id bigint primary key,
   name text,
@@ -22,10 +22,10 @@ create index waiting_name on rowlock.waiting (name);
 
 create index waiting_limit on rowlock.waiting (limit_at) where limit_at is not null;
 
--- The next of a group is the smallest.
+-- The next job of a group is the one with the smallest id.
 create index waiting_group on rowlock.waiting (group_no, id) where group_no is not null;
 
--- What was completed, with the answer for the jobs that wait for it, now or later.
+-- The completed names, with the answer for the jobs that wait for them, now or later.
 create table rowlock.completion (
   name text primary key,
   answer json,

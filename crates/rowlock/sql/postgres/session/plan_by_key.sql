@@ -1,5 +1,8 @@
--- In a serializable transaction, has the statements that follow read by index alone, and says how each setting was; elsewhere no row.
--- Index: none. A table that is read whole counts as read whole there, and whoever writes any row of it as in conflict.
+-- Makes the next statements of a serializable transaction read by index only; returns the previous settings.
+-- Index: none.
+-- In a serializable transaction, a full scan counts as a read of the whole table, and then a write to any row
+-- conflicts.
+-- At any other isolation level it returns no row.
 -- no twin: SQLite has one writer, and no conflicts of this kind.
 select s.name, current_setting(s.name) as before, set_config(s.name, s.value, true) as now
 from (values

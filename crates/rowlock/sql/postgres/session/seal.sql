@@ -1,4 +1,5 @@
--- Makes every COMMIT of the transaction fail until the cursor is closed: it would have to be read to its end there, and what it reads is no number.
+-- Makes every COMMIT of the transaction fail until the cursor is closed.
 -- Index: none.
--- no twin: in sqlite a commit hook does the same.
+-- A commit would have to read the cursor to its end, and the value it reads is no number.
+-- no twin: in SQLite, a commit hook does the same.
 declare rowlock_seal cursor with hold for select current_setting('rowlock_tx.seal')::integer

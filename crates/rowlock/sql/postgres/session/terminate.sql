@@ -1,6 +1,8 @@
--- Ends a hung handler's backend, so that it keeps no row lock, and says whether it was found outside any transaction; only one of this user's, and only while it still is that connection, or is in that transaction where a pooler lends it to many.
+-- Ends a hung handler's backend, so that it keeps no row lock; says whether it was outside any transaction.
 -- Index: none.
--- no twin: sqlite connections live in the process that would end them.
+-- It ends only a backend of this user, and only while it still is that connection. If a pooler shares the backend, it
+-- must be in that transaction.
+-- no twin: SQLite connections live in the process that would end them.
 select a.xact_start is null and a.state = 'idle' as outside, pg_terminate_backend(a.pid) as ended
 from pg_stat_activity a
 where a.usename = current_user

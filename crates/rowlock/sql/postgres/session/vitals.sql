@@ -1,5 +1,6 @@
--- What the server says of itself, for the doctor: version, connections, settings, the oldest transaction, dead rows, partitions, history.
--- Index: job_pkey, its last entry; else none of ours: it reads the catalogue and the statistics.
+-- Reports the server's version, connections, settings, oldest transaction, dead rows, partitions and history.
+-- Index: job_pkey, its last entry; no other index of ours: it reads the catalogue and the statistics.
+-- The `doctor` command uses it.
 select
   current_setting('server_version') as version,
   current_setting('server_version_num')::int as version_no,
@@ -21,7 +22,7 @@ select
   pg_stat_get_dead_tuples(to_regclass('rowlock.ready')) + pg_stat_get_dead_tuples(to_regclass('rowlock.lease')) as dead_rows,
   to_regclass('rowlock.outcome_' || to_char((clock_timestamp() at time zone 'utc')::date + 1, 'YYYYMMDD')) is not null as day_ahead,
   to_regclass('rowlock.job_' || (select (coalesce(max(j.id), 0) + 1000000) / 10000000 from rowlock.job j)) is not null as ids_ahead,
-  -- From the oldest partition of the log that is left.
+  -- From the oldest remaining partition of the outcome log.
   coalesce((
     select (clock_timestamp() at time zone 'utc')::date - min(substr(c.relname, 9)::date)
     from pg_inherits i join pg_class c on c.oid = i.inhrelid
@@ -35,7 +36,8 @@ from (select) one
 left join lateral (
   select a.pid, a.xact_start, a.application_name, a.usename
   from pg_stat_activity a
-  -- One that has neither keeps nothing from being removed, nor does another database's.
+  -- A session with neither a backend_xid nor a backend_xmin keeps no dead rows. A session of another database keeps
+  -- none either.
   where a.xact_start is not null and a.pid <> pg_backend_pid() and a.datname = current_database()
     and coalesce(a.backend_xid, a.backend_xmin) is not null
   order by a.xact_start limit 1

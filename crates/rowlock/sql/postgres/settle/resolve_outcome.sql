@@ -1,3 +1,4 @@
--- Second half of resolving an unknown commit: the outcome this attempt wrote, if it did; "lost" is recovery's word, not its own.
+-- Returns the outcome that this attempt wrote, if any: the second half of resolving an unknown commit.
 -- Index: outcome_id.
+-- The outcome "lost" is written by recovery, not by the attempt.
 select outcome from rowlock.outcome where id = $1 and epoch = $2 and worker = $3 and outcome <> 'lost'

@@ -1,5 +1,6 @@
--- Makes jobs that stand untriggered due now, in ready or in waiting, where the uid is theirs; says which, and how often each was claimed before.
+-- Makes untriggered jobs in ready or waiting due now, if the given uid is theirs.
 -- Index: job_pkey, ready_id, waiting_pkey.
+-- It returns which jobs, and how often each was claimed before.
 with clock as materialized (
   select coalesce($1::timestamptz, clock_timestamp()) as now
 ), asked as materialized (
@@ -19,7 +20,7 @@ with clock as materialized (
     w.id, w.name, w.queue_no, w.kind_no, w.priority, w.epoch, w.attempt, w.attempts_max, w.limit_at, w.limit_ends, w.since,
     w.group_no, w.alone
 ), due as (
-  -- Put anew: no role may change a due time in its place.
+  -- Deletes and inserts the row, because no role may update a due time.
   insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)
   select queue_no, kind_no, alone, priority, (select now from clock), id, epoch, attempt, attempts_max from out_of_ready
   returning id, epoch

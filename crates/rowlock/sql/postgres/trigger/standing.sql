@@ -1,4 +1,4 @@
--- Where jobs stand and how often each was claimed; one that is in no place is finished.
+-- Returns the place of each job and how often it was claimed; a job that is in no place is finished.
 -- Index: job_pkey, ready_id, waiting_pkey, lease_pkey, case_file_pkey.
 select
   j.id, j.uid, j.queue, j.in_group,

@@ -1,5 +1,6 @@
--- Jobs of a queue that stand in ready for longer than the grace and that nobody took, behind where the last page ended: those due, or those at the one due time given.
--- Index: ready_order, from lane to lane, one page of each; job_pkey.
+-- Lists jobs of a queue that are in ready for longer than the grace and unclaimed, from the end of the last page.
+-- Index: ready_order, from range to range, one page of each; job_pkey.
+-- These are the jobs that are due, or those with the one given due time.
 with recursive clock as materialized (
   select t.now, t.now - $2::bigint * interval '1 microsecond' as before
   from (select coalesce($1::timestamptz, clock_timestamp()) as now) t

@@ -1,5 +1,6 @@
--- Whether attempts are counted as the outcomes before them say, and never go past the maximum.
--- Index: outcome_id, ready_id, waiting_pkey, lease_pkey, case_file_pkey, each from its newest job on; job_pkey, audit_id.
+-- Checks that attempts are counted as the outcomes before them say, and never exceed the maximum.
+-- Index: outcome_id, ready_id, waiting_pkey, lease_pkey, case_file_pkey, each from its newest job on; job_pkey,
+-- audit_id.
 with looked as materialized (
   (
     select id, epoch, 'ended' as place, attempt, outcome, worker, null::int as attempts_max

@@ -1,4 +1,4 @@
--- Whether a job that stands somewhere has its body.
+-- Checks that a job that is in a place has its body.
 -- Index: ready_id, waiting_pkey, lease_pkey, case_file_pkey, each from its newest job on; job_pkey.
 with looked as materialized (
   (select id, 'ready' as place from rowlock.ready order by id desc limit $2)

@@ -1,5 +1,6 @@
--- Whether each effect belongs to a job and an attempt of it, has the key that its job gives it, and a reply exactly if it is replied.
+-- Checks that each effect belongs to a job and one of its attempts, has its job's key, and a reply only if replied.
 -- Index: effect_pkey, from the newest on; job_pkey, ready_id, lease_pkey, waiting_pkey, case_file_pkey, outcome_id.
+-- An effect that is replied must have a reply.
 with looked as materialized (
   select no, id, name, key, state, epoch, begun_at, ended_at, reply is not null as answered
   from rowlock.effect order by no desc limit $2
@@ -13,7 +14,7 @@ with looked as materialized (
       when l.answered <> (l.state = 'replied') then format('is %s, and its reply says otherwise', l.state)
       when (l.ended_at is null) <> (l.state = 'open') then format('is %s, and its time says otherwise', l.state)
       when (select count(*) from rowlock.lease x where x.id = l.id and x.epoch >= l.epoch) = 0
-        -- In the days since it was begun, which is nearly always enough.
+        -- Looks at the days since the effect was begun, which is nearly always enough.
         and (
           select 1 from rowlock.outcome o where o.id = l.id and o.epoch >= l.epoch and o.ended_at >= l.begun_at limit 1
         ) is null

@@ -1,4 +1,4 @@
--- Whether nothing follows the end of a job, but for a retirement that somebody reopened, and an end that somebody re-ran.
+-- Checks that nothing follows the end of a job, except after a reopened retirement or a re-run.
 -- Index: outcome_id, from the newest job on; job_pkey, audit_id.
 with looked as materialized (
   select id, epoch, attempt, outcome from rowlock.outcome order by id desc, epoch desc limit $2

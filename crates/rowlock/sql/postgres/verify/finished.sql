@@ -1,7 +1,7 @@
--- Whether a job that stands nowhere is done or cancelled, as far back as history is kept.
+-- Checks that a job that is in no place is done or cancelled, as far back as history is kept.
 -- Index: job_pkey, from the newest job on; ready_id, lease_pkey, waiting_pkey, case_file_pkey, outcome_id.
 with kept as materialized (
-  -- No outcome was removed that is younger than the oldest partition; an hour for clocks that were set back.
+  -- No outcome younger than the oldest partition was removed. One hour allows for clocks that were set back.
   select min(substr(c.relname, 9)::date)::timestamp at time zone 'utc' + interval '1 hour' as since
   from pg_inherits i join pg_class c on c.oid = i.inhrelid
   where i.inhparent = 'rowlock.outcome'::regclass and c.relname ~ '^outcome_[0-9]{8}$'
@@ -14,7 +14,7 @@ with kept as materialized (
     and (select count(*) from rowlock.lease x where x.id = l.id) = 0
     and (select count(*) from rowlock.waiting w where w.id = l.id) = 0
     and (select count(*) from rowlock.case_file c where c.id = l.id) = 0
-    -- In the days since it was enqueued, which is nearly always enough; the next step looks at all of them.
+    -- Looks at the days since the job was enqueued, which is nearly always enough. The next step looks at all days.
     and (
       select 1 from rowlock.outcome o
       where o.id = l.id and o.ended_at >= l.created_at and o.outcome in ('done', 'cancelled') limit 1

@@ -1,5 +1,6 @@
--- Whether a job of a group that may run is the one whose turn it is, and whether a turn is passed on in time: a quarter of an hour is enough for any sweep.
+-- Checks that a job of a group that may run is the head of its group, and that turns are passed on in time.
 -- Index: ready_id, lease_pkey, waiting_pkey, each from its newest job on; job_pkey, job_group_pkey, case_file_pkey.
+-- A quarter of an hour is enough for any sweep.
 with clock as materialized (
   select coalesce($3::timestamptz, clock_timestamp()) - interval '15 minutes' as by
 ), looked as materialized (

@@ -1,5 +1,5 @@
--- Whether the indexes are there and valid, and those that decide races unique.
--- Index: none of ours; reads the catalogue. By name: one that somebody is building beside them is not looked at.
+-- Checks that the indexes exist and are valid, and that those that decide races are unique.
+-- Index: none of ours; reads the catalogue by name, so it ignores an index that an operator is building beside them.
 with looked as materialized (
   select u.name, u.decides
   from (values

@@ -1,7 +1,7 @@
--- Whether each enqueue key names a job that was enqueued, one key to a job, and ends if it is held for a period.
+-- Checks that each enqueue key names an enqueued job, one key per job, and ends if it is held for a period.
 -- Index: job_key_id, from the newest job on; job_pkey, outcome_id.
 with kept as materialized (
-  -- No outcome was removed that is younger than the oldest partition; an hour for clocks that were set back.
+  -- No outcome younger than the oldest partition was removed. One hour allows for clocks that were set back.
   select min(substr(c.relname, 9)::date)::timestamp at time zone 'utc' + interval '1 hour' as since
   from pg_inherits i join pg_class c on c.oid = i.inhrelid
   where i.inhparent = 'rowlock.outcome'::regclass and c.relname ~ '^outcome_[0-9]{8}$'

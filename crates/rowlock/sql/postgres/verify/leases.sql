@@ -1,4 +1,4 @@
--- Whether leases of silent workers are ended in time: twice their lease and a minute are enough for any recovery.
+-- Checks that leases of silent workers are ended in time: twice the lease plus one minute is enough to recover.
 -- Index: lease_pkey, from the newest job on; worker_pkey.
 with clock as materialized (
   select coalesce($3::timestamptz, clock_timestamp()) as now

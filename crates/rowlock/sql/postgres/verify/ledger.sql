@@ -1,4 +1,4 @@
--- Whether each entry of the ledger that is held for a period ends, and no other does.
+-- Checks that a ledger entry has an end if it is held for a period, and only then.
 -- Index: ledger_made, from the newest of each hold on.
 with looked as materialized (
   (select key, hold, expires_at from rowlock.ledger where hold = 'policy' order by made_at desc limit $2)

@@ -1,4 +1,4 @@
--- Whether every ended attempt has one outcome that we know, and only one.
+-- Checks that every ended attempt has exactly one outcome, and that the outcome is a known one.
 -- Index: outcome_id, from the newest job on.
 with looked as materialized (
   select id, epoch, outcome from rowlock.outcome order by id desc, epoch desc limit $2

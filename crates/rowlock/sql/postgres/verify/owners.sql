@@ -1,4 +1,4 @@
--- Whether every lease has its worker's row, without which nobody would ever end it.
+-- Checks that every lease has its worker's row; without that row, the lease would never be ended.
 -- Index: lease_pkey, from the newest job on; worker_pkey.
 with looked as materialized (
   select id, worker from rowlock.lease order by id desc limit $2

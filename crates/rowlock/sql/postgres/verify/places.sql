@@ -1,4 +1,4 @@
--- Whether a job stands in one place at most.
+-- Checks that a job is in at most one place.
 -- Index: ready_id, waiting_pkey, lease_pkey, case_file_pkey, each from its newest job on.
 with looked as materialized (
   (select id, 'ready' as place from rowlock.ready order by id desc limit $2)

@@ -1,4 +1,4 @@
--- Whether every migration up to the newest one has run.
+-- Checks that every migration up to the newest one has run.
 -- Index: migration_pkey, all of it (a row per migration).
 with looked as materialized (
   select n from generate_series(1, (select max(version) from rowlock.migration)) as s (n)

@@ -1,7 +1,8 @@
--- Whether a job stands where its last outcome led, under the epoch that this left it.
--- Index: ready_id, waiting_pkey, lease_pkey, case_file_pkey, each from its newest job on; outcome_id, job_pkey, audit_id.
+-- Checks that a job is in the place that its last outcome led to, under the epoch that this outcome left.
+-- Index: ready_id, waiting_pkey, lease_pkey, case_file_pkey, each from its newest job on; outcome_id, job_pkey,
+-- audit_id.
 with kept as materialized (
-  -- No outcome was removed that is younger than the oldest partition; an hour for clocks that were set back.
+  -- No outcome younger than the oldest partition was removed. One hour allows for clocks that were set back.
   select min(substr(c.relname, 9)::date)::timestamp at time zone 'utc' + interval '1 hour' as since
   from pg_inherits i join pg_class c on c.oid = i.inhrelid
   where i.inhparent = 'rowlock.outcome'::regclass and c.relname ~ '^outcome_[0-9]{8}$'

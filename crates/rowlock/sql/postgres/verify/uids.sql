@@ -1,4 +1,4 @@
--- Whether no two jobs share a uid, of which the keys of their effects are made.
+-- Checks that no two jobs share a uid, because the keys of their effects are made from it.
 -- Index: job_pkey, from the newest job on.
 with looked as materialized (
   select id, uid from rowlock.job order by id desc limit $2

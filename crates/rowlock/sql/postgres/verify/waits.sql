@@ -1,4 +1,4 @@
--- Whether waits that are over, by their limit or by a completion, are ended in time: a quarter of an hour is enough for any sweep.
+-- Checks that waits that are over, by limit or completion, are ended in time: a quarter of an hour is enough.
 -- Index: waiting_pkey, from the newest job on; completion_pkey.
 with clock as materialized (
   select coalesce($3::timestamptz, clock_timestamp()) - interval '15 minutes' as by
@@ -17,7 +17,7 @@ with clock as materialized (
     select x.name, x.completed_at from rowlock.completion x
     where x.name = l.name and greatest(x.completed_at, l.since) < c.by limit 1
   ) d on true
-  -- A limit may have been over when the wait began.
+  -- The limit may have been over when the wait began.
   where d.name is not null or (l.limit_at < c.by and l.since < c.by)
 )
 select

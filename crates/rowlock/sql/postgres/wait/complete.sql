@@ -1,5 +1,7 @@
--- Completes a name once and moves the jobs that wait for it to ready, in the caller's transaction; no row comes back when it was completed before.
--- Index: completion_pkey, waiting_name; writes ready_order, ready_id, inside rowlock.end_waits. Jobs that commit meanwhile are left to wait/completed.sql.
+-- Completes a name once, in the caller's transaction, and moves the jobs that wait for it to ready.
+-- Index: completion_pkey, waiting_name; writes ready_order, ready_id, inside rowlock.end_waits. Jobs that commit
+-- meanwhile are left to wait/completed.sql.
+-- It returns no row if the name was completed before.
 with new as (
   insert into rowlock.completion (name, answer, completed_at)
   values ($1, $2::text::json, coalesce($3::timestamptz, clock_timestamp()))

@@ -1,5 +1,6 @@
--- Removes names that were completed before the given time and that no job waits or waited for, a bounded number at a time.
--- Index: completion_pkey, all of it (completions are few); waiting_name, job_waits_for: a case may be reopened, and a job that is ready reads its answer later.
+-- Removes names completed before the given time that no job waits or waited for, a bounded number per call.
+-- Index: completion_pkey, all of it (completions are few); waiting_name, job_waits_for.
+-- A name stays while a body names it: a case may be reopened, and a job in ready reads its answer later.
 with old as materialized (
   select c.name
   from rowlock.completion c

@@ -1,5 +1,8 @@
--- Whether the sweeps have anything to do: a limit has passed or, if asked for, a name was completed by somebody who did not see the job; a group is vacant, or paused with its head in ready; the error of a case has no name.
--- Index: waiting_limit, waiting_name, completion_pkey; job_group_vacant, job_group_paused, ready_id; case_file_error. One statement, because idle workers ask it all the time.
+-- Says whether the sweeps have anything to do.
+-- Index: waiting_limit, waiting_name, completion_pkey; job_group_vacant, job_group_paused, ready_id; case_file_error.
+-- It is one statement because idle workers run it all the time.
+-- They do if a limit has passed, or, if asked for, a name was completed by a transaction that did not see the job. They
+-- also do if a group is vacant, or paused with its head in ready, or if the error of a case has no name.
 with clock as materialized (
   select coalesce($1::timestamptz, clock_timestamp()) as now
 )

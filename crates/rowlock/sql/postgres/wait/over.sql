@@ -1,5 +1,7 @@
--- Ends waiting jobs whose limit has passed, as it was said at enqueue: retired to a case, or cancelled by their expiry. No attempt was made; the row in the log names no worker.
--- Index: waiting_limit, completion_pkey. Rows that somebody holds, a completion in flight for one, fall to the next round. The rest is inside rowlock.end_leases, under leases of nobody.
+-- Ends waiting jobs whose limit has passed: retires them, or cancels them by their expiry, as set at enqueue.
+-- Index: waiting_limit, completion_pkey. Locked rows, such as those of an open completion, are left to the next round.
+-- The rest is inside rowlock.end_leases, under leases of worker 0.
+-- No attempt was made, so the row in the outcome log names no worker.
 with clock as materialized (
   select coalesce($2::timestamptz, clock_timestamp()) as now
 ), taken as materialized (

@@ -1,5 +1,7 @@
--- Ends the leases of dead workers: the attempt stays counted, the job goes back to ready, to be claimed alone, or to a case when exhausted.
--- Index: none on lease by worker (the table is small); rows a settle or claim holds are skipped and fall to the next round. The rest is inside rowlock.end_leases.
+-- Ends the leases of dead workers; each attempt stays counted.
+-- Index: none on lease by worker (the table is small). Rows that a settle or claim has locked are left to the next
+-- round. The rest is inside rowlock.end_leases.
+-- The job goes back to ready, to be claimed alone, or becomes a case if its attempts are used up.
 with taken as materialized (
   select l.id, l.epoch, l.worker, l.attempt, l.attempt >= l.attempts_max as retired, w.beat
   from rowlock.lease l join rowlock.worker w on w.id = l.worker

@@ -1,5 +1,6 @@
--- Second half of forgetting: removes the locked dead workers that hold nothing; says how many still do.
+-- Removes the locked dead workers that hold nothing; returns how many still hold something.
 -- Index: worker_pkey.
+-- This is the second half of forgetting, after worker/lock_dead.sql.
 with held as (
   select distinct worker from rowlock.lease where worker = any ($1::bigint[])
 ), gone as (

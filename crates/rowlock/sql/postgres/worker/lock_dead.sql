@@ -1,4 +1,5 @@
--- First half of forgetting: locks dead workers, so that the second half's snapshot is newer than any claim of theirs.
+-- Locks dead workers, so that the next statement's snapshot is newer than any claim of theirs.
 -- Index: none; one row per process.
--- no twin: sqlite has one writer, so nobody can claim between two statements of a transaction.
+-- This is the first half of forgetting; worker/forget_dead.sql is the second.
+-- no twin: SQLite has one writer, so no worker can claim between two statements of a transaction.
 select id from rowlock.worker where dead for update skip locked

@@ -1,5 +1,7 @@
--- Declares dead every worker whose last beat is older than its lease; says whether anybody is dead, by whomever. One whose row somebody holds, as a beat that is not committed does, falls to the next round.
+-- Declares every worker dead whose last heartbeat is older than its lease; says whether any worker is dead.
 -- Index: none; one row per process.
+-- A worker that was declared dead before counts too. A worker whose row is locked, as by a heartbeat that is not
+-- committed, is left to the next round.
 with marked as (
   update rowlock.worker set dead = true
   where id in (

@@ -1,4 +1,4 @@
--- Removes a breaker's probes whose lease is gone: they are none any more.
+-- Removes a breaker's probes whose lease is gone.
 -- Index: rowlock_probe by name; rowlock_lease by id.
 delete from rowlock_probe as p
 where p.name = ?1

@@ -1,4 +1,4 @@
--- The newest case of an error that was retired after that time, or 0 if it is not open any more; no row if there was none.
+-- Returns the newest case of an error retired after the given time, or 0 if it is closed; no row if there was none.
 -- Index: rowlock_case_error by no; rowlock_case_file_error, only if there was one.
 select coalesce((select max(c.id) from rowlock_case_file c where c.error_no = ?1 and c.retired_at > ?2), 0)
 from rowlock_case_error e where e.no = ?1 and e.last_seen > ?2

@@ -1,4 +1,4 @@
--- Open cases of one error, newest first.
+-- Lists the open cases of one error, newest first.
 -- Index: rowlock_case_file_error, rowlock_job by id.
 select
   c.id, coalesce(j.kind, '') as kind, coalesce(j.queue, '') as queue, c.reason, c.attempt, c.attempts_max, c.retired_at,

@@ -1,4 +1,4 @@
--- Open cases, newest first; one of them when an id is given.
+-- Lists open cases, newest first, or one case by its id.
 -- Index: rowlock_case_file by id, rowlock_job by id.
 select
   c.id, coalesce(j.kind, '') as kind, coalesce(j.queue, '') as queue, c.reason, c.attempt, c.attempts_max, c.retired_at,

@@ -1,4 +1,4 @@
--- Open cases of an error that were retired until then, oldest first.
+-- Lists the open cases of an error that were retired up to the given time, oldest first.
 -- Index: rowlock_case_file_error, rowlock_job by id.
 select
   c.id, coalesce(j.kind, '') as kind, coalesce(j.queue, '') as queue, c.reason, c.attempt, c.attempts_max, c.retired_at,

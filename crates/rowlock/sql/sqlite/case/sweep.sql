@@ -1,4 +1,4 @@
--- Removes cases that were retired before the given time, a bounded number at a time; never one with an effect in doubt.
+-- Removes cases retired before the given time, a bounded number per call; keeps every case with an effect in doubt.
 -- Index: rowlock_case_file, all of it (cases are few); the unique index of rowlock_effect.
 delete from rowlock_case_file where id in (
   select c.id from rowlock_case_file c

@@ -1,4 +1,4 @@
--- Says whether a job that must be claimed alone has been due for longer than the given time in one of these lanes.
+-- Says whether a job that must be claimed alone has been due for longer than given in one of these ranges.
 -- Index: rowlock_ready_order.
 select exists (
   select 1

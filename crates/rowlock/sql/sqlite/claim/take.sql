@@ -1,4 +1,4 @@
--- Takes up to a queue's limit of due jobs out of ready for a living worker, stretch by stretch in the order given.
+-- Takes due jobs up to a queue's limit out of ready for a live worker, stretch by stretch in the given order.
 -- Index: rowlock_ready_order, one contiguous range per stretch; the join order is fixed, so the limit stops the walk.
 delete from rowlock_ready where id in (
   select r.id

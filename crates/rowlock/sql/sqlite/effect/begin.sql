@@ -1,5 +1,6 @@
--- Commits the intent of an outside call, only while the token holds and what is known of it allows a call; else no row, and effect/known.sql says why.
+-- Commits the intent of an external call, only while the token holds and the effect's state allows a call.
 -- Index: rowlock_lease by id, rowlock_effect (id, name).
+-- Otherwise it returns no row, and effect/known.sql says why.
 insert into rowlock_effect
   (id, name, key, state, policy, fingerprint, tries, epoch, worker, begun_at, deadline_at)
 select l.id, ?4, ?5, 'open', ?6, ?7, 1, l.epoch, l.worker, ?9, ?9 + ?8
@@ -8,7 +9,7 @@ on conflict (id, name) do update set
   state = 'open', policy = excluded.policy,
   fingerprint = case when state = 'undone' then excluded.fingerprint else coalesce(excluded.fingerprint, fingerprint) end,
   tries = tries + case when epoch = excluded.epoch and worker = excluded.worker then 0 else 1 end,
-  -- A reconciler that said no has answered the doubt; so has whoever closed the effect as undone.
+  -- The doubt is answered if a reconciler said no, or if an operator resolved the effect as undone.
   doubt = case
     when state = 'undone' or (?6 = 'ask' and ?10) then 0
     else doubt or state = 'uncertain' or epoch <> excluded.epoch or worker <> excluded.worker
@@ -18,7 +19,7 @@ on conflict (id, name) do update set
 where state = 'undone' or (
   state in ('open', 'uncertain')
   and (fingerprint is null or excluded.fingerprint is null or fingerprint = excluded.fingerprint)
-  -- The intent of this very attempt is one whose commit was answered by nobody: the call has not begun.
+  -- An intent of this same attempt means that its commit got no reply: the call has not begun.
   and (?10 or (state = 'open' and epoch = excluded.epoch and worker = excluded.worker))
 )
 returning no, begun_at

@@ -1,4 +1,4 @@
--- Effects in doubt, the longest in doubt first; one whose call is under way is not among them.
+-- Lists the effects in doubt, the longest in doubt first; an effect whose call is under way is not in doubt.
 -- Index: rowlock_effect_doubt, rowlock_effect by no, rowlock_lease by id, rowlock_job by id.
 select
   v.no, v.id, v.kind, v.queue, v.name, v.key, v.state, v.policy, v.tries, v.begun_at, v.deadline_at, v.ended_at,

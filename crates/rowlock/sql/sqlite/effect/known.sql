@@ -1,4 +1,4 @@
--- What is known of an effect, and whether the token holds.
+-- Returns what is known about an effect, and whether the token holds.
 -- Index: rowlock_lease by id, rowlock_effect (id, name).
 select
   l.id is not null as held, e.no, e.state, e.epoch = ?2 and e.worker = ?3 as own, e.fingerprint, e.begun_at,

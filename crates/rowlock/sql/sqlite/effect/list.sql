@@ -1,4 +1,4 @@
--- Effects, newest first.
+-- Lists effects, newest first.
 -- Index: rowlock_effect by no, rowlock_lease by id, rowlock_job by id.
 select
   v.no, v.id, v.kind, v.queue, v.name, v.key, v.state, v.policy, v.tries, v.begun_at, v.deadline_at, v.ended_at,

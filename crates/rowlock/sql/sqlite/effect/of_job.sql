@@ -1,4 +1,4 @@
--- One job's effects in the order of their first intents; those in doubt only, when asked.
+-- Lists one job's effects in the order of their first intents, or only those in doubt.
 -- Index: rowlock_effect (id, name), rowlock_lease by id, rowlock_job by id.
 select
   v.no, v.id, v.kind, v.queue, v.name, v.key, v.state, v.policy, v.tries, v.begun_at, v.deadline_at, v.ended_at,

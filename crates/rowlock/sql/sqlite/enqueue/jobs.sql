@@ -1,5 +1,5 @@
--- Inserts the bodies of any number of jobs; ids rise in input order.
--- Index: none read; writes rowlock_job, rowlock_job_in_group. A statement of its own: SQLite cannot write two tables in one.
+-- Inserts the bodies of jobs; ids rise in input order.
+-- Index: none read; writes rowlock_job, rowlock_job_in_group. SQLite cannot write two tables in one statement.
 insert into rowlock_job (
   id, uid, kind, version, queue, priority, attempts_max, payload, tags, chain, position, expires_at, if_retired, trace, created_at,
   waits_for, in_group, group_no, group_stops

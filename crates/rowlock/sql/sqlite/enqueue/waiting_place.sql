@@ -1,6 +1,7 @@
--- Lets the jobs whose bodies were just inserted wait; the earlier of time limit and expiry says when that ends, and how.
--- Index: none read; writes rowlock_waiting_name, rowlock_waiting_limit. Runs right after enqueue/jobs.sql, so the newest ids are these jobs' own.
--- no twin: postgresql gives places inside enqueue/jobs.sql.
+-- Puts the jobs just inserted into waiting; the earlier of time limit and expiry says when the wait ends, and how.
+-- Index: none read; writes rowlock_waiting_name, rowlock_waiting_limit. Runs right after enqueue/jobs.sql, so the
+-- newest ids belong to these jobs.
+-- no twin: PostgreSQL gives places inside enqueue/jobs.sql.
 insert into rowlock_waiting (
   id, name, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_at, limit_ends, since
 )

@@ -1,7 +1,7 @@
--- The verbs of plain SQL that people use on a case.
+-- Operator commands for cases, as plain SQL.
 
--- Puts a case back with all its attempts: to ready, or to wait for its name where that is not completed, or for its turn behind
--- its group. The epoch goes on rising, so no old token fits again.
+-- Reopens a case with all its attempts. The job goes to ready, or to waiting if its name is not completed or if it must
+-- wait for its turn in its group. The epoch keeps rising, so no old token fits again.
 drop trigger if exists rowlock_verb_reopen;
 create trigger rowlock_verb_reopen instead of insert on rowlock_verb when new.verb = 'reopen'
 begin
@@ -14,7 +14,7 @@ begin
   end;
   insert or ignore into rowlock_job_group (no, head)
   select j.group_no, j.id from rowlock_job j where j.id = new.id and j.group_no is not null;
-  -- The head of a group that it has stopped still has its turn, unless the group is paused.
+  -- The head of a group that the case has stopped still has its turn, unless the group is paused.
   update rowlock_job_group set head = null
   where no = (select j.group_no from rowlock_job j where j.id = new.id) and head = new.id and paused = 1;
   insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)

@@ -1,7 +1,7 @@
--- Ends and turns: what the library and the verbs of plain SQL have in common.
+-- Ending leases and passing turns: shared by the library and the operator commands in plain SQL.
 
--- Ends a lease, whoever it is ended by: writes the outcome, and puts the job back to ready or files it as a case with its
--- history. Whoever inserts has made sure that the token holds.
+-- Ends a lease, whoever ends it. It writes the outcome, and puts the job back to ready or creates a case with its
+-- history. The caller that inserts the row has checked that the token holds.
 drop trigger if exists rowlock_end_lease;
 create trigger rowlock_end_lease instead of insert on rowlock_end
 begin
@@ -16,7 +16,7 @@ begin
   insert into rowlock_case_file (id, epoch, attempt, attempts_max, queue_no, kind_no, priority, reason, retired_at, history)
   select
     l.id, l.epoch, l.attempt, l.attempts_max, l.queue_no, l.kind_no, l.priority, coalesce(new.error, new.outcome), new.now,
-    -- The first and the last fifty; of those between only the number is kept, in the first one after the gap.
+    -- Keeps the first and the last fifty attempts. The first attempt after the gap stores how many are left out.
     (
       select json_group_array(json_patch(
         json_object(
@@ -35,8 +35,8 @@ begin
   delete from rowlock_lease where id = new.id;
 end;
 
--- Passes the turn of a group on where its head is still the one given: to the smallest of those behind it, or to nobody. A
--- group that nobody is in is removed.
+-- Passes the turn of a group on, if its head is still the given one: to the job with the smallest id behind it, or to
+-- none. A group without jobs is removed.
 drop trigger if exists rowlock_pass_turn;
 create trigger rowlock_pass_turn instead of insert on rowlock_turn
 begin

@@ -1,4 +1,4 @@
--- The verbs of plain SQL that people use on a job, each with its note in the audit.
+-- Operator commands for jobs, as plain SQL. Each command is recorded in the audit.
 
 drop trigger if exists rowlock_verb_unknown;
 create trigger rowlock_verb_unknown instead of insert on rowlock_verb
@@ -33,8 +33,9 @@ begin
   where id = new.id;
 end;
 
--- Ends a job by a person's word, from wherever it is: by way of a lease of nobody, so that it ends as every attempt does. Of one
--- that runs the lease changes hands: the attempt did not end by its own doing, and must not take this for its commit.
+-- Ends a job for an operator, from whatever place it is in, through a lease of worker 0. So the job ends like every
+-- attempt. If the job is running, worker 0 takes over the lease: the attempt did not end by itself, and must not
+-- mistake this outcome for its own commit.
 drop trigger if exists rowlock_verb_end;
 create trigger rowlock_verb_end instead of insert on rowlock_verb when new.verb in ('cancel', 'retire', 'close')
 begin
@@ -119,7 +120,7 @@ begin
     x.id, j.if_retired ->> 'queue_no', j.if_retired ->> 'kind_no', 0, x.priority, new.now, 0, 0, x.attempts_max
   from rowlock_job j
   join rowlock_job x on x.chain = coalesce(j.chain, j.id) and x.position = j.position + 1 and x.uid = j.if_retired ->> 'uid'
-  -- It was enqueued just now, and stands nowhere yet.
+  -- The job was just enqueued, and is in no place yet.
   where j.id = new.id and json_valid(j.if_retired)
     and x.id = (select max(n.id) from rowlock_job n)
     and not exists (select 1 from rowlock_ready r where r.id = x.id)
@@ -132,8 +133,8 @@ begin
   where j.id = new.id and j.group_no is not null and not (new.outcome = 'retired' and coalesce(j.group_stops, 0) = 1);
 end;
 
--- Runs a finished job once more, with all its attempts, under its own uid and a new epoch: by way of a case that nobody ever
--- sees, because reopening knows every place that a job may have to wait in.
+-- Runs a finished job once more, with all its attempts, under its own uid and a new epoch. It uses a temporary case
+-- that no reader ever sees, because reopening handles every place that a job may have to wait in.
 drop trigger if exists rowlock_verb_rerun;
 create trigger rowlock_verb_rerun instead of insert on rowlock_verb when new.verb = 'rerun'
 begin

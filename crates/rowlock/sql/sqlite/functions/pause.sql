@@ -1,6 +1,7 @@
--- The verbs of plain SQL that pause, and let go on.
+-- Operator commands that pause and resume, as plain SQL.
 
--- Nothing happens where it was paused before. A group is known by its jobs, but for the library, which gives its number.
+-- Nothing happens if the target is already paused. A group is identified by its jobs; the library gives the group's
+-- number instead.
 drop trigger if exists rowlock_verb_pause;
 create trigger rowlock_verb_pause instead of insert on rowlock_verb when new.verb = 'pause'
 begin
@@ -42,7 +43,7 @@ begin
     and exists (select 1 from rowlock_waiting w where w.id = head);
 end;
 
--- Nothing happens where it was not paused.
+-- Nothing happens if the target is not paused.
 drop trigger if exists rowlock_verb_resume;
 create trigger rowlock_verb_resume instead of insert on rowlock_verb when new.verb = 'resume'
 begin

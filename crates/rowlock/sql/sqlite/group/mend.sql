@@ -1,5 +1,6 @@
--- Groups whose head is over and never passed its turn on: its body was gone, or an older binary had settled it.
+-- Lists the groups whose head is over and never passed its turn on.
 -- Index: rowlock_job_group, all of it; rowlock_ready, rowlock_lease, rowlock_case_file and rowlock_job by id.
+-- This happens if the head's body was gone, or if an older binary settled it.
 select g.no, g.head
 from rowlock_job_group g
 where g.head is not null

@@ -1,4 +1,4 @@
--- Passes the turn of groups on where their head is still the one given: to the smallest of those behind it, or to nobody.
+-- Passes the turn of groups on, if their head is still the given one: to the smallest job behind it, or to none.
 -- Index: rowlock_job_group by no, rowlock_waiting_group.
 update rowlock_job_group as g
 set head = (select min(w.id) from rowlock_waiting w where w.group_no = g.no and g.paused = 0)

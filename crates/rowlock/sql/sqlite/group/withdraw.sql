@@ -1,5 +1,6 @@
--- Takes the heads of paused groups out of ready, back behind nobody; one that is leased goes on.
--- Index: rowlock_job_group_paused, rowlock_ready by id; writes rowlock_waiting_group. Before the two statements that end it.
+-- Moves the heads of paused groups from ready back to waiting; a head that is leased goes on.
+-- Index: rowlock_job_group_paused, rowlock_ready by id; writes rowlock_waiting_group.
+-- Runs before group/withdraw_head.sql and group/withdraw_ready.sql.
 insert into rowlock_waiting (
   id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
 )

@@ -1,6 +1,6 @@
--- Takes out of ready what was just withdrawn.
+-- Removes the jobs just withdrawn from ready.
 -- Index: rowlock_job_group_paused, rowlock_ready by id.
--- no twin: postgresql takes it out inside group/withdraw.sql.
+-- no twin: PostgreSQL removes them inside group/withdraw.sql.
 delete from rowlock_ready where id in (
   select head from rowlock_job_group indexed by rowlock_job_group_paused where paused = 1
 )

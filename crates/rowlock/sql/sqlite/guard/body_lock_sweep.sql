@@ -1,5 +1,5 @@
--- Removes body locks whose lease is gone, a bounded number at a time: they hold nothing any more.
--- Index: rowlock_body_lock, all of it (there are as many as there are holders); rowlock_lease by id.
+-- Removes body locks whose lease is gone, a bounded number per call; such locks hold nothing.
+-- Index: rowlock_body_lock, all of it (one row per holder); rowlock_lease by id.
 delete from rowlock_body_lock where rowid in (
   select b.rowid from rowlock_body_lock b
   where not exists (

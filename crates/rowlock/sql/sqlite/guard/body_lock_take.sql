@@ -1,5 +1,6 @@
--- Takes a free slot of a key for the holder of a token, or one whose holder's lease is gone; its own again where a reply was lost.
+-- Takes a slot of a key for the holder of a token: a free slot, or one whose holder's lease is gone.
 -- Index: rowlock_lease by id, rowlock_body_lock by key and slot.
+-- If a reply was lost, the holder gets its own slot again.
 with recursive slots (slot) as (
   select 1 union all select slot + 1 from slots where slot < ?5
 )

@@ -1,4 +1,4 @@
--- Every link of the chain that a job belongs to, first link first.
+-- Lists every link of the chain that a job belongs to, first link first.
 -- Index: rowlock_job by id, rowlock_job_chain.
 with root as materialized (
   select coalesce(chain, id) as id from rowlock_job where id = ?1

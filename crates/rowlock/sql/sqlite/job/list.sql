@@ -1,5 +1,5 @@
--- Lists jobs, newest first, narrowed by whatever is given.
--- Index: rowlock_job by id, backwards; the primary key of rowlock_job_key, which narrows the walk to one job.
+-- Lists jobs, newest first, filtered by the given values.
+-- Index: rowlock_job by id, backwards; the primary key of rowlock_job_key, which narrows the scan to one job.
 select
   id, uid, kind, version, queue, priority, state, attempt, attempts_max, epoch, due_at, worker, claimed_at, last_outcome,
   last_ended_at, last_error, result, payload, tags, chain, position, expires_at, created_at,

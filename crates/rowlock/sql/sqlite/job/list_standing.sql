@@ -1,5 +1,7 @@
--- Lists jobs of one state, newest first, narrowed by whatever is given: from the place they stand in, however many are finished.
--- Index: rowlock_ready, rowlock_waiting, rowlock_lease or rowlock_case_file by id, backwards from where the last page ended; for finished ones rowlock_outcome_id; rowlock_job by id.
+-- Lists jobs of one state, newest first, filtered by the given values.
+-- Index: rowlock_ready, rowlock_waiting, rowlock_lease or rowlock_case_file by id, backwards from where the last page
+-- ended; rowlock_outcome_id for finished jobs; rowlock_job by id.
+-- It reads the place that the jobs are in, so the number of finished jobs does not matter.
 with walk as materialized (
   select * from (
     select s.id from rowlock_ready s cross join rowlock_job j on j.id = s.id
@@ -38,7 +40,7 @@ with walk as materialized (
     where ?3 = 'finished' and o.outcome in ('done', 'cancelled') and o.id < coalesce(?5, 9223372036854775807)
       and (?1 is null or j.queue = ?1) and (?2 is null or j.kind = ?2)
       and (?4 is null or exists (select 1 from json_each(j.tags) t where t.value = ?4))
-      -- One that was re-run has gone on.
+      -- A job that was re-run is not finished.
       and not exists (select 1 from rowlock_outcome x where x.id = o.id and x.epoch > o.epoch)
       and not exists (select 1 from rowlock_ready r where r.id = o.id)
       and not exists (select 1 from rowlock_lease l where l.id = o.id)

@@ -1,4 +1,4 @@
--- Where every link of a job's chain stands, first link first, and which of them compensate for another.
+-- Lists the state of every link of a job's chain, first link first, and which links compensate for another.
 -- Index: rowlock_job by id, rowlock_job_chain.
 with root as materialized (
   select coalesce(chain, id) as id from rowlock_job where id = ?1

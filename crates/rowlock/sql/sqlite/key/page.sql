@@ -1,4 +1,4 @@
--- The next enqueue keys of one hold that were made before the given time, oldest first, for the sweep to look at.
+-- Lists the next enqueue keys of one hold that were made before the given time, oldest first, for the sweep.
 -- Index: rowlock_job_key_made.
 select key, made_at
 from rowlock_job_key

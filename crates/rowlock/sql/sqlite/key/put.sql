@@ -1,4 +1,4 @@
--- Takes the keys that nobody holds; key/take.sql gives them their jobs' ids before the transaction ends.
+-- Takes the keys that are free; key/take.sql gives them their jobs' ids before the transaction ends.
 -- Index: the primary key of rowlock_job_key.
 insert into rowlock_job_key (key, id, fingerprint, hold, expires_at, made_at)
 select

@@ -1,5 +1,6 @@
--- Who holds these keys, with where their jobs stand and how the last attempts ended.
--- Index: the primary keys of rowlock_job_key, rowlock_lease, rowlock_ready, rowlock_case_file and rowlock_waiting, rowlock_outcome_id.
+-- Returns the holders of these keys: their jobs' places and last outcomes.
+-- Index: the primary keys of rowlock_job_key, rowlock_lease, rowlock_ready, rowlock_case_file and rowlock_waiting,
+-- rowlock_outcome_id.
 select
   k.key, k.id, k.fingerprint, k.hold,
   coalesce(k.expires_at <= ?2, 0) as passed,

@@ -1,4 +1,4 @@
--- Removes those of the given enqueue keys whose hold is over, never while their job is in any place.
+-- Removes those of the given enqueue keys whose hold is over; keeps a key while its job is in any place.
 -- Index: the primary keys of rowlock_job_key, rowlock_lease, rowlock_ready, rowlock_case_file and rowlock_waiting.
 delete from rowlock_job_key
 where key in (select value from json_each(?1))

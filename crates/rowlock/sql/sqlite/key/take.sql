@@ -1,4 +1,4 @@
--- Gives keys to the jobs just inserted, only where the id they were read with still has them: 0 for those just taken.
+-- Gives keys to the jobs just inserted, only if the id that was read still has the key: 0 for keys just taken.
 -- Index: the primary key of rowlock_job_key.
 update rowlock_job_key
 set

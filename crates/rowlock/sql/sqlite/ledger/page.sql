@@ -1,4 +1,4 @@
--- The next ledger entries of one hold that were made before the given time, oldest first, for the sweep to look at.
+-- Lists the next ledger entries of one hold that were made before the given time, oldest first, for the sweep.
 -- Index: rowlock_ledger_made.
 select key, made_at
 from rowlock_ledger

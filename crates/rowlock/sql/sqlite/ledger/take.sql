@@ -1,4 +1,4 @@
--- Takes a key of the ledger for this transaction: a row comes back for the first caller. Takes the write lock.
+-- Takes a ledger key for this transaction, and takes the write lock; the first caller gets a row.
 -- Index: rowlock_ledger by key.
 insert into rowlock_ledger (key, fingerprint, hold, expires_at, made_at)
 values (?1, ?2, ?3, ?5 + ?4, ?5)

@@ -1,4 +1,4 @@
--- What people did, newest first: of one job, by one actor, before one number, as far as these are given.
+-- Lists what operators did, newest first, filtered by job, actor and entry number, each if given.
 -- Index: the primary key from its end.
 select no, at, actor, verb, id, detail, jobs, before, after
 from rowlock_audit

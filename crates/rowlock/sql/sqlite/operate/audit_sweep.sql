@@ -1,4 +1,4 @@
--- Removes what people did before the given time to jobs that are gone, a bounded number at a time.
+-- Removes audit entries from before the given time about jobs that are gone, a bounded number per call.
 -- Index: rowlock_audit by no, from its oldest entry on; rowlock_job by id.
 delete from rowlock_audit where no in (
   select a.no from rowlock_audit a

@@ -1,4 +1,4 @@
--- What people did to jobs.
+-- What operators did to jobs.
 create table rowlock_audit (
   no integer primary key autoincrement,
   at integer not null,

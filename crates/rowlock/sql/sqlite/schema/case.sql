@@ -1,4 +1,4 @@
--- Retired, open for a decision; the history is copied in, so that it outlives the outcome log.
+-- A retired job, open for a decision. The history is copied into the case, so that it outlives the outcome log.
 create table rowlock_case_file (
   id integer primary key,
   epoch integer not null,
@@ -17,7 +17,7 @@ create table rowlock_case_file (
 
 create index rowlock_case_file_error on rowlock_case_file (error_no, id);
 
--- Each error that cases have or had: their reasons without what differs from job to job.
+-- Each error that cases have or had: the reason without the parts that differ from job to job.
 create table rowlock_case_error (
   no integer primary key,
   error text not null,

@@ -1,5 +1,5 @@
--- One row per group that has a job: the job whose turn it is, which stands in ready, in lease, or in a case that stops the
--- group; every other job of it is in waiting. Only a paused group has no head.
+-- One row per group that has a job. The head is the job that may run: it is in ready, in lease, or in a case that stops
+-- the group. Every other job of the group is in waiting. Only a paused group has no head.
 create table rowlock_job_group (
   no integer primary key,
   head integer,

@@ -1,11 +1,12 @@
--- A counter per guarded thing, raised by everyone who changes it: it tells opened-then-closed from untouched.
+-- A counter per guarded thing. Every change raises it, so that a thing that was opened and closed differs from an
+-- untouched one.
 create table rowlock_guard_version (
   key text primary key,
   version integer not null,
   changed_at integer not null
 ) strict;
 
--- Who may be in the body of work under a key. A row holds only while the lease of its token does.
+-- The holders of body locks, by key. A row is valid only while its token has its lease.
 create table rowlock_body_lock (
   key text not null,
   slot integer not null,

@@ -1,6 +1,7 @@
--- The body of a job. A job is in exactly one place (ready, waiting, lease, case_file), and moving it is the transition.
+-- A job's body. A job is in exactly one place (ready, waiting, lease, case_file), and each transition moves it.
 
--- The body: written once at enqueue, and then by people only. Autoincrement, so that an id is never given twice.
+-- The body is written once at enqueue, and later only by operators. Autoincrement makes sure that an id is never used
+-- twice.
 create table rowlock_job (
   id integer primary key autoincrement,
   uid text not null check (length(uid) = 36),
@@ -25,11 +26,11 @@ create table rowlock_job (
   group_stops integer
 ) strict;
 
--- A chain's root has no chain of its own; its links carry the root's id.
+-- The root of a chain has a null chain. Its links carry the root's id.
 create index rowlock_job_chain on rowlock_job (chain, position) where chain is not null;
 
 -- A completion is kept while a body names it.
 create index rowlock_job_waits_for on rowlock_job (waits_for) where waits_for is not null;
 
--- The jobs of one group, for people.
+-- The jobs of one group, for operators.
 create index rowlock_job_in_group on rowlock_job (in_group, id) where in_group is not null;

@@ -1,5 +1,5 @@
--- The caller's name for a logical operation: one job per key while the key is held, decided by the primary key.
--- A key that is held by policy or for a period outlasts its time for as long as its job is in any place.
+-- The caller's name for a logical operation: one job per key while the key is held, decided by the primary key. A key
+-- that is held by policy or for a period stays held for as long as its job is in any place.
 create table rowlock_job_key (
   key text primary key,
   id integer not null,
@@ -11,5 +11,5 @@ create table rowlock_job_key (
 
 create index rowlock_job_key_id on rowlock_job_key (id);
 
--- What the sweep walks.
+-- The sweep reads this index.
 create index rowlock_job_key_made on rowlock_job_key (hold, made_at);

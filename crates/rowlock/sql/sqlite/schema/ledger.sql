@@ -1,4 +1,4 @@
--- What was done once, by key, with the answer that every repeat gets. The answer is null when the first gave none.
+-- What was done once, by key, with the answer that every repeat gets. The answer is null if the first caller gave none.
 create table rowlock_ledger (
   key text primary key,
   fingerprint blob,
@@ -8,5 +8,5 @@ create table rowlock_ledger (
   made_at integer not null
 ) strict;
 
--- What the sweep walks.
+-- The sweep reads this index.
 create index rowlock_ledger_made on rowlock_ledger (hold, made_at);

@@ -1,5 +1,5 @@
--- What has run here. Row 1 is the base, 0 the functions; the hash says of which text, the release which binary ran it. A binary
--- that speaks less than `oldest` does not work here any more.
+-- What has run here. Row 1 is the base, row 0 the functions. The hash is that of the text, the release that of the
+-- binary that ran it. A binary whose schema number is below `oldest` does not work here any more.
 create table rowlock_migration (
   version integer primary key,
   name text not null,

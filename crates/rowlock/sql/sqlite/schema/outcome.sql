@@ -1,5 +1,5 @@
--- One row per ended attempt, whatever the end. Append-only; its row numbers rise with time, which is what pruning
--- walks along. Unique: a second end of the same attempt is refused whatever else goes wrong.
+-- One row per ended attempt, whatever the end. Append-only. Row numbers rise with time, and pruning follows them. The
+-- unique index refuses a second end of the same attempt, whatever else goes wrong.
 create table rowlock_outcome (
   id integer not null,
   epoch integer not null,

@@ -1,5 +1,5 @@
--- Due or scheduled. Narrow: it is written and removed once per attempt. The id is the row's place in the table, so
--- it needs no index of its own.
+-- Jobs that are due or scheduled. The table is narrow, because a row is written and removed once per attempt. The id is
+-- the row's number in the table, so it needs no separate index.
 create table rowlock_ready (
   id integer primary key,
   queue_no integer not null,

@@ -1,4 +1,4 @@
--- What people set at run time, such as the percentage of a rollout.
+-- What operators set at run time, such as the percentage of a rollout.
 create table rowlock_setting (
   name text primary key,
   value text not null,

@@ -1,20 +1,21 @@
--- The numbers that names have in the narrow tables, of every queue and kind that a worker has ever served: SQLite cannot work
--- them out by itself.
+-- The numbers that names have in the narrow tables, for every queue and kind that a worker has ever served. SQLite
+-- cannot compute these numbers itself.
 create table rowlock_name (
   no integer primary key,
   name text not null
 ) strict;
 
--- The verbs of people as plain SQL: insert into rowlock_verb (verb, id, actor) values ('cancel', 42, 'ann'). Each does what it
--- says or refuses, and is noted in the audit. `at` is when a delayed job is due, and a job without one is due now; `target` is
--- what is paused or resumed: queue:mail, kind:send-mail or group:account:42. The columns behind it are the library's own.
+-- Operator commands as plain SQL: insert into rowlock_verb (verb, id, actor) values ('cancel', 42, 'ann'). Each command
+-- does what it says or refuses, and is recorded in the audit. `at` is when a delayed job is due; without `at` the job
+-- is due now. `target` is what is paused or resumed: queue:mail, kind:send-mail or group:account:42. The columns after
+-- `target` are reserved for the library.
 create view rowlock_verb as
 select
   '' as verb, 0 as id, '' as actor, null as at, null as reason, null as target, null as now, null as queue_no, null as kind_no
 where 0;
 
--- What the triggers call one another by. Whoever inserts here has checked what is asked: the end of a lease, the turn of a group,
--- and the end of a job by a person's word.
+-- The triggers use these rows to call each other: to end a lease, to pass the turn of a group on, and to end a job for
+-- an operator. The caller that inserts a row has checked the request.
 create view rowlock_end as
 select 0 as id, '' as outcome, '' as place, 0 as delay_us, null as error, null as result, 0 as now
 where 0;

@@ -41,9 +41,10 @@ left join rowlock_waiting w on w.id = j.id
 left join rowlock_job_key k on k.id = j.id
 left join rowlock_outcome o on o.id = j.id and o.epoch = (select max(x.epoch) from rowlock_outcome x where x.id = j.id);
 
--- How much waits per queue and kind, and since when its oldest is due, in microseconds since the epoch like every time. What is
--- ready is counted to 100,000 for each queue, kind and priority, what waits, is leased or a case to 100,000 in all, and `more`
--- says that there are more: it answers at once however long a backlog is.
+-- How many jobs wait per queue and kind, and since when the oldest is due, in microseconds since the epoch like every
+-- time. Jobs in ready are counted up to 100,000 for each queue, kind and priority. Jobs in waiting, lease and case_file
+-- are counted up to 100,000 in all. `more` says that there are more. The view answers quickly, however long the backlog
+-- is.
 create view rowlock_backlog as
 with recursive clock as materialized (
   select cast(round(unixepoch('subsec') * 1000) as integer) * 1000 as now
@@ -108,13 +109,14 @@ select
   sum(p.waiting) as waiting,
   sum(p.leased) as leased,
   sum(p.cases) as cases,
-  -- Where one of the other places is not counted to its end, nobody knows of which queue the rest is.
+  -- If one of the other places is not counted to its end, the queues of the remaining jobs are unknown.
   max(max(p.more), (select coalesce(max(x.more and x.due + x.scheduled = 0), 0) from place x)) as more,
   min(p.oldest) as oldest_due_at
 from place p left join rowlock_job j on j.id = p.sample
 group by 1, 2;
 
--- Who has which job, for how long, and whether the lease is over: a worker that is silent for longer than its lease has lost it.
+-- Which worker has which job, for how long, and whether the lease is over. A worker that is silent for longer than its
+-- lease has lost the lease.
 create view rowlock_held as
 select
   l.id,
@@ -133,8 +135,8 @@ from rowlock_lease l
 left join rowlock_worker w on w.id = l.worker
 left join rowlock_job j on j.id = l.id;
 
--- Every job that is not simply waiting to be claimed for the first time: why, who has it, since when, how often it was tried, how
--- that ended, and when it may be tried again.
+-- Every job that is not simply waiting to be claimed for the first time: why, which worker has it, since when, how
+-- often it was tried, how the last attempt ended, and when it may be tried again.
 create view rowlock_stuck as
 select
   s.id, j.kind, j.queue, s.state, s.why, s.holder,
@@ -167,7 +169,7 @@ from (
 ) s
 left join rowlock_job j on j.id = s.id;
 
--- Outside calls of which nobody knows whether they happened.
+-- External calls that may or may not have happened.
 create view rowlock_doubts as
 select
   e.no, e.id, j.kind, j.queue, e.name, e.key, e.policy, e.tries, e.begun_at,
@@ -186,7 +188,7 @@ from rowlock_case_file c
 join rowlock_case_error e on e.no = c.error_no
 group by e.no, e.error, e.first_seen, e.last_seen, e.seen;
 
--- What the file holds, and how much of it is free: rows that are removed leave pages behind, which the next ones use.
+-- What the file holds, and how much of it is free. Removed rows leave free pages, which new rows use.
 create view rowlock_dead_rows as
 select p.page_count * s.page_size as bytes, f.freelist_count * s.page_size as free_bytes
 from pragma_page_count p, pragma_freelist_count f, pragma_page_size s;

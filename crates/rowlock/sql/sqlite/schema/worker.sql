@@ -1,5 +1,6 @@
--- One row per worker process, beaten as one whatever it holds. A beat may be late because somebody's transaction
--- held the only write lock, so a stale worker is a suspect first, and dead when it is seen stale again.
+-- One row per worker process. One heartbeat renews everything that the worker holds. A heartbeat may be late because
+-- another transaction held the only write lock. So a stale worker is first suspected, and declared dead when it is seen
+-- stale again.
 create table rowlock_worker (
   id integer primary key,
   name text not null,

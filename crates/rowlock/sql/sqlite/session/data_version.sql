@@ -1,4 +1,4 @@
--- A number that differs from the last look when any other connection committed in between.
+-- Returns a number that changes when another connection commits.
 -- Index: none; reads the shared header only.
--- no twin: postgresql calls its listeners, see session/notify.sql.
+-- no twin: PostgreSQL notifies its listeners, see session/notify.sql.
 pragma data_version

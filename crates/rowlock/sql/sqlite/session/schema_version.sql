@@ -1,5 +1,5 @@
--- The newest migration that ran, the oldest schema number a binary may speak here, and of which text base and functions are.
--- Index: none; a row per migration.
+-- Returns the newest migration, the oldest schema number a binary may use here, the hashes of base and functions.
+-- Index: none; one row per migration.
 select
   max(version) as version, max(oldest) as oldest,
   max(hash) filter (where version = 1) as base,

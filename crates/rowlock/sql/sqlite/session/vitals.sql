@@ -1,4 +1,4 @@
--- What the file says of itself, for the doctor: version, journal, size, history.
+-- Reports the file's version, journal, size and history, for the `doctor` command.
 -- Index: rowlock_outcome by row number, its first entry; else none: reads the header.
 select
   sqlite_version() as version,

@@ -1,4 +1,4 @@
--- Records how attempts ended, only where the token still holds.
+-- Records how attempts ended, only if the token still holds.
 -- Index: rowlock_lease by id; writes rowlock_outcome_id, rowlock_ready_order. All inside the trigger rowlock_end_lease.
 insert into rowlock_end (id, outcome, place, delay_us, error, result, now)
 select

@@ -1,4 +1,4 @@
--- Which of these jobs were done before they were re-run, and have next links since then: they are not made again.
+-- Lists which of these jobs were done before a re-run and have next links; the links are not made again.
 -- Index: rowlock_job by id, rowlock_job_chain.
 select j.id
 from json_each(?1) d cross join rowlock_job j on j.id = d.value

@@ -1,5 +1,6 @@
--- Makes jobs that stand untriggered in ready due now, where the uid is theirs; says which, and how often each was claimed before.
+-- Makes untriggered jobs in ready due now, if the given uid is theirs.
 -- Index: rowlock_ready by id, rowlock_job by id.
+-- It returns which jobs, and how often each was claimed before.
 update rowlock_ready set due_at = ?2
 where due_at = ?3
   and id in (

@@ -1,4 +1,4 @@
--- Where jobs stand and how often each was claimed; one that is in no place is finished.
+-- Returns the place of each job and how often it was claimed; a job that is in no place is finished.
 -- Index: rowlock_job, rowlock_ready, rowlock_waiting, rowlock_lease, rowlock_case_file by id.
 select
   j.id, j.uid, j.queue, j.in_group,

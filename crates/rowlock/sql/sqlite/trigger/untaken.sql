@@ -1,5 +1,6 @@
--- Jobs of a queue that stand in ready for longer than the grace and that nobody took, behind where the last page ended: those due, or those at the one due time given.
--- Index: rowlock_ready_order, from lane to lane, one page of each; rowlock_ready and rowlock_job by id.
+-- Lists jobs of a queue that are in ready for longer than the grace and unclaimed, from the end of the last page.
+-- Index: rowlock_ready_order, from range to range, one page of each; rowlock_ready and rowlock_job by id.
+-- These are the jobs that are due, or those with the one given due time.
 with recursive lane as (
   select * from (
     select r.kind_no, r.alone, r.priority from rowlock_ready r where r.queue_no = ?3

@@ -1,5 +1,6 @@
--- Whether attempts are counted as the outcomes before them say, and never go past the maximum.
--- Index: rowlock_outcome_id; rowlock_ready, rowlock_waiting, rowlock_lease and rowlock_case_file by id, each from its newest job on; rowlock_job by id, rowlock_audit_id.
+-- Checks that attempts are counted as the outcomes before them say, and never exceed the maximum.
+-- Index: rowlock_outcome_id; rowlock_ready, rowlock_waiting, rowlock_lease and rowlock_case_file by id, each from its
+-- newest job on; rowlock_job by id, rowlock_audit_id.
 with looked as materialized (
   select * from (
     select id, epoch, 'ended' as place, attempt, outcome, worker, null as attempts_max

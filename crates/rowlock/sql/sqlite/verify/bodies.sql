@@ -1,5 +1,6 @@
--- Whether a job that stands somewhere has its body.
--- Index: rowlock_ready, rowlock_waiting, rowlock_lease and rowlock_case_file by id, each from its newest job on; rowlock_job by id.
+-- Checks that a job that is in a place has its body.
+-- Index: rowlock_ready, rowlock_waiting, rowlock_lease and rowlock_case_file by id, each from its newest job on;
+-- rowlock_job by id.
 with looked as materialized (
   select * from (select id, 'ready' as place from rowlock_ready order by id desc limit +?2)
   union all

@@ -1,5 +1,7 @@
--- Whether each effect belongs to a job and an attempt of it, has the key that its job gives it, and a reply exactly if it is replied.
--- Index: rowlock_effect by number, from the newest on; rowlock_job, rowlock_ready, rowlock_lease, rowlock_waiting and rowlock_case_file by id, rowlock_outcome_id.
+-- Checks that each effect belongs to a job and one of its attempts, has its job's key, and a reply only if replied.
+-- Index: rowlock_effect by number, from the newest on; rowlock_job, rowlock_ready, rowlock_lease, rowlock_waiting and
+-- rowlock_case_file by id, rowlock_outcome_id.
+-- An effect that is replied must have a reply.
 with looked as materialized (
   select no, id, name, key, state, epoch, ended_at, reply is not null as answered
   from rowlock_effect order by no desc limit +?2

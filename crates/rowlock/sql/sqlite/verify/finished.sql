@@ -1,5 +1,7 @@
--- Whether a job that stands nowhere is done or cancelled.
--- Index: rowlock_job by id, from the newest job on; rowlock_ready, rowlock_lease, rowlock_waiting and rowlock_case_file by id, rowlock_outcome_id. A body goes in the commit that removes its last outcome.
+-- Checks that a job that is in no place is done or cancelled.
+-- Index: rowlock_job by id, from the newest job on; rowlock_ready, rowlock_lease, rowlock_waiting and rowlock_case_file
+-- by id, rowlock_outcome_id.
+-- A body is removed in the commit that removes its last outcome.
 with looked as materialized (
   select id from rowlock_job order by id desc limit +?2
 ), nowhere as (

@@ -1,5 +1,6 @@
--- Whether a job of a group that may run is the one whose turn it is, and whether those that wait have somebody to wait for.
--- Index: rowlock_ready, rowlock_lease and rowlock_waiting by id, each from its newest job on; rowlock_job by id, rowlock_job_group by no.
+-- Checks that a job of a group that may run is the head of its group, and that waiting jobs have a head to wait for.
+-- Index: rowlock_ready, rowlock_lease and rowlock_waiting by id, each from its newest job on; rowlock_job by id,
+-- rowlock_job_group by no.
 with looked as materialized (
   select * from (select id, 'ready' as place, null as group_no from rowlock_ready order by id desc limit +?2)
   union all

@@ -1,4 +1,4 @@
--- Whether the indexes are there, and those that decide races unique.
+-- Checks that the indexes exist, and that those that decide races are unique.
 -- Index: none of ours; reads the catalogue.
 with looked (name, decides) as materialized (
   values

@@ -1,4 +1,4 @@
--- Whether leases of silent workers are ended in time: twice their lease and a minute are enough for any recovery.
+-- Checks that leases of silent workers are ended in time: twice the lease plus one minute is enough to recover.
 -- Index: rowlock_lease by id, from the newest job on; rowlock_worker by id.
 with looked as materialized (
   select id, worker from rowlock_lease order by id desc limit +?2

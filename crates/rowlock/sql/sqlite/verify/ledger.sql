@@ -1,4 +1,4 @@
--- Whether each entry of the ledger that is held for a period ends, and no other does.
+-- Checks that a ledger entry has an end if it is held for a period, and only then.
 -- Index: rowlock_ledger_made, from the newest of each hold on.
 with looked as materialized (
   select * from (

@@ -1,4 +1,4 @@
--- Whether every lease has its worker's row, without which nobody would ever end it.
+-- Checks that every lease has its worker's row; without that row, the lease would never be ended.
 -- Index: rowlock_lease by id, from the newest job on; rowlock_worker by id.
 with looked as materialized (
   select id, worker from rowlock_lease order by id desc limit +?2

@@ -1,4 +1,4 @@
--- Whether a job stands in one place at most.
+-- Checks that a job is in at most one place.
 -- Index: rowlock_ready, rowlock_waiting, rowlock_lease and rowlock_case_file by id, each from its newest job on.
 with looked as materialized (
   select * from (select id, 'ready' as place from rowlock_ready order by id desc limit +?2)

@@ -1,4 +1,4 @@
--- Whether every migration up to the newest one has run.
+-- Checks that every migration up to the newest one has run.
 -- Index: rowlock_migration by version, all of it (a row per migration).
 with recursive looked (n) as (
   select 1

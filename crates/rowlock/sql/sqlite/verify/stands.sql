@@ -1,5 +1,6 @@
--- Whether a job stands where its last outcome led, under the epoch that this left it.
--- Index: rowlock_ready, rowlock_waiting, rowlock_lease and rowlock_case_file by id, each from its newest job on; rowlock_outcome_id, rowlock_job by id, rowlock_audit_id.
+-- Checks that a job is in the place that its last outcome led to, under the epoch that this outcome left.
+-- Index: rowlock_ready, rowlock_waiting, rowlock_lease and rowlock_case_file by id, each from its newest job on;
+-- rowlock_outcome_id, rowlock_job by id, rowlock_audit_id.
 with looked as materialized (
   select * from (
     select id, 'ready' as place, epoch, epoch as ended, attempts_max from rowlock_ready order by id desc limit +?2
@@ -32,7 +33,7 @@ with looked as materialized (
     or (l.place = 'case' and l.outcome <> 'retired' and not (l.outcome = 'lost' and l.attempt >= l.attempts_max))
     or (l.place <> 'case' and (l.outcome = 'retired' or (l.outcome = 'lost' and l.attempt >= l.attempts_max))
       and not exists (select 1 from rowlock_audit a where a.id = l.id and a.verb = 'reopen'))
-    -- History is kept for an hour at least; ten minutes less, for clocks that were set back.
+    -- History is kept for at least one hour. Ten minutes less allow for clocks that were set back.
     or (l.last is null and exists (
       select 1 from rowlock_job j where j.id = l.id and j.created_at >= ?3 - 50 * 60 * 1000000))
 )

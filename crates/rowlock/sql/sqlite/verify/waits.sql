@@ -1,4 +1,4 @@
--- Whether waits that are over, by their limit or by a completion, are ended in time: a quarter of an hour is enough for any sweep.
+-- Checks that waits that are over, by limit or completion, are ended in time: a quarter of an hour is enough.
 -- Index: rowlock_waiting by id, from the newest job on; rowlock_completion by name.
 with looked as materialized (
   select id, name, limit_at, since from rowlock_waiting order by id desc limit +?2
@@ -11,7 +11,7 @@ with looked as materialized (
     ) as what
   from looked l
   left join rowlock_completion d on d.name = l.name and max(d.completed_at, l.since) < ?3 - 15 * 60 * 1000000
-  -- A limit may have been over when the wait began.
+  -- The limit may have been over when the wait began.
   where d.name is not null or max(l.limit_at, l.since) < ?3 - 15 * 60 * 1000000
 )
 select

@@ -1,4 +1,4 @@
--- Renews everything a worker holds, in one row, and clears a suspicion. No row back means the worker was declared dead.
+-- Renews all leases of a worker with one row, and clears a suspicion; no row if the worker was declared dead.
 -- Index: rowlock_worker by id.
 update rowlock_worker
 set beat = ?2, suspect_at = null

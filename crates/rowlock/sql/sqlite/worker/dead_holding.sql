@@ -1,4 +1,4 @@
--- How many dead workers still hold something.
+-- Counts the dead workers that still hold something.
 -- Index: none; one row per process.
--- no twin: postgresql counts inside worker/forget_dead.sql.
+-- no twin: PostgreSQL counts inside worker/forget_dead.sql.
 select count(*) from rowlock_worker where dead = 1

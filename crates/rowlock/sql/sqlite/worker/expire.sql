@@ -1,4 +1,4 @@
--- The leases of dead workers, for the settle statements to end.
+-- Lists the leases of dead workers, for the settle statements to end.
 -- Index: none on lease by worker (the table is small); rowlock_worker by id, rowlock_job by id.
 select l.id, l.epoch, l.worker, l.attempt, l.attempts_max, l.queue_no, coalesce(j.kind, '') as kind, coalesce(j.queue, '') as queue, w.beat,
   case when j.group_stops = 0 then j.group_no end as group_no

@@ -1,4 +1,4 @@
--- The worker processes and what each holds.
+-- Lists the worker processes and what each of them holds.
 -- Index: none; one row per process.
 select
   w.id, w.name, w.lease_ms, w.dead, w.started_at,

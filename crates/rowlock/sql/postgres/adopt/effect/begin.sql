@@ -1,5 +1,6 @@
--- Commits the intent of a row's external call, only while the claim holds; no row if it does not, or if there is an intent. Without a reply it is never removed by retention: it is in doubt.
+-- Commits the intent of a row's external call, only while the claim holds and there is no intent yet.
 -- Index: the table's primary key; ledger_pkey.
+-- Otherwise it returns no row. Retention never removes an intent without a reply, because that call is in doubt.
 -- no twin: tables are adopted on PostgreSQL only.
 insert into rowlock.ledger (key, fingerprint, hold, made_at)
 select $3, $5, 'ever', coalesce($4::timestamptz, clock_timestamp())

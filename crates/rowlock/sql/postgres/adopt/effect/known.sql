@@ -1,4 +1,4 @@
--- What is known of a row's external call, and whether the claim holds.
+-- Returns what is known about a row's external call, and whether the claim holds.
 -- Index: the table's primary key; ledger_pkey.
 -- no twin: tables are adopted on PostgreSQL only.
 select

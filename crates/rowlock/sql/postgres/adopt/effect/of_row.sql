@@ -1,4 +1,4 @@
--- The external calls of a row since it last went on, each with its intent or its reply.
+-- Lists the external calls of a row since it last went on, each with its intent or its reply.
 -- Index: ledger_pkey; the keys of a row begin with $1, which ends in a colon.
 -- no twin: tables are adopted on PostgreSQL only.
 select l.key from rowlock.ledger l
