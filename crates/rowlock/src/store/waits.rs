@@ -32,7 +32,7 @@ pub struct WaitOver {
     pub queue: String,
     pub kind: String,
     pub ended: Ended,
-    /// The name that was not completed.
+    /// Why the wait ended, with the name that was not completed.
     pub reason: String,
 }
 

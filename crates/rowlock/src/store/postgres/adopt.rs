@@ -1,8 +1,8 @@
-//! The verbs on a table of the user's own: look, migrate, claim, renew, settle, recover.
+//! Methods on a table of the user's: inspect, migrate, claim, renew, settle, recover.
 //!
-//! Its statements are templates under `sql/postgres/adopt`, filled with the table's quoted names when it is opened.
-//! Every write to a claimed row has the claim's token in its condition; a token that matches nothing is a value, not an
-//! error. A row that is retired gets its case in the same commit.
+//! The statements are templates under `sql/postgres/adopt`, filled with the table's quoted names when the table is
+//! opened. Every write to a claimed row has the claim's token in its condition; a token that matches nothing is a
+//! value, not an error. A retired row gets its case in the same commit.
 
 mod claim;
 mod effect;
@@ -29,17 +29,17 @@ use crate::{
     table::{Adoptee, Columns, Inspection, RetiredRow, TableName},
 };
 
-/// A table that can be worked off, with its statements.
+/// A table whose rows can be run as jobs, with its statements.
 pub struct AdoptedTable {
     pub adoptee: Adoptee,
-    /// Where its cases and metrics appear.
+    /// The queue under which its cases and metrics appear.
     pub queue: Arc<str>,
-    /// What the keys of its effects derive from.
+    /// The keys of its effects are made from this.
     pub identity: Uuid,
     sql: Templates,
 }
 
-/// What one row is claimed under.
+/// The token of a row's claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RowToken {
     /// The primary key, as text.
@@ -47,25 +47,25 @@ pub struct RowToken {
     pub token: Uuid,
 }
 
-/// Rows that the table refused to change, each with what it said.
+/// Rows that the table refused to change, each with its error.
 pub type Refused = Vec<(String, Error)>;
 
-/// Whether a constraint or a trigger of the user's said no: data, integrity, raised in a function. It would say so
-/// again.
+/// Whether a constraint or a trigger of the user's refused: a data or integrity error, or one raised in a function. A
+/// retry would fail again.
 pub fn refused(error: &Error) -> bool {
     error
         .code()
         .is_some_and(|code| code.len() == 5 && matches!(code.get(..2), Some("22" | "23" | "P0")))
 }
 
-/// What would be checked at the commit, of all rows together, is checked with each statement.
+/// Deferred constraints are checked with each statement, instead of at the commit for all rows together.
 async fn at_once(tx: &mut PgConnection) -> sqlx::Result<()> {
     let at_once = sqlx::raw_sql("set constraints all immediate");
     at_once.execute(tx).await.map(drop)
 }
 
 impl PgStore {
-    /// Looks at a table; changes nothing.
+    /// Reads a table's definition; changes nothing.
     pub fn inspect_table<'a>(&'a self, table: &'a TableName, columns: &'a Columns) -> Fut<'a, Inspection> {
         const DOING: &str = "inspect table";
         self.bounded(DOING, async move {
@@ -76,7 +76,7 @@ impl PgStore {
         })
     }
 
-    /// Runs the missing statements one by one; what ran before an error stays, and the next call goes on from there.
+    /// Runs the missing statements one by one. What ran before an error stays, and the next call continues from there.
     pub fn migrate_table<'a>(&'a self, table: &'a TableName, columns: &'a Columns) -> Fut<'a, Vec<String>> {
         const DOING: &str = "migrate table";
         self.within(Duration::from_secs(24 * 3600), DOING, async move {
@@ -93,7 +93,7 @@ impl PgStore {
                         .into(),
                 ));
             }
-            // Its settings are changed on the way, so this connection is not given back.
+            // The statements change settings, so this connection is not returned to the idle list.
             let mut lent = self.0.engine.take().await.doing(DOING)?;
             for statement in &inspection.migration {
                 let run = sqlx::raw_sql(AssertSqlSafe(statement.clone()));
@@ -103,7 +103,7 @@ impl PgStore {
         })
     }
 
-    /// The table with its statements; refuses one that is not ready, with what it needs.
+    /// The table with its statements. Refuses a table that is not ready, with what the table needs.
     pub fn open_table<'a>(&'a self, table: &'a TableName, columns: &'a Columns) -> Fut<'a, AdoptedTable> {
         const DOING: &str = "open table";
         self.bounded(DOING, async move {
@@ -148,7 +148,7 @@ impl PgStore {
         })
     }
 
-    /// Renews these claims; the tokens that still hold come back, each with whether its row was free to be written.
+    /// Renews these claims. Returns the tokens that still hold, each with whether its row was free to be written.
     pub fn beat_rows<'a>(&'a self, table: &'a AdoptedTable, rows: &'a [RowToken]) -> Fut<'a, Vec<(Uuid, bool)>> {
         const DOING: &str = "renew claims";
         self.within(self.0.timing.lock, DOING, async move {
@@ -166,8 +166,8 @@ impl PgStore {
         })
     }
 
-    /// Renews one claim in its turn behind whoever has the row locked, and waits for that no longer than this. `false`
-    /// where it is still locked then, or where the claim is lost.
+    /// Renews one claim, after waiting for another transaction that has the row locked. `false` if the row is still
+    /// locked after `wait`, or if the claim is lost.
     pub fn beat_row_in_turn<'a>(&'a self, table: &'a AdoptedTable, row: &'a RowToken, wait: Duration) -> Fut<'a, bool> {
         const DOING: &str = "renew claim";
         self.within(self.0.timing.lock, DOING, async move {
@@ -199,8 +199,8 @@ impl PgStore {
         })
     }
 
-    /// Puts a retired row back, in the transaction of the job that stands for it; `false` where it does not stand as it
-    /// was retired any more. What nobody knew of its outside calls is then known: they did not happen.
+    /// Puts a retired row back, in the transaction of the job that represents the row. `false` if the row has changed
+    /// since it was retired. External calls of the row that were in doubt are then recorded as not made.
     pub async fn reopen_row(&self, table: &AdoptedTable, pg: &mut PgConnection, retired: &RetiredRow) -> Result<bool> {
         const DOING: &str = "reopen row";
         let put_back = sqlx::query(table.sql.adopt_reopen.clone())
@@ -221,7 +221,7 @@ impl PgStore {
     }
 }
 
-/// What to do, in the error itself.
+/// The error contains what to do.
 fn needs_migration(seen: &Inspection) -> Error {
     let due = seen
         .columns

@@ -1,4 +1,4 @@
-//! A transaction that several handlers share, sealed by a cursor that cannot be kept beyond a commit.
+//! A transaction that several handlers share, sealed by a cursor that cannot outlive a commit.
 
 use sqlx::AssertSqlSafe;
 use sqlx_core::transaction::TransactionManager;
@@ -13,15 +13,15 @@ use crate::{
     },
 };
 
-/// What the error of a commit by user code says.
+/// The error text of a commit by user code.
 const SEAL: &str = "a handler in a batch does not end its transaction";
 
-/// Plans as the engine's own connections make them, for the settle that follows: a walk through all leases passes every
-/// dead one. What user code had to run has been run, but for deferred triggers, and those only lose a choice.
+/// Planner settings of the engine's own connections, for the settle that follows: a scan of all leases would read every
+/// dead row. User code has finished, except for deferred triggers, which only lose a choice of plans.
 const BY_INDEX: &str =
     "set local enable_seqscan = off; set local enable_hashjoin = off; set local enable_mergejoin = off";
 
-/// How a shared transaction begins.
+/// The statements that begin a shared transaction.
 pub fn begin_text(inner: &Inner, open: Opening) -> String {
     format!(
         "{}; set local rowlock_tx.seal = '{SEAL}'; {}; savepoint rowlock",
@@ -42,11 +42,11 @@ impl PgStore {
         };
         self.within(self.0.timing.lock, doing, async move {
             match sqlx::raw_sql(AssertSqlSafe(end)).execute(held.pg()).await {
-                // A nested transaction that user code forgot about is still open, for sqlx.
+                // For sqlx, a nested transaction that user code did not end is still open.
                 Ok(_) if Pm::get_transaction_depth(held.pg()) != 1 => Ok(Parted::NotOurs),
                 Ok(_) => Ok(Parted::Fine),
                 Err(e) => match sqlstate(&e).as_deref() {
-                    // Not in a transaction, or in one without our savepoint.
+                    // Not in a transaction, or in a transaction without our savepoint.
                     Some("25P01" | "3B001") => Ok(Parted::NotOurs),
                     Some("25P02") if keep => Ok(Parted::Spoilt(crate::Error::Database {
                         doing: "settle",

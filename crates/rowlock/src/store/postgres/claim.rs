@@ -64,8 +64,8 @@ pub async fn claim_on(inner: &Inner, pg: &mut PgConnection, ask: &ClaimAsk) -> s
     Ok(ClaimReply::Jobs(jobs))
 }
 
-/// The stretches with each queue's together, in their order, and the positions of each queue's first and last, counted
-/// from one: a queue must not walk the lanes of all the others.
+/// The stretches sorted by queue, in their order, and the positions of each queue's first and last stretch, counted
+/// from one. A queue must not scan the ranges of all the others.
 fn by_queue(ask: &ClaimAsk) -> (Vec<&Stretch>, Vec<(i32, i32)>) {
     let mut lanes: HashMap<i64, Vec<&Stretch>> = HashMap::with_capacity(ask.queues.len());
     for stretch in &ask.stretches {

@@ -1,4 +1,4 @@
-//! Connections: where to connect to, how they are kept, and the notifications that arrive on them.
+//! Connections: where to connect, how connections are kept, and the notifications that arrive on them.
 
 pub mod conns;
 pub mod hosts;

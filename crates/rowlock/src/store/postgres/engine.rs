@@ -48,7 +48,7 @@ impl Store for PgStore {
         Box::pin(triggers::trigger(&self.0, pointers))
     }
 
-    /// Names are worked out by functions here.
+    /// `names` is not stored: functions in the database compute the numbers.
     fn register<'a>(
         &'a self,
         worker: WorkerId,
@@ -97,7 +97,7 @@ impl Store for PgStore {
             Ok(applied)
         });
         Box::pin(async {
-            // The turn is not part of the limit: waiting for it says nothing about the server.
+            // The wait for a turn does not count towards the time limit, because it says nothing about the server.
             let _turn = keys::turn(&self.0, batch.iter().any(|s| may_wait(&s.next))).await;
             settled.await
         })
@@ -113,7 +113,7 @@ impl Store for PgStore {
             let by_hand = matches!(ended, Terminated::Outside);
             Ok(Cut {
                 by_hand,
-                // Behind a pooler, what is outside a transaction is nobody's.
+                // Behind a pooler, a connection outside a transaction belongs to no client.
                 gone: matches!(ended, Terminated::Gone) || (by_hand && !self.0.named()),
             })
         })
@@ -185,7 +185,7 @@ impl Store for PgStore {
         }
         let sender = self.0.wakes.get_or_init(|| wake::sender(&self.0));
         for queue in queues {
-            // The task ends only with the store; a hint that finds it gone is not needed any more.
+            // The task ends only with the store, and then the notification is not needed any more.
             let _ = sender.send(*queue);
         }
     }

@@ -15,13 +15,13 @@ use crate::{
     store::keys::{Put, any_keyed, may_wait},
 };
 
-/// How long an enqueue in a commit of its own may take.
+/// How long an enqueue in a separate commit may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// How many jobs one enqueue statement carries; more are sent as several statements of one transaction.
+/// How many jobs one enqueue statement inserts; more are sent as several statements of one transaction.
 pub const ENQUEUE_CHUNK: usize = 1000;
 
-/// In a commit of its own, without a hint.
+/// Enqueues in a separate commit, without a notification.
 pub async fn commit(inner: &Inner, drafts: &[Draft]) -> Result<Vec<Enqueued>> {
     let waited = tokio::time::timeout(inner.timing.lock, keys::turn(inner, may_wait(drafts)));
     let _turn = waited.await.map_err(|_| Error::TryAgain {
@@ -32,19 +32,19 @@ pub async fn commit(inner: &Inner, drafts: &[Draft]) -> Result<Vec<Enqueued>> {
     Ok(put.await.map_err(Error::answered)??)
 }
 
-/// Inserts on the given connection. The hint, if wanted, travels with whatever commit follows.
+/// Inserts on the given connection. The notification, if wanted, is sent with the commit that follows.
 pub async fn enqueue(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Vec<Enqueued>> {
     let put = put(inner, pg, drafts, hint).await;
     Ok(put.map_err(|fault| fault.doing("enqueue"))??)
 }
 
 async fn put(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Put, Fault> {
-    // A pooler would lend another server between two parts of a statement that is in no transaction.
+    // A pooler may assign another server between two parts of a statement that is in no transaction.
     if fits_one_statement(drafts) && inner.named() {
         return put_chunk(inner, pg, drafts, hint).await;
     }
-    // All or nothing: in a transaction the caller's, begun through sqlx or by hand, else in one of our own. Only the
-    // server knows of a transaction begun by hand, and tells by whether it lets us make a savepoint.
+    // All or nothing: in the caller's transaction, begun through sqlx or by plain SQL, else in a separate one. Only the
+    // server knows of a transaction begun by plain SQL: if there is one, it allows a savepoint.
     match sqlx::raw_sql("savepoint rowlock_enqueue").execute(&mut *pg).await {
         Ok(_) => {
             let put = keys::put(inner, pg, drafts, hint).await;
@@ -53,7 +53,7 @@ async fn put(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool)
                 _ => "rollback to savepoint rowlock_enqueue; release savepoint rowlock_enqueue",
             };
             let ended = sqlx::raw_sql(end).execute(pg).await;
-            // What went wrong first is what to tell.
+            // The first error is the one to report.
             let put = put?;
             ended?;
             Ok(put)
@@ -92,7 +92,7 @@ fn fits_one_statement(drafts: &[Draft]) -> bool {
     same && !grouped && !any_keyed(drafts) && drafts.len() <= ENQUEUE_CHUNK
 }
 
-/// With an id for each draft that has one reserved, where there are any.
+/// With the reserved ids of the drafts that have one, if there are any.
 pub async fn enqueue_chunks(
     inner: &Inner,
     pg: &mut PgConnection,
@@ -110,8 +110,8 @@ pub async fn enqueue_chunks(
     Ok(ids)
 }
 
-/// Whether both wait for something or neither does, and both are in a group or neither is: groups have to be entered
-/// first.
+/// Whether both drafts wait or neither does, and both are in a group or neither is. Jobs of groups must first join
+/// their groups.
 fn alike(one: &Draft, other: &Draft) -> bool {
     one.wait.is_some() == other.wait.is_some() && one.group.is_some() == other.group.is_some()
 }
@@ -128,7 +128,8 @@ async fn enqueue_chunk(
     };
     let (callers, hint) = (hint, hint && !inner.heard.lately(drafts.iter().map(Draft::queue_no)));
     let channel = hint.then_some(&*inner.channel);
-    // In the caller's transaction. In a handler's the settle has seen to it, and the engine's own are not serializable.
+    // Only in the caller's transaction: in a handler's transaction, the settle has set this, and the engine's own
+    // transactions are not serializable.
     let by_key = match (first.wait.is_some() || first.group.is_some()) && callers {
         true => Some(ByKey::begin(inner, pg).await?),
         false => None,
@@ -157,7 +158,7 @@ pub fn column<'a, D, T>(drafts: &'a [D], f: impl Fn(&'a D) -> T) -> Vec<T> {
     drafts.iter().map(f).collect()
 }
 
-/// The columns of the drafts, in the order in which `enqueue/jobs.sql` takes them; nulls for what none of them has.
+/// The columns of the drafts, in the order of `enqueue/jobs.sql`; null for a column that no draft has.
 fn bind_drafts<'q>(query: Query<'q, Postgres, PgArguments>, drafts: &'q [Draft]) -> Query<'q, Postgres, PgArguments> {
     let waits = drafts.iter().any(|d| d.wait.is_some());
     let grouped = drafts.iter().any(|d| d.group.is_some());
@@ -186,7 +187,7 @@ fn bind_drafts<'q>(query: Query<'q, Postgres, PgArguments>, drafts: &'q [Draft])
         .bind(grouped.then(|| column(drafts, |d| d.group.as_ref().map(Group::no))))
 }
 
-/// The queues of the drafts that made a job.
+/// The queues of the drafts that created a job.
 pub fn new_queues(drafts: &[Draft], put: &[Enqueued]) -> Vec<i64> {
     let new = drafts.iter().zip(put).filter(|(_, put)| put.is_new());
     new.map(|(draft, _)| draft.queue_no()).collect()

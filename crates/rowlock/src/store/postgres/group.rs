@@ -1,8 +1,8 @@
-//! Groups on PostgreSQL: whose turn it is, and who waits.
+//! Groups on PostgreSQL: which job has the turn, and which jobs wait.
 //!
-//! An enqueue shares its group's row (`for key share`), which keeps the row from being removed and nothing else from
-//! happening: a head that ends meanwhile passes the turn on under `for no key update`, and two enqueues do not wait for each
-//! other. Only to remove the row is everybody kept away, and only when nobody is in the group.
+//! An enqueue locks its group's row with `for key share`. This lock only prevents the removal of the row. A head that
+//! ends meanwhile passes the turn on under `for no key update`, and two enqueues do not wait for each other. Only the
+//! removal of the row excludes everyone, and only a group without jobs is removed.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
@@ -20,15 +20,15 @@ const ROUNDS_MAX: usize = 20;
 
 pub const SWEEPING: &str = "sweep groups";
 
-/// Where jobs of groups go.
+/// The places of jobs in groups.
 pub struct Places {
     pub ids: Vec<i64>,
-    /// Whether it is the job's turn.
+    /// Whether the job has the turn.
     pub heads: Vec<bool>,
 }
 
-/// Gives each of these jobs its id and finds out whose turn it is. They are in their groups once they are inserted, in the
-/// same transaction.
+/// Assigns each of these jobs its id and decides which have the turn. The jobs join their groups when they are
+/// inserted, in the same transaction.
 pub async fn enter(
     inner: &Inner,
     pg: &mut PgConnection,
@@ -39,7 +39,7 @@ pub async fn enter(
     let reserved = reserved.map_or_else(|| vec![None; nos.len()], <[_]>::to_vec);
     let entered = share(inner, pg, &nos, &reserved).await?;
     let ids: Vec<i64> = entered.iter().map(|(id, ..)| *id).collect();
-    // The first of each group is who may become its head.
+    // Only the first job of each group may become its head.
     let mut first = BTreeMap::new();
     for (no, (id, known, vacant)) in nos.iter().zip(entered) {
         first.entry(*no).or_insert((id, known, vacant));
@@ -52,10 +52,10 @@ pub async fn enter(
     })
 }
 
-/// A group, the first of the jobs that come to it, whether it has a row, and whether it is vacant.
+/// A group, the first job to join it, whether the group has a row, and whether it is vacant.
 type Entry = (i64, (i64, bool, bool));
 
-/// Which of these become heads, by their groups. Each group is shared, or begun, by the time this returns.
+/// Which of these jobs become heads, by group. When this returns, each group's row is locked or created.
 async fn heads(inner: &Inner, pg: &mut PgConnection, mut open: Vec<Entry>) -> Result<HashMap<i64, i64>> {
     let mut heads = HashMap::new();
     for _ in 0..ROUNDS_MAX {
@@ -79,7 +79,7 @@ async fn heads(inner: &Inner, pg: &mut PgConnection, mut open: Vec<Entry>) -> Re
     })
 }
 
-/// An id for each, whether its group has a row, which is shared then, and whether that is vacant.
+/// An id for each job, whether its group has a row, and whether the group is vacant. An existing row is locked.
 async fn share(
     inner: &Inner,
     pg: &mut PgConnection,
@@ -98,7 +98,7 @@ async fn share(
         .doing("enqueue")
 }
 
-/// Begins groups that have no row; returns those that it began.
+/// Creates the rows of groups that have none; returns the groups whose row it created.
 async fn begin(inner: &Inner, pg: &mut PgConnection, missing: &[(i64, i64)]) -> Result<HashSet<i64>> {
     let (nos, ids): (Vec<i64>, Vec<i64>) = missing.iter().copied().unzip();
     let begun: Vec<i64> = sqlx::query_scalar(inner.sql.group_take.clone())
@@ -111,8 +111,8 @@ async fn begin(inner: &Inner, pg: &mut PgConnection, missing: &[(i64, i64)]) -> 
     Ok(begun.into_iter().collect())
 }
 
-/// Takes the turn of vacant groups; returns those it took. A row that turns out to be no longer vacant once it is locked is
-/// let go again: whoever is its head by now must not wait for this caller's transaction.
+/// Takes the turn of vacant groups; returns the groups whose turn it took. If a row is no longer vacant once it is
+/// locked, the lock is released again: its new head must not wait for this caller's transaction.
 async fn take_over(inner: &Inner, pg: &mut PgConnection, mut vacant: Vec<(i64, i64)>) -> Result<Vec<(i64, i64)>> {
     while !vacant.is_empty() {
         mark(pg, "savepoint rowlock_turn").await?;
@@ -138,7 +138,7 @@ async fn mark(pg: &mut PgConnection, savepoint: &'static str) -> Result<()> {
     sqlx::raw_sql(savepoint).execute(pg).await.doing("enqueue").map(drop)
 }
 
-/// Passes turns on, by group and the head that is over; returns the queues that got work.
+/// Passes turns on, by group and the head that ended; returns the queues with new work.
 pub async fn pass(inner: &Inner, pg: &mut PgConnection, turns: &[(i64, Option<i64>)]) -> Result<Vec<i64>> {
     if turns.is_empty() {
         return Ok(Vec::new());
@@ -154,7 +154,7 @@ pub async fn pass(inner: &Inner, pg: &mut PgConnection, turns: &[(i64, Option<i6
         .doing("pass a group turn on")
 }
 
-/// One walk over all that are vacant, page by page, each in a commit of its own; returns the queues that got work.
+/// One pass over all vacant groups, page by page, each page in a separate commit. Returns the queues with new work.
 pub async fn sweep(inner: &Inner, max: i32) -> Result<Vec<i64>> {
     let mut lent = inner.engine.acquire().await.doing(SWEEPING)?;
     let (mut woken, mut from) = (Vec::new(), i64::MIN);
@@ -170,7 +170,7 @@ pub async fn sweep(inner: &Inner, max: i32) -> Result<Vec<i64>> {
             .fetch_all(&mut *tx)
             .await
             .doing(SWEEPING)?;
-        // Most are empty, and have no turn to pass on.
+        // Most vacant groups have no jobs, and so no turn to pass on.
         let gone = drop_empty(inner, &mut tx, &vacant).await?;
         let left = vacant.iter().filter(|no| !gone.contains(no));
         let turns: Vec<(i64, Option<i64>)> = left.map(|no| (*no, None)).collect();
@@ -185,7 +185,7 @@ pub async fn sweep(inner: &Inner, max: i32) -> Result<Vec<i64>> {
     Ok(woken)
 }
 
-/// Removes those that nobody is in, once nobody can join them any more; says which.
+/// Removes groups without jobs, once no job can join them any more; returns which.
 async fn drop_empty(inner: &Inner, tx: &mut PgConnection, vacant: &[i64]) -> Result<HashSet<i64>> {
     let locked: Vec<i64> = sqlx::query_scalar(inner.sql.group_lock_empty.clone())
         .persistent(inner.named())

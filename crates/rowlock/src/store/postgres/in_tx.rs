@@ -1,4 +1,4 @@
-//! What runs on a typed connection: the caller's own, or one that a handler holds.
+//! Methods on a typed connection: the caller's own, or one that a handler holds.
 
 use std::ops::{Deref, DerefMut};
 
@@ -54,7 +54,7 @@ impl InTx for Postgres {
                 batch::begin_text(&store.0, opening),
                 opening.level == Isolation::Serializable,
             ),
-            // Of one moment: a counter that is read after what it protects must not be newer than that.
+            // One snapshot: a counter that is read after the data it protects must not be newer than the data.
             Open::Read(timing) => {
                 let ms = timing.lock.as_millis();
                 let text = format!(
@@ -79,7 +79,7 @@ impl InTx for Postgres {
         Box::pin(async move {
             let mut ours = Pm::get_transaction_depth(held.pg()) == 1;
             if !store.0.named() {
-                // Outside a transaction each part of a statement may go to another server.
+                // Behind a pooler and outside a transaction, each part of a statement may go to another server.
                 ours &= pooler::in_transaction(held.pg()).await.doing("settle")?;
             }
             if !ours {

@@ -1,4 +1,4 @@
-//! What people read.
+//! What operators read.
 
 use super::{PgStore, breaker, cases, journal, migrate, triggers, verify, views, vitals, waits};
 use crate::{

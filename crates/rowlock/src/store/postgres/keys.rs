@@ -1,5 +1,5 @@
-//! Enqueue with keys. The first statement takes what is free, and waits for whoever is about to take the same; a second
-//! one reads the rest, because the first one's snapshot is older than what it waited for.
+//! Enqueue with keys. The first statement takes the free keys, and waits for open transactions that take the same keys.
+//! A second statement reads the rest, because the first statement's snapshot is older than what it waited for.
 
 use sqlx::{PgConnection, Row, postgres::PgRow};
 use tokio::sync::SemaphorePermit;
@@ -15,20 +15,19 @@ use crate::{
     },
 };
 
-/// How often a key may vanish between two statements, or be taken by another, before the caller is asked to try again.
+/// How often a key may vanish between two statements, or be taken by another caller, before the caller must try again.
 const ROUNDS_MAX: usize = 20;
 
-/// A turn to write keys on a connection of the engine; none is needed where there are no keys. To be taken before the
-/// connection is.
+/// A turn to write keys on an engine connection; enqueues without keys need none. Take the turn before the connection.
 pub async fn turn(inner: &Inner, keyed: bool) -> Option<SemaphorePermit<'_>> {
     match keyed {
-        // Nobody closes it.
+        // The semaphore is never closed.
         true => inner.keyed.acquire().await.ok(),
         false => None,
     }
 }
 
-/// Inserts what is new, in a transaction that the caller takes back after a conflict.
+/// Inserts what is new, in a transaction that the caller rolls back after a conflict.
 pub async fn put(inner: &Inner, pg: &mut PgConnection, drafts: &[Draft], hint: bool) -> Result<Put, Fault> {
     if !any_keyed(drafts) {
         let ids = enqueue::enqueue_chunks(inner, pg, drafts, None, hint).await?;
@@ -92,7 +91,7 @@ async fn take_free(inner: &Inner, pg: &mut PgConnection, asking: &mut Asking<'_>
     won(asking, &taken)
 }
 
-/// Zero rows for a key mean that another enqueue was first; the next round reads it.
+/// No row for a key means that another enqueue was first; the next round reads the key.
 async fn take_over(
     inner: &Inner,
     pg: &mut PgConnection,

@@ -1,4 +1,5 @@
-//! Creates and updates the schema: what is missing runs in one transaction, safe when many processes start at once.
+//! Creates and updates the schema. Everything that is missing runs in one transaction, safe when many processes start
+//! together.
 
 use std::time::Duration;
 
@@ -29,16 +30,16 @@ const BASE: &[&str] = texts!("schema":
     "guard", "wait", "group", "breaker", "views",
 );
 
-/// What follows the base, from number 2 on: `sql/postgres/schema/migrations`.
+/// The migrations after the base, from number 2: `sql/postgres/schema/migrations`.
 const MIGRATIONS: &[Migration] = &[];
 
-/// The functions, each file after those that it needs.
+/// The functions, each file after the files that it needs.
 const FUNCTIONS: &[&str] = texts!("functions":
     "partitions", "names", "json", "group", "settle", "operate", "pause", "case", "enqueue", "lease", "claim", "worker",
     "wait", "ledger", "people",
 );
 
-/// The schema this binary speaks.
+/// The schema number that this binary uses.
 pub const SCHEMA: i32 = Scripts::number(MIGRATIONS);
 
 fn scripts() -> Scripts {
@@ -68,7 +69,7 @@ pub async fn found(inner: &Inner) -> Result<SchemaFound> {
     Ok(scripts().judge(&recorded.await?))
 }
 
-/// What the database says of itself. A table without hashes is from before there were any.
+/// What the database has recorded. A table without hashes was created before hashes were recorded.
 async fn recorded(inner: &Inner, pg: &mut PgConnection) -> sqlx::Result<Recorded> {
     let exists = inner.query_scalar(&inner.sql.schema_exists);
     match exists.fetch_optional(&mut *pg).await? {
@@ -78,14 +79,14 @@ async fn recorded(inner: &Inner, pg: &mut PgConnection) -> sqlx::Result<Recorded
     }
 }
 
-/// Applies what is missing, all of it or nothing, under a transaction-scoped lock; the labels of what it applied. `more` are
-/// migrations behind this binary's own, which only tests have.
+/// Applies what is missing, all of it or nothing, under a transaction-scoped lock. Returns the labels of the applied
+/// steps. `more` are migrations after this binary's own; only tests have any.
 pub async fn run(inner: &Inner, more: &[Migration]) -> Result<Vec<String>> {
     let schema = &inner.sql.schema;
     let scripts = scripts().and(more);
     let migrate = inner.run_within(LIMIT, "migrate", async |pg| {
         let mut tx = pg.begin().await?;
-        // Another process may hold the lock through a whole migration, longer than the engine's lock timeout.
+        // Another process may hold the lock during a whole migration, longer than the engine's lock timeout.
         sqlx::raw_sql("set local lock_timeout = '60s'")
             .execute(&mut *tx)
             .await?;

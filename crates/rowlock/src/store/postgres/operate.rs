@@ -1,4 +1,4 @@
-//! What people do, by the functions that plain SQL has too.
+//! Operator commands, by the functions that plain SQL also uses.
 
 use jiff_sqlx::ToSqlx;
 use sqlx::{Postgres, postgres::PgArguments, query::Query};
@@ -105,7 +105,7 @@ async fn execute(inner: &Inner, doing: &'static str, query: Query<'_, Postgres, 
         .await
 }
 
-/// One whose function refuses by a code.
+/// A command whose function refuses by an error code.
 async fn by_function(inner: &Inner, doing: &'static str, query: Query<'_, Postgres, PgArguments>) -> Result<Verdict> {
     match execute(inner, doing, query).await {
         Err(error) => refused(error).map_err(Error::answered),

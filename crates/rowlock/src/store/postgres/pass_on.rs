@@ -1,9 +1,9 @@
 //! One string that settles a job, commits it, and opens the transaction of the job that follows.
 //!
-//! A commit that waits for nothing but its own string costs a round trip, and so does a begin; for small jobs round trips
-//! are most of the time. The settlement goes as text, since only text carries several statements: every number and name
-//! stands in it as a literal. Where the token no longer holds, `rowlock.settle_done` raises, and a string ends at its first
-//! error: the commit behind it is never run.
+//! A separate commit costs a round trip, and so does a begin; for small jobs, round trips take most of the time. The
+//! settlement is sent as text, because only text can contain several statements. Every number and name in it is a
+//! literal. If the token no longer holds, `rowlock.settle_done` raises an error. A string ends at its first error, so
+//! the commit after it never runs.
 
 use std::fmt::Write;
 
@@ -16,10 +16,10 @@ use crate::{
     store::{Fut, Isolation, Opening, SettledIn, Settlement},
 };
 
-/// What is longer goes as parameters, which are not parsed.
+/// Longer settlements are sent as parameters, which are not parsed.
 const TEXT_MAX: usize = 32 * 1024;
 
-/// Whether [`pass_on`] can be expected to do it.
+/// Whether [`pass_on`] is likely to succeed.
 pub fn passes_on(inner: &Inner, held: &Lent, settlement: &Settlement) -> bool {
     let Some(next) = settle::plain_next(settlement) else {
         return false;
@@ -32,13 +32,13 @@ pub fn passes_on(inner: &Inner, held: &Lent, settlement: &Settlement) -> bool {
     let length: usize = texts.iter().flatten().map(|text| text.len()).sum();
     settle::is_done(settlement)
         && settlement.turn.is_none()
-        // The next transaction may be on another server.
+        // Behind a pooler, the next transaction may be on another server.
         && inner.hosts.pooler.is_none()
         && length <= TEXT_MAX
         && inner.now().is_none()
-        // A transaction that user code nested and forgot about is still open, for sqlx.
+        // For sqlx, a nested transaction that user code did not end is still open.
         && Pm::get_transaction_depth(held.pg_ref()) == 1
-        // Whoever waits for a connection comes first.
+        // A caller that waits for a connection comes first.
         && !inner.handlers.wanted()
 }
 
@@ -68,7 +68,7 @@ pub fn pass_on<'a>(
     }))
 }
 
-/// `settle/one.sql` with its parameters written out; `None` where a text has no mark to stand between.
+/// `settle/one.sql` with its parameters written out; `None` if no quoting mark fits one of the texts.
 fn call(sql: &mut String, schema: &str, settlement: &Settlement, link: Option<&Draft>) -> Option<()> {
     let token = settlement.token;
     // Writing to a string does not fail.
@@ -85,16 +85,17 @@ fn call(sql: &mut String, schema: &str, settlement: &Settlement, link: Option<&D
     Some(())
 }
 
-/// What encloses a text. One is enough unless somebody means harm.
+/// The quoting marks. The first is enough, except for hostile texts.
 const MARKS: [&str; 3] = ["$rl$", "$rl1$", "$rl2$"];
 
-/// Any text, between two marks that do not occur in it: whatever the session makes of quotes and backslashes.
+/// Any text, between two marks that do not occur in it. This works with every session setting for quotes and
+/// backslashes.
 fn quoted(sql: &mut String, text: Option<&str>) -> Option<()> {
     let Some(text) = text else {
         sql.push_str("null");
         return Some(());
     };
-    // A text that ends with all of a mark but its last sign would end with the mark one sign too early.
+    // A text that ends with all of a mark but its last character would close the quote one character too early.
     let fits = |mark: &&&str| !text.contains(**mark) && !text.ends_with(&mark[..mark.len() - 1]);
     let mark = MARKS.iter().find(fits)?;
     for part in [mark, text, mark] {

@@ -1,5 +1,5 @@
-//! Beats and recovery. Recovery is three separate transactions, because a single statement's snapshot is
-//! older than the locks it waits for.
+//! Heartbeats and recovery. Recovery is three separate transactions, because a statement's snapshot is older than the
+//! locks that it waits for.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::{
     store::{Expired, Judged, Stretch},
 };
 
-/// What a lost attempt's row says.
+/// The error in the row of a lost attempt.
 pub const WORKER_LOST: &str = "worker lost: it stopped renewing its lease";
 
-/// How many days and ids ahead partitions are made.
+/// How many days and ids ahead partitions are created.
 const DAYS_AHEAD: i32 = 7;
 const IDS_AHEAD: i64 = 10_000_000;
 
@@ -129,17 +129,17 @@ pub async fn alone_due(inner: &Inner, stretches: &[Stretch], longer_than: Durati
     inner.run("claim", async |pg| Ok(look.fetch_one(pg).await?)).await
 }
 
-/// Where a handler's connection was when it was ended.
+/// The state of a handler's connection when it was ended.
 pub enum Terminated {
-    /// It was in its transaction, which is over now.
+    /// The connection was in its transaction, which is over now.
     Inside,
-    /// It was outside any: somebody has ended it by hand.
+    /// The connection was outside a transaction: user code had ended its transaction.
     Outside,
-    /// There is none such any more.
+    /// The connection no longer exists.
     Gone,
 }
 
-/// Ends it. What was sent to a server that has been left is nothing to the one that took over.
+/// Ends a handler's connection. A connection to a server that has been left does not exist on the new primary.
 pub async fn terminate(inner: &Inner, holder: i64) -> Result<Terminated> {
     let mut lent = inner.engine.acquire().await.doing("end a backend")?;
     let (timeline, number) = backend(holder);
@@ -147,13 +147,13 @@ pub async fn terminate(inner: &Inner, holder: i64) -> Result<Terminated> {
     if timeline == lent.timeline() {
         was = match &inner.hosts.pooler {
             None => end(inner, lent.pg(), Some(number), HANDLER_NAME).await?,
-            // While it lasts; then its connection is somebody else's.
+            // Only while the transaction is open; afterwards another client may use the connection.
             Some(pooler) => match transaction(inner, lent.pg(), number).await? {
                 None => Terminated::Gone,
                 Some((no, _)) => {
                     let name = format!("{}{no}", pooler.name(HANDLER_NAME));
                     let cut = end(inner, lent.pg(), None, &name).await?;
-                    // Asked when it is over: before, it may have been about to commit.
+                    // Checked after the end: before that, the transaction may have been about to commit.
                     match (&cut, transaction(inner, lent.pg(), number).await?) {
                         (Terminated::Gone, Some((_, true))) => Terminated::Outside,
                         _ => cut,
@@ -166,7 +166,7 @@ pub async fn terminate(inner: &Inner, holder: i64) -> Result<Terminated> {
     Ok(was)
 }
 
-/// The number in full of a transaction behind a pooler, and whether it has been committed.
+/// The full number of a transaction behind a pooler, and whether it has been committed.
 async fn transaction(inner: &Inner, pg: &mut PgConnection, number: i32) -> Result<Option<(i64, bool)>> {
     sqlx::query_as(inner.sql.transaction.clone())
         .bind(i64::from(number as u32))

@@ -1,4 +1,4 @@
-//! What became of a commit whose reply was lost.
+//! Finds the outcome of a commit whose reply was lost.
 
 use sqlx::Connection;
 
@@ -9,7 +9,7 @@ use crate::{
     store::{Resolved, rows},
 };
 
-/// Two statements on purpose: the second one's snapshot must be newer than the lock the first one waited for.
+/// Two separate statements: the second statement's snapshot must be newer than the lock that the first waited for.
 pub async fn resolve(inner: &Inner, token: Token) -> Result<Resolved> {
     let lock = inner.query_scalar(&inner.sql.resolve_lock).bind(token.id);
     let lock = lock.bind(token.epoch).bind(token.worker.0);

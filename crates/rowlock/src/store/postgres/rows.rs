@@ -1,4 +1,4 @@
-//! Rows into nouns. One bad row must not fail a claim for all, so what may be missing is optional here.
+//! Converts rows into values. One bad row must not fail a whole claim, so values that may be missing are optional here.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub fn maybe_at(row: &PgRow, column: &str) -> sqlx::Result<Option<Timestamp>> {
     row.read(column)
 }
 
-/// The time that a claim's last row tells; `None` for the row of a job.
+/// The time in a claim's last row; `None` for the row of a job.
 pub fn claimed_at(row: &PgRow) -> sqlx::Result<Option<Timestamp>> {
     match row.try_get::<Option<i64>, _>(0)? {
         Some(_) => Ok(None),
@@ -27,8 +27,8 @@ pub fn claimed_at(row: &PgRow) -> sqlx::Result<Option<Timestamp>> {
     }
 }
 
-/// `None` for the row that only says that the worker is alive. By position, as `claim/take.sql` lists them: this is read more
-/// often than anything else.
+/// `None` for the row that only says that the worker is alive. Columns are read by position, in the order of
+/// `claim/take.sql`, because these rows are read more often than any others.
 pub fn claimed(row: &PgRow, worker: WorkerId, alone: bool, claimed_at: Timestamp) -> sqlx::Result<Option<Claimed>> {
     let Some(id) = row.try_get::<Option<i64>, _>(0)? else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! The one way in which statements run on the engine's own connections.
+//! How statements run on the engine's own connections.
 
 use std::time::Duration;
 
@@ -20,12 +20,12 @@ use crate::{
     },
 };
 
-/// What went wrong on a connection, before anybody has said what was being done.
+/// An error on a connection, without the name of the operation yet.
 #[derive(Debug)]
 pub enum Fault {
-    /// To be labelled by whoever began it.
+    /// The caller adds the name of the operation.
     Database(sqlx::Error),
-    /// An answer of ours, which is complete.
+    /// An error of our own, which is complete.
     Answer(Error),
 }
 
@@ -48,7 +48,7 @@ impl From<Conflict> for Fault {
 }
 
 impl Fault {
-    /// The same with what was being done.
+    /// The error with the name of the operation.
     pub fn doing(self, doing: &'static str) -> Error {
         match self {
             Fault::Database(source) => Error::Database { doing, source },
@@ -56,20 +56,21 @@ impl Fault {
         }
     }
 
-    /// The same for a caller whose transaction this ran in: what only asks for another try is told apart.
+    /// The same for a caller whose transaction this ran in: an error that only asks for a retry becomes
+    /// `Error::TryAgain`.
     pub fn answered(self, doing: &'static str) -> Error {
         self.doing(doing).answered()
     }
 }
 
 impl Inner {
-    /// How long a verb may take: a silent network must not hold its caller for ever.
+    /// How long a method may take: a silent network must not block its caller for ever.
     pub fn limit(&self) -> Duration {
         self.timing.lease.max(Duration::from_secs(10))
     }
 
-    /// Runs statements that are a commit each, or a transaction that `work` begins, on a connection of the engine. The
-    /// connection is used again only after `work` succeeded; after an error, or when this is dropped, it closes.
+    /// Runs statements that are one commit each, or a transaction that `work` begins, on an engine connection. The
+    /// connection is used again only after `work` succeeded. After an error, or when this future is dropped, it closes.
     pub async fn run<T>(
         &self,
         doing: &'static str,
@@ -88,7 +89,7 @@ impl Inner {
         self.run_lent(limit, doing, async |lent| work(lent.pg()).await).await
     }
 
-    /// [`Inner::run_within`] for work that asks which server it is on, or commits several times.
+    /// [`Inner::run_within`] for work that checks which server it is on, or commits several times.
     pub async fn run_lent<T>(
         &self,
         limit: Duration,
@@ -111,7 +112,7 @@ impl Inner {
         self.run(doing, async |pg| Ok(nouns(&read.fetch_all(pg).await?)?)).await
     }
 
-    /// A statement. Only without a pooler does a connection keep what it has once parsed.
+    /// A statement. A connection keeps parsed statements only without a pooler.
     pub fn query<'q>(&self, text: &SqlStr) -> Query<'q, Postgres, PgArguments> {
         sqlx::query(text.clone()).persistent(self.named())
     }

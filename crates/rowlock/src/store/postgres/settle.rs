@@ -1,7 +1,7 @@
-//! How attempts' ends are written: in engine batches, or as the last statement of a handler's transaction.
+//! Writes how attempts ended: in engine batches, or as the last statement of a handler's transaction.
 //!
-//! Every lease ends in `rowlock.end_leases`. A handler's own transaction calls it through `rowlock.settle_done`, which raises
-//! where a token no longer holds, and puts a plain next job with it.
+//! Every lease ends in `rowlock.end_leases`. A handler's own transaction calls it through `rowlock.settle_done`, which
+//! raises an error where a token no longer holds, and also inserts a plain next job.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -21,11 +21,11 @@ use crate::{
     },
 };
 
-/// How long a settlement whose next link has a key or a group waits for an open transaction that has it, before it lets another one have its turn
-/// and comes again.
+/// How long a settlement whose next link has a key or a group waits for an open transaction that has it. After that, it
+/// lets another settlement take its turn and tries again.
 const KEY_WAIT: Duration = Duration::from_secs(1);
 
-/// An engine batch: one commit, the lost ones leave the others standing.
+/// An engine batch in one commit. A lost lease does not affect the other entries.
 pub async fn settle(inner: &Inner, batch: &[Settlement]) -> Result<(Vec<bool>, Vec<i64>)> {
     let mut lent = inner.engine.acquire().await.doing("settle")?;
     if batch.iter().all(|s| s.next.is_empty()) {
@@ -54,7 +54,7 @@ pub async fn settle(inner: &Inner, batch: &[Settlement]) -> Result<(Vec<bool>, V
 pub async fn settle_in(inner: &Inner, pg: &mut PgConnection, settlement: &Settlement) -> Result<SettledIn> {
     let (mut woken, rest) = match is_done(settlement) {
         true => {
-            // Mostly one next job or none, which travels with the settlement.
+            // Usually there is at most one next job, which goes into the same statement.
             let next = plain_next(settlement);
             match write_one(inner, pg, settlement, next.flatten()).await? {
                 SettledIn::Applied { woken } => (woken, next.is_none()),
@@ -77,8 +77,8 @@ pub async fn settle_in(inner: &Inner, pg: &mut PgConnection, settlement: &Settle
     Ok(SettledIn::Applied { woken: distinct(woken) })
 }
 
-/// The next job that `rowlock.settle_done` can put beside the outcome, or that there is none; `None` when there are more,
-/// or one with a key, a wait or a group.
+/// The next job that `rowlock.settle_done` can insert with the outcome, or that there is none. `None` when there are
+/// several next jobs, or one with a key, a wait or a group.
 #[allow(clippy::option_option, reason = "no next job, and no such next job, are two things")]
 pub fn plain_next(settlement: &Settlement) -> Option<Option<&Draft>> {
     match settlement.next.as_slice() {
@@ -88,12 +88,12 @@ pub fn plain_next(settlement: &Settlement) -> Option<Option<&Draft>> {
     }
 }
 
-/// Whether it says no more than that the attempt is done, but for a result and next jobs.
+/// Whether the settlement only says that the attempt is done, apart from a result and next jobs.
 pub fn is_done(settlement: &Settlement) -> bool {
     settlement.ended == Ended::Done && settlement.to == State::Finished && settlement.error.is_none()
 }
 
-/// Whether the transaction is not the one that the marker was set in.
+/// Whether the error says that this is not the transaction in which the marker was set.
 pub fn is_not_ours(error: &Error) -> bool {
     matches!(error, Error::Database { source, .. } if sqlstate(source).as_deref() == Some(NOT_OURS))
 }
@@ -121,7 +121,7 @@ async fn write_one(
     settled_one(woken.map(Option::unwrap_or_default), next)
 }
 
-/// What `rowlock.settle_done` answered: the queues that got work by the turn of its group.
+/// The answer of `rowlock.settle_done`: the queues that got work because the group's turn passed on.
 pub fn settled_one(answer: sqlx::Result<Vec<i64>>, next: Option<&Draft>) -> Result<SettledIn> {
     let error = match answer {
         Ok(mut woken) => {
@@ -144,13 +144,13 @@ fn distinct(mut queues: Vec<i64>) -> Vec<i64> {
 }
 
 pub struct Written {
-    /// Whose tokens held.
+    /// Which tokens held.
     pub applied: Vec<bool>,
     /// The queues that got work by compensations and by turns of groups.
     pub woken: Vec<i64>,
 }
 
-/// Ends the leases, with whatever comes of it but next jobs.
+/// Ends the leases, with everything that follows except next jobs.
 pub async fn write_ends(
     inner: &Inner,
     pg: &mut PgConnection,
@@ -186,7 +186,7 @@ pub async fn write_ends(
     })
 }
 
-/// Enqueues the next jobs of settlements that were applied; returns the queues that got work.
+/// Enqueues the next jobs of settlements that were applied; returns the queues with new work.
 pub async fn write_next(
     inner: &Inner,
     pg: &mut PgConnection,
@@ -202,7 +202,7 @@ pub async fn write_next(
     Ok(enqueue::new_queues(&next, &put))
 }
 
-/// The jobs among these that were done before, and so have their next links already.
+/// The jobs among these that were done before, so that their next links exist already.
 async fn linked(inner: &Inner, pg: &mut PgConnection, settlements: &[&Settlement]) -> Result<HashSet<i64>> {
     let again = again(settlements.iter().copied());
     if again.is_empty() {

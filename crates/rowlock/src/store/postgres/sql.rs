@@ -1,6 +1,6 @@
-//! The statements, with the schema's name put in.
+//! The statements, with the schema's name filled in.
 //!
-//! The files under `sql/postgres` say `rowlock.` and run as they are on the default schema.
+//! The files under `sql/postgres` say `rowlock.` and run unchanged on the default schema.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 
 macro_rules! statements {
     ($($name:ident = $path:literal),* $(,)?) => {
-        /// Every statement of the backend; its file is named beside it.
+        /// Every statement of the backend, with the name of its file.
         #[derive(Clone, Debug)]
         pub struct Sql {
             pub schema: Arc<str>,
@@ -26,7 +26,7 @@ macro_rules! statements {
                 })
             }
 
-            /// Name and text of each, for the test that prepares them all.
+            /// Name and text of each statement, for the test that prepares them all.
             #[cfg(test)]
             pub fn all(&self) -> Vec<(&'static str, SqlStr)> {
                 vec![$(($path, self.$name.clone()),)*]
@@ -35,10 +35,10 @@ macro_rules! statements {
     };
 }
 
-/// The same for statements of an adopted table, whose names are put in when it is known.
+/// The same for statements of an adopted table, whose names are filled in when the table is known.
 macro_rules! templates {
     ($($name:ident = $path:literal),* $(,)?) => {
-        /// Every statement of one adopted table; its file is named beside it.
+        /// Every statement of one adopted table, with the name of its file.
         #[derive(Clone, Debug)]
         pub struct Templates {
             $(pub $name: SqlStr,)*
@@ -230,7 +230,7 @@ statements!(
     register = "worker/register",
 );
 
-/// A statement or script with the default schema's name replaced. The name was checked: it needs no quoting.
+/// A statement or script with the default schema's name replaced. The name has been checked and needs no quoting.
 pub fn in_schema(schema: &str, text: &str) -> String {
     text.replace("rowlock.", &format!("{schema}."))
 }
@@ -247,7 +247,7 @@ fn text(schema: &str, name: &str, text: &'static str) -> SqlStr {
     AssertSqlSafe(in_schema(schema, text)).into_sql_str()
 }
 
-/// A schema's name goes into statements as it is, so it must be a plain lower-case identifier.
+/// A schema's name goes into statements unquoted, so it must be a plain lower-case identifier.
 fn check_schema(schema: &str) -> Result<()> {
     let first = schema.starts_with(|c: char| c.is_ascii_lowercase() || c == '_');
     let rest = schema
@@ -293,7 +293,7 @@ mod tests {
         code.map(str::to_owned).collect()
     }
 
-    /// The two must not drift apart: whoever mends one mends the other.
+    /// The two statements must stay equal: a fix of one must also be made in the other.
     #[test]
     fn the_jobs_of_a_group_are_listed_as_all_jobs_are() -> Result<()> {
         let sql = Sql::new("rowlock")?;
@@ -304,7 +304,7 @@ mod tests {
         Ok(())
     }
 
-    /// These neither.
+    /// These two statements must also stay equal.
     #[test]
     fn a_claim_of_bound_kinds_is_the_plain_claim_with_the_breakers_before_it() -> Result<()> {
         let sql = Sql::new("rowlock")?;

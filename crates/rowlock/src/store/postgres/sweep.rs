@@ -1,5 +1,6 @@
-//! What is over and goes: history, cases, keys, ledger entries, completions, locks of the dead. Small statements, each a
-//! commit of its own, and none that waits for a row that somebody is about to take.
+//! Removes what the retention no longer keeps: history, cases, keys, ledger entries, completions, locks of dead
+//! workers. Each statement is small, is a separate commit, and never waits for a row that another caller is about to
+//! take.
 
 use std::time::Duration;
 
@@ -17,16 +18,16 @@ use crate::{
 /// How long one part of the upkeep may take.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Rows removed in one commit, and commits in one go.
+/// Rows removed in one commit, and commits in one round.
 const PRUNE_MAX: i64 = 5000;
 const PRUNE_ROUNDS: usize = 100;
 
-/// Keys looked at in one statement.
+/// Keys read in one statement.
 const PAGE: i64 = 1000;
 
 pub async fn maintain(inner: &Inner, retention: &Retention) -> Result<Swept> {
     let now = now(inner).await?;
-    // Nothing is older than the epoch, and not every database can write what is.
+    // No row is older than the epoch, and not every database can store earlier times.
     let ago = |time| {
         now.checked_sub(time)
             .map_or(Timestamp::UNIX_EPOCH, |at| at.max(Timestamp::UNIX_EPOCH))
@@ -73,7 +74,7 @@ async fn now(inner: &Inner) -> Result<Timestamp> {
     read.await
 }
 
-/// Lets groups go on whose head is over.
+/// Passes the turn on in groups whose head is finished.
 async fn mend_groups(inner: &Inner) -> Result<()> {
     let mend = inner.query(&inner.sql.group_mend).bind(PAGE);
     let run = inner.run_within(LIMIT, "repair groups", async |pg| {
@@ -86,14 +87,14 @@ async fn mend_groups(inner: &Inner) -> Result<()> {
     Ok(())
 }
 
-/// One statement about what ended before this.
+/// One statement about rows that ended before this time.
 async fn execute(inner: &Inner, doing: &'static str, text: &SqlStr, before: Timestamp) -> Result<()> {
     let query = inner.query(text).bind(before.to_sqlx());
     let run = inner.run_within(LIMIT, doing, async |pg| Ok(query.execute(pg).await.map(drop)?));
     run.await
 }
 
-/// Removes what is older than this, by a statement that says how much it removed; how much that was in all.
+/// Removes rows older than this time, by a statement that returns how many it removed. Returns the total.
 async fn counted(inner: &Inner, doing: &'static str, text: &SqlStr, before: Timestamp, max: i64) -> Result<u64> {
     let sweep = inner.run_lent(LIMIT, doing, async |lent| {
         let mut removed = 0;
@@ -111,7 +112,7 @@ async fn counted(inner: &Inner, doing: &'static str, text: &SqlStr, before: Time
     sweep.await
 }
 
-/// Removes what is older than this, or what nobody needs any more.
+/// Removes rows older than this time, or rows that are not needed any more.
 async fn aged(inner: &Inner, doing: &'static str, text: &SqlStr, before: Option<Timestamp>) -> Result<()> {
     let sweep = inner.run_lent(LIMIT, doing, async |lent| {
         for _ in 0..PRUNE_ROUNDS {
@@ -130,7 +131,7 @@ async fn aged(inner: &Inner, doing: &'static str, text: &SqlStr, before: Option<
     sweep.await
 }
 
-/// Walks the enqueue keys page by page, so that no statement looks at more than one page of keys that must stay.
+/// Reads the enqueue keys page by page, so that no statement reads more than one page of keys that must stay.
 async fn keys(inner: &Inner, now: Timestamp, policy: Option<Timestamp>) -> Result<u64> {
     let sweep = inner.run_lent(LIMIT, "sweep keys", async |lent| {
         let mut removed = 0;
@@ -198,7 +199,7 @@ impl Page {
         }
     }
 
-    /// Reads the next one; `false` when there is none.
+    /// Reads the next page; `false` when there is none.
     async fn next(
         &mut self,
         inner: &Inner,

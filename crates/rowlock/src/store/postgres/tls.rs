@@ -1,12 +1,12 @@
-//! TLS is a cargo feature: options that ask for it are refused in a build that has none, before any connection.
+//! TLS is a cargo feature: options that require TLS are refused in a build without it, before any connection.
 //!
-//! The driver would say so too, but only with the first connection, and not which feature is missing.
+//! The driver would refuse too, but only with the first connection, and without naming the missing feature.
 
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
 
 use crate::error::{Error, Result};
 
-/// These options, unless they ask for what this build cannot do.
+/// Returns these options, unless they require what this build does not have.
 pub fn checked(options: PgConnectOptions) -> Result<PgConnectOptions> {
     match refused(options.get_ssl_mode(), sqlx_core::net::tls::available()) {
         Some(problem) => Err(Error::Config(problem)),

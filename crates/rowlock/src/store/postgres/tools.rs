@@ -1,4 +1,4 @@
-//! What workers and handlers use beside the jobs themselves.
+//! What workers and handlers use besides the jobs themselves.
 
 pub mod body_lock;
 pub mod breaker;

@@ -1,4 +1,4 @@
-//! Reads for people.
+//! Reads for operators.
 
 pub mod cases;
 pub mod verify;
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// What looks at many rows may take longer than a verb of the engine.
+/// Reads of many rows may take longer than engine statements.
 const LIMIT: Duration = Duration::from_secs(60);
 
 pub async fn status(inner: &Inner) -> Result<Status> {
@@ -51,7 +51,7 @@ async fn filtered(inner: &Inner, filter: &JobFilter) -> Result<Vec<JobView>> {
         _ => &inner.sql.jobs,
     };
     let max = i64::from(filter.limit);
-    // A limit that the planner does not know is a tenth of everything to it, and it would sort that.
+    // For the planner, an unknown limit is a tenth of all rows, and it would sort these.
     let text = AssertSqlSafe(text.as_str().replace("$6", &max.to_string()));
     let mut read = sqlx::query(text)
         .persistent(false)

@@ -20,7 +20,7 @@ pub async fn part(held: &mut Held, keep: bool, more: bool) -> Result<Parted> {
         return Ok(Parted::NotOurs);
     };
     match sqlx::raw_sql(end).execute(lent.sql()).await {
-        // A nested transaction that user code forgot about is still open, for sqlx.
+        // For sqlx, a nested transaction that user code did not end is still open.
         Ok(_) if lent.depth() != 1 => Ok(Parted::NotOurs),
         Ok(_) => Ok(Parted::Fine),
         Err(e) if keep && no_savepoint(&e) => Ok(Parted::NotOurs),
@@ -40,7 +40,7 @@ pub async fn settle_shared(held: &mut Held, now: i64, batch: &[Settlement]) -> R
     })
 }
 
-/// Whether user code sent a commit, in vain or not.
+/// Whether user code sent a commit, successful or not.
 fn ended_by_hand(lent: &Lent) -> bool {
     lent.committed_by_user() || lent.seal_met()
 }

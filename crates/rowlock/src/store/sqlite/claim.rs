@@ -11,8 +11,8 @@ use super::{
 };
 use crate::store::{ClaimAsk, ClaimReply};
 
-/// Takes due jobs queue by queue. The write lock makes it safe against any other claim, and against being declared
-/// dead meanwhile.
+/// Takes due jobs queue by queue. The write lock excludes every other claim, and also that the worker is declared dead
+/// meanwhile.
 pub async fn claim(db: &mut SqliteConnection, now: i64, ask: &ClaimAsk) -> sqlx::Result<ClaimReply> {
     let mut taken = Vec::new();
     let mut lanes: HashMap<i64, Vec<StretchRow>> = HashMap::with_capacity(ask.queues.len());
@@ -54,7 +54,7 @@ pub async fn claim(db: &mut SqliteConnection, now: i64, ask: &ClaimAsk) -> sqlx:
         .bind(now)
         .fetch_all(&mut *db)
         .await?;
-    // A body that does not read is as good as missing: one bad row must not fail the claim of the others.
+    // A body that cannot be read counts as missing: one bad row must not fail the claim of the others.
     let mut bodies: HashMap<i64, _> = found.iter().filter_map(|row| rows::body(row).ok()).collect();
     let claimed = taken.into_iter().map(|t| {
         let body = bodies.remove(&t.id);

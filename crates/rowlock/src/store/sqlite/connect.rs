@@ -1,4 +1,4 @@
-//! Connections: those that read, the one that writes, what SQLite refuses, and hints at commits.
+//! Connections: the readers, the writer, the errors of SQLite, and notifications of commits.
 
 pub mod conns;
 pub mod refused;

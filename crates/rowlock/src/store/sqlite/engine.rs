@@ -26,7 +26,7 @@ use crate::{
 };
 
 impl Store for SqliteStore {
-    /// The same store: its writer lives on a thread of its own and its connections belong to no runtime.
+    /// Returns the same store: its writer runs on a separate thread, and its connections belong to no runtime.
     fn separate_connections(&self) -> Box<dyn Store> {
         Box::new(self.clone())
     }
@@ -141,7 +141,7 @@ impl Store for SqliteStore {
         Box::pin(self.write("resolve", token, |db, _, token| Box::pin(resolve::resolve(db, *token))))
     }
 
-    /// Nothing to cut from outside: a connection belongs to whoever holds it, and closes when it is dropped.
+    /// There is no connection to end from outside: a connection belongs to its holder, and closes when it is dropped.
     fn cut(&self, holder: i64) -> Fut<'_, Cut> {
         Box::pin(async move {
             Ok(Cut {
@@ -242,7 +242,7 @@ impl Store for SqliteStore {
 
     fn wake(&self, queues: &[i64]) {
         for queue_no in queues {
-            // Nobody listening is no error.
+            // Without a listener, the error is ignored.
             let _ = self.hints().send(*queue_no);
         }
     }
@@ -254,7 +254,7 @@ impl Store for SqliteStore {
 
 impl SqliteStore {
     async fn sweep_waits(&self, max: i32) -> crate::error::Result<wait::Swept> {
-        // Looked at beside the writer: a sweep with nothing to do must not wait for a turn, nor take one.
+        // Read without the writer: a sweep with nothing to do must not wait for a turn, nor take one.
         let look = self.read("sweep waits", async |db, now| waits::due(db, now).await);
         let (due, groups, cases) = look.await?;
         let mut swept = wait::Swept {

@@ -1,8 +1,8 @@
 //! Enqueue on SQLite.
 //!
-//! SQLite cannot write two tables in one statement, so a verb is several statements in one transaction that holds the
-//! write lock. Sets travel as one JSON array; no statement runs once per job. The files say `jsonb_each` where many
-//! fields are taken from each element: it parses once, and halves the time of an enqueue.
+//! SQLite cannot write two tables in one statement, so an operation is several statements in one transaction that holds
+//! the write lock. Sets are passed as one JSON array; no statement runs once per job. The files use `jsonb_each` where
+//! many fields are taken from each element: it parses once, and halves the time of an enqueue.
 
 use sqlx::{Connection, SqliteConnection};
 
@@ -13,11 +13,11 @@ use crate::{
     store::keys::{Put, any_keyed},
 };
 
-/// One statement's array holds at most this many drafts, or this many bytes of payload and one draft more.
+/// The array of one statement holds at most this many drafts, or this many bytes of payload and one draft more.
 const CHUNK_DRAFTS: usize = 1000;
 const CHUNK_BYTES: usize = 8 << 20;
 
-/// Bodies first, then places, in the transaction that is open. Ids in input order.
+/// Inserts bodies first, then places, in the transaction that is open. Returns ids in input order.
 pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> sqlx::Result<Vec<i64>> {
     let mut ids = Vec::with_capacity(drafts.len());
     for chunk in chunks(drafts) {
@@ -35,7 +35,7 @@ pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> s
             .bind(now)
             .fetch_all(&mut *db)
             .await?;
-        // `returning` promises no order; the ids themselves rise with the input.
+        // `returning` guarantees no order, but the ids increase in input order.
         new.sort_unstable();
         ids.extend(new);
     }
@@ -51,7 +51,7 @@ fn chunks(drafts: &[Draft]) -> impl Iterator<Item = &[Draft]> {
             bytes += d.payload.len();
             fit
         };
-        // A chunk holds jobs that wait, jobs of groups, or others.
+        // A chunk holds only waiting jobs, only jobs of groups, or only other jobs.
         let sort = |d: &Draft| (d.wait.is_some(), d.group.is_some());
         let first = rest.first().map(sort);
         let alike = rest.iter().take(CHUNK_DRAFTS).take_while(|d| Some(sort(d)) == first);
@@ -87,7 +87,7 @@ pub async fn enqueue_in(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -
             }
             return Ok(put);
         }
-        // The caller wrote `begin` by hand and sqlx does not know: a savepoint by hand goes with it.
+        // The caller sent `begin` as plain SQL, which sqlx does not see, so the savepoint is also made by plain SQL.
         Err(error) if within_transaction(&error) => {}
         Err(error) => return Err(error),
     }

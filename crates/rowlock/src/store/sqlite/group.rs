@@ -1,5 +1,5 @@
-//! Groups on SQLite: whose turn it is, and who waits. Writers follow each other, so a turn that is over is passed on, or its
-//! group removed, in the same commit; the sweep has only what is paused to look at.
+//! Groups on SQLite: which job has the turn, and which jobs wait. Writers run one after the other, so a turn passes on,
+//! or its group is removed, in the commit that ends the head. The sweep only handles what is paused.
 
 use serde::Serialize;
 use sqlx::SqliteConnection;
@@ -7,7 +7,7 @@ use sqlx::SqliteConnection;
 use super::{rows, sql};
 use crate::job::Draft;
 
-/// Bodies, then whose turn it is, then places. Ids in input order.
+/// Inserts bodies, then decides which jobs have the turn, then inserts places. Returns ids in input order.
 pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> sqlx::Result<Vec<i64>> {
     let mut ids: Vec<i64> = sqlx::query_scalar(sql::ENQUEUE_GROUPED)
         .bind(rows::drafts(drafts)?)
@@ -18,14 +18,14 @@ pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> s
     Ok(ids)
 }
 
-/// One element of what the statements that pass turns on read: a group, and the head that is over.
+/// One element of the array that the statements that pass turns on read: a group, and the head that ended.
 #[derive(Serialize)]
 struct TurnRow {
     no: i64,
     head: Option<i64>,
 }
 
-/// Passes turns on, by group and the head that is over; returns the queues that got work.
+/// Passes turns on, by group and the head that ended; returns the queues with new work.
 pub async fn pass(db: &mut SqliteConnection, now: i64, turns: &[(i64, Option<i64>)]) -> sqlx::Result<Vec<i64>> {
     if turns.is_empty() {
         return Ok(Vec::new());

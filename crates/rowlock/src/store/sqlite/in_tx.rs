@@ -1,4 +1,4 @@
-//! What needs a typed connection: the caller's own, or the writer in a handler's hands.
+//! Methods on a typed connection: the caller's own, or the writer that a handler holds.
 
 use std::ops::{Deref, DerefMut};
 
@@ -20,7 +20,7 @@ use crate::{
     },
 };
 
-/// A connection in a handler's hands, inside a transaction. Dropped, it closes and SQLite rolls back.
+/// A connection that a handler holds, inside a transaction. If it is dropped, it closes and SQLite rolls back.
 pub struct Held(Hold);
 
 enum Hold {
@@ -29,7 +29,7 @@ enum Hold {
 }
 
 impl Held {
-    /// The writer, unless this only reads.
+    /// The writer, unless this connection only reads.
     pub fn lent(&mut self) -> Option<&mut Lent> {
         match &mut self.0 {
             Hold::Writing(lent) => Some(lent),
@@ -63,10 +63,10 @@ impl InTx for Sqlite {
     type Held = Held;
 
     const BEGIN: &'static str = "begin immediate";
-    /// A handler's transaction holds the only write lock, and every beat waits behind it.
+    /// A handler's transaction holds the only write lock, and every heartbeat waits behind it.
     const EXCLUSIVE: bool = true;
 
-    /// There is no backend to end; the number finds the loan, to ask whether user code committed on it.
+    /// There is no server process to end; the number identifies the loan, to check whether user code committed on it.
     fn holder(held: &Held) -> i64 {
         match &held.0 {
             Hold::Writing(lent) => lent.number(),
@@ -126,7 +126,7 @@ impl InTx for Sqlite {
         Box::pin(batch::settle_shared(held, now_us(&store.inner.clock), batch))
     }
 
-    /// After a rollback the connection closes, and the writer opens another: this is rare.
+    /// After a rollback the connection closes, and the writer opens another; rollbacks are rare.
     fn end(_store: &SqliteStore, held: Held, how: TxEnd) -> Fut<'_, ()> {
         Box::pin(async move {
             match (held.0, how) {
@@ -141,7 +141,7 @@ impl InTx for Sqlite {
         })
     }
 
-    /// No wake travels with a commit in SQLite; listeners see that the file changed.
+    /// SQLite sends no notification with a commit; listeners see that the file changed.
     fn enqueue_in<'a>(
         store: &'a SqliteStore,
         conn: &'a mut SqliteConnection,
@@ -153,7 +153,7 @@ impl InTx for Sqlite {
         })
     }
 
-    /// As for [`InTx::enqueue_in`], no wake travels with the commit.
+    /// As for [`InTx::enqueue_in`], no notification is sent with the commit.
     fn complete_in<'a>(
         store: &'a SqliteStore,
         conn: &'a mut SqliteConnection,
@@ -221,9 +221,9 @@ impl InTx for Sqlite {
     }
 }
 
-/// Whether this is the transaction the engine opened. The savepoint made at its beginning goes with it, however user
-/// code ended it. The depth is read after the release, by when sqlx has rolled back any savepoint that user code
-/// dropped.
+/// Whether this is the transaction that the engine opened. If user code ended that transaction in any way, the
+/// savepoint from its beginning is gone. The depth is read after the release: by then sqlx has rolled back any
+/// savepoint that user code dropped.
 async fn still_ours(lent: &mut Lent) -> Result<bool> {
     match sqlx::raw_sql("release savepoint rowlock").execute(lent.sql()).await {
         Ok(_) => Ok(lent.depth() == 1),

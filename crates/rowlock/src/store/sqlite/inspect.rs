@@ -1,4 +1,4 @@
-//! What people read.
+//! What operators read.
 
 use jiff::Timestamp;
 

@@ -1,4 +1,4 @@
-//! Enqueue with keys. The first statement takes the write lock with the free keys, so what is read after it stays so
+//! Enqueue with keys. The first statement takes the free keys and with them the write lock, so later reads stay valid
 //! until the transaction ends.
 
 use serde::Serialize;
@@ -14,7 +14,7 @@ use crate::{
     },
 };
 
-/// One element of what `key/put.sql` and `key/take.sql` read.
+/// One element of the array that `key/put.sql` and `key/take.sql` read.
 #[derive(Serialize)]
 struct KeyRow<'a> {
     key: &'a str,
@@ -65,7 +65,7 @@ pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> s
         .fetch_all(db)
         .await?;
     if taken.len() != named.len() {
-        // Never, under the write lock; and then nothing of it may stand.
+        // This cannot happen under the write lock; if it does, nothing may be kept.
         return Err(sqlx::Error::RowNotFound);
     }
     Ok(Ok(decided.answer(&ids)))
@@ -96,15 +96,15 @@ async fn answer(db: &mut SqliteConnection, now: i64, asking: &mut Asking<'_>) ->
     Ok(())
 }
 
-/// The savepoint that a verb is under while it may meet a conflict. Others may share its transaction.
+/// The savepoint around an operation that may meet a conflict. Other operations may share the transaction.
 const UNDER: &str = "savepoint rowlock_keys";
 
-/// Begins what [`end`] ends.
+/// Makes the savepoint; [`end`] ends it.
 pub async fn begin(db: &mut SqliteConnection) -> sqlx::Result<()> {
     sqlx::raw_sql(UNDER).execute(db).await.map(drop)
 }
 
-/// Keeps what was written since [`begin`], or takes it back.
+/// Keeps what was written since [`begin`], or rolls it back.
 pub async fn end(db: &mut SqliteConnection, keep: bool) -> sqlx::Result<()> {
     let end = match keep {
         true => "release savepoint rowlock_keys",

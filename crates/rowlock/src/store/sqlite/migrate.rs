@@ -1,4 +1,5 @@
-//! Creates and updates the schema: what is missing runs in one transaction, safe when many processes start at once.
+//! Creates and updates the schema. Everything that is missing runs in one transaction, safe when many processes start
+//! together.
 
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
@@ -23,13 +24,13 @@ pub const BASE: &[&str] = texts!("schema":
     "guard", "wait", "group", "breaker", "views", "verb",
 );
 
-/// What follows the base, from number 2 on: `sql/sqlite/schema/migrations`.
+/// The migrations after the base, from number 2: `sql/sqlite/schema/migrations`.
 const MIGRATIONS: &[Migration] = &[];
 
-/// The triggers that are functions here: they end leases, and run the verbs of plain SQL.
+/// The triggers that act as functions: they end leases, and run the operator commands of plain SQL.
 pub const FUNCTIONS: &[&str] = texts!("functions": "end", "job", "pause", "case");
 
-/// The schema this binary speaks.
+/// The schema number that this binary uses.
 pub const SCHEMA: i32 = Scripts::number(MIGRATIONS);
 
 pub fn scripts() -> Scripts {
@@ -55,7 +56,7 @@ pub async fn found(db: &mut SqliteConnection) -> sqlx::Result<SchemaFound> {
     Ok(scripts().judge(&recorded(db).await?))
 }
 
-/// What the database says of itself. A table without hashes is from before there were any.
+/// What the database has recorded. A table without hashes was created before hashes were recorded.
 async fn recorded(db: &mut SqliteConnection) -> sqlx::Result<Recorded> {
     let hashed: Option<bool> = sqlx::query_scalar(sql::SCHEMA_EXISTS).fetch_optional(&mut *db).await?;
     match hashed {
@@ -65,8 +66,8 @@ async fn recorded(db: &mut SqliteConnection) -> sqlx::Result<Recorded> {
     }
 }
 
-/// Applies what is missing; the labels of what it applied. The write lock is held, so of many processes that start at once
-/// one applies it and the others find it done.
+/// Applies what is missing; returns the labels of the applied steps. The write lock is held. So when many processes
+/// start together, one applies the steps and the others find them applied.
 pub async fn apply(db: &mut SqliteConnection, scripts: &Scripts) -> sqlx::Result<Result<Vec<String>>> {
     let missing = match scripts.missing(scripts.judge(&recorded(db).await?)) {
         Ok(missing) => missing,

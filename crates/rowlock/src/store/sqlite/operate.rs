@@ -1,4 +1,4 @@
-//! What people do, by the triggers that plain SQL has too.
+//! Operator commands, by the triggers that plain SQL also uses.
 
 use std::time::Duration;
 
@@ -45,10 +45,10 @@ impl Operate for SqliteStore {
     }
 }
 
-/// An action as it waits for the writer, which may run it twice.
+/// A command that waits for the writer, which may run it twice.
 enum Owned {
     Delay(i64, Option<i64>),
-    /// One whose statement takes the job and a reason.
+    /// A command whose statement takes the job and a reason.
     Reasoned(&'static str, i64, Option<String>),
     Rerun(i64, Option<String>),
     Reopen(i64),
@@ -62,7 +62,7 @@ enum Owned {
 }
 
 impl Owned {
-    /// With what is being done.
+    /// The command, with the name of the operation.
     fn of(action: Action<'_>) -> (&'static str, Owned) {
         let own = |text: Option<&str>| text.map(str::to_owned);
         match action {
@@ -93,7 +93,7 @@ impl Owned {
     }
 }
 
-/// What became of it, and the queue to wake if there is one.
+/// The verdict, and the queue to notify, if there is one.
 async fn apply(
     db: &mut SqliteConnection,
     now: i64,
@@ -151,7 +151,7 @@ async fn apply(
     Ok((verdict?, None))
 }
 
-/// Writes what somebody did to the audit, with the job if it was one.
+/// Writes an operator command to the audit, with its job, if it has one.
 pub async fn audit(
     db: &mut SqliteConnection,
     now: i64,
@@ -191,7 +191,7 @@ async fn found(db: &mut SqliteConnection, put: Query<'_, Sqlite, SqliteArguments
     Ok(Verdict::found(put.execute(db).await?.rows_affected() > 0))
 }
 
-/// A refusal takes back what its own statement did, and nothing else of the transaction.
+/// A refusal rolls back its own statement, and nothing else of the transaction.
 async fn by_trigger(db: &mut SqliteConnection, act: Query<'_, Sqlite, SqliteArguments>) -> sqlx::Result<Verdict> {
     let Err(error) = act.execute(db).await else {
         return Ok(Verdict::Done);

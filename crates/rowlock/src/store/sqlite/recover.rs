@@ -1,4 +1,4 @@
-//! Beats and recovery, each in a transaction that holds the write lock.
+//! Heartbeats and recovery, each in a transaction that holds the write lock.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::{
     store::{Expired, Judged},
 };
 
-/// What a lost attempt's row says.
+/// The error in the row of a lost attempt.
 pub const WORKER_LOST: &str = "worker lost: it stopped renewing its lease";
 
 pub async fn register(
@@ -40,8 +40,8 @@ pub async fn beat(db: &mut SqliteConnection, now: i64, worker: WorkerId) -> sqlx
     Ok(alive.is_some())
 }
 
-/// A worker is declared dead when it was stale at an earlier look and is stale now: whoever held the write lock in
-/// between may have kept its beat waiting, but not through both.
+/// A worker is declared dead when it was stale at an earlier check and is stale now. A holder of the write lock may
+/// have delayed its heartbeat at one of the checks, but not at both.
 pub async fn mark_dead(db: &mut SqliteConnection, now: i64) -> sqlx::Result<Judged> {
     let dead: Vec<i64> = sqlx::query_scalar(sql::MARK_DEAD).bind(now).fetch_all(&mut *db).await?;
     sqlx::query(sql::MARK_SUSPECT).bind(now).execute(&mut *db).await?;
@@ -53,7 +53,7 @@ pub async fn mark_dead(db: &mut SqliteConnection, now: i64) -> sqlx::Result<Judg
     })
 }
 
-/// What ended, and the queues that got due work.
+/// The leases that ended, and the queues with new due work.
 pub async fn expire(db: &mut SqliteConnection, now: i64, max: i32) -> sqlx::Result<(Vec<Expired>, Vec<i64>)> {
     let found = sqlx::query(sql::EXPIRE).bind(max.max(0)).fetch_all(&mut *db).await?;
     let mut expired = Vec::with_capacity(found.len());
@@ -108,7 +108,7 @@ pub async fn own_leases(db: &mut SqliteConnection, worker: WorkerId) -> sqlx::Re
         .collect())
 }
 
-/// Verbs of plain SQL use the numbers of names, which SQLite cannot work out.
+/// Operator commands in plain SQL use the numbers of names, which SQLite cannot compute.
 pub async fn note_names(db: &mut SqliteConnection, names: &[(i64, String)]) -> sqlx::Result<()> {
     if names.is_empty() {
         return Ok(());

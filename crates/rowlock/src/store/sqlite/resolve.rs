@@ -1,4 +1,4 @@
-//! What became of a commit whose reply was lost.
+//! Finds the outcome of a commit whose reply was lost.
 
 use sqlx::SqliteConnection;
 
@@ -8,7 +8,7 @@ use crate::{
     store::{Resolved, rows},
 };
 
-/// The write lock is held: whoever had the token has committed, rolled back, or closed.
+/// The write lock is held, so the holder of the token has committed, rolled back, or closed.
 pub async fn resolve(db: &mut SqliteConnection, token: Token) -> sqlx::Result<Resolved> {
     let outcome: Option<String> = sqlx::query_scalar(sql::RESOLVE_OUTCOME)
         .bind(token.id)

@@ -1,4 +1,5 @@
-//! Rows into nouns, and nouns into the JSON that `json_each` turns back into rows. Times are integer microseconds.
+//! Converts rows into values, and values into the JSON that `json_each` turns back into rows. Times are integer
+//! microseconds.
 
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub fn drafts(drafts: &[Draft]) -> sqlx::Result<String> {
     array(&drafts.iter().map(Draft::encoded).collect::<Vec<_>>())
 }
 
-/// One element of what `claim/take.sql` and `claim/alone_due.sql` read.
+/// One element of the array that `claim/take.sql` and `claim/alone_due.sql` read.
 #[derive(Serialize)]
 pub struct StretchRow {
     queue_no: i64,
@@ -46,7 +47,7 @@ impl From<&Stretch> for StretchRow {
     }
 }
 
-/// A job taken out of ready, with the epoch and attempt of the lease it goes under; `claim/lease.sql` reads it.
+/// A job taken out of ready, with the epoch and attempt of its new lease; `claim/lease.sql` reads it.
 #[derive(Serialize)]
 pub struct Taken {
     pub id: i64,
@@ -62,7 +63,7 @@ pub struct Taken {
 
 impl Taken {
     pub fn read(row: &SqliteRow) -> sqlx::Result<Taken> {
-        // By position, as `claim/take.sql` lists them: this is read more often than anything else.
+        // By position, in the order of `claim/take.sql`, because these rows are read more often than any others.
         Ok(Taken {
             id: row.try_get(0)?,
             epoch: row.try_get::<i64, _>(1)?.saturating_add(1),
@@ -101,7 +102,7 @@ impl Taken {
     }
 }
 
-/// Whose it is, what it says, and whether it came too late to be run. By position, as `claim/body.sql` lists them.
+/// The job's id, its body, and whether the job has expired. By position, in the order of `claim/body.sql`.
 pub fn body(row: &SqliteRow) -> sqlx::Result<(i64, (Body, bool))> {
     let uid: &str = row.try_get(1)?;
     let body = Body {

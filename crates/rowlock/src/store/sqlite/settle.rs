@@ -1,4 +1,4 @@
-//! How attempts' ends are written, with what follows from them.
+//! Writes how attempts ended, with everything that follows.
 
 use std::{collections::HashSet, time::Duration};
 
@@ -20,10 +20,10 @@ use crate::{
     },
 };
 
-/// No due time lies further ahead, so that adding a delay to a time cannot overflow.
+/// The longest delay, so that adding it to a time cannot overflow.
 const DELAY_MAX: Duration = Duration::from_secs(100 * 366 * 24 * 3600);
 
-/// One element of what the settle statements read.
+/// One element of the array that the settle statements read.
 #[derive(Serialize)]
 pub struct EndRow<'a> {
     pub id: i64,
@@ -52,7 +52,7 @@ impl<'a> From<&'a Settlement> for EndRow<'a> {
     }
 }
 
-/// Ends the leases whose tokens hold, and says which those were.
+/// Ends the leases whose tokens hold, and returns these tokens.
 pub async fn end_leases(db: &mut SqliteConnection, now: i64, ends: &[EndRow<'_>]) -> sqlx::Result<HashSet<Token>> {
     let held = sqlx::query(sql::SETTLE)
         .bind(rows::array(ends)?)
@@ -62,10 +62,10 @@ pub async fn end_leases(db: &mut SqliteConnection, now: i64, ends: &[EndRow<'_>]
     held.iter().map(rows::token).collect()
 }
 
-/// The tokens that held, and the queues that got due work.
+/// The tokens that held, and the queues with new due work.
 pub type Ends = (HashSet<Token>, Vec<i64>);
 
-/// [`settle`] in a transaction that others may share: nothing is left of it after a conflict.
+/// [`settle`] in a transaction that others may share: a conflict rolls back everything that it wrote.
 pub async fn settle_all(
     db: &mut SqliteConnection,
     now: i64,
@@ -80,9 +80,9 @@ pub async fn settle_all(
     Ok(settled)
 }
 
-/// Settles a batch. Lost ones leave the others standing; a next link that is refused must take the rest with it.
+/// Settles a batch. A lost lease does not affect the other entries; a refused next link must roll all of them back.
 pub async fn settle(db: &mut SqliteConnection, now: i64, batch: &[Settlement]) -> sqlx::Result<Result<Ends, Conflict>> {
-    // The same token twice is one end, not an error that fails the others with it.
+    // The same token twice is one end, not an error that fails the other entries.
     let mut seen = HashSet::new();
     let batch: Vec<&Settlement> = batch.iter().filter(|s| seen.insert(s.token)).collect();
     let ends: Vec<EndRow> = batch.iter().map(|s| EndRow::from(*s)).collect();
@@ -109,7 +109,7 @@ pub async fn settle(db: &mut SqliteConnection, now: i64, batch: &[Settlement]) -
     Ok(Ok((held, distinct(woken))))
 }
 
-/// The jobs among these that were done before, and so have their next links already.
+/// The jobs among these that were done before, so that their next links exist already.
 async fn linked(db: &mut SqliteConnection, batch: &[&Settlement]) -> sqlx::Result<HashSet<i64>> {
     let again = again(batch.iter().copied());
     if again.is_empty() {
@@ -135,7 +135,7 @@ struct Compensation {
     tags: Option<String>,
 }
 
-/// The compensations of jobs just retired, as the next links of their chains.
+/// The compensations of jobs that were just retired, as the next links of their chains.
 pub async fn compensations(db: &mut SqliteConnection, retired: &[i64]) -> sqlx::Result<Vec<Draft>> {
     if retired.is_empty() {
         return Ok(Vec::new());
@@ -147,7 +147,7 @@ pub async fn compensations(db: &mut SqliteConnection, retired: &[i64]) -> sqlx::
     let mut drafts = Vec::with_capacity(found.len());
     for row in &found {
         let id: i64 = row.try_get("id")?;
-        // The failure path must not fail on data: the case stands, and the log says what is missing.
+        // The failure path must not fail on bad data: the case is kept, and the log says what is missing.
         match serde_json::from_str::<Compensation>(row.try_get("if_retired")?) {
             Ok(stored) => drafts.push(Draft {
                 uid: stored.uid,

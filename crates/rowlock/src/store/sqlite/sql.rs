@@ -1,7 +1,7 @@
-//! The statements, by their files' names.
+//! The statements, by the names of their files.
 //!
-//! Where several files make up one constant they are sent as one, with the same parameters: a message to a
-//! connection's thread costs more than running a statement. The first that fails keeps the rest from running.
+//! Several files in one constant are sent together, with the same parameters: a message to a connection's thread costs
+//! more than running a statement. After the first error, the rest do not run.
 
 macro_rules! text {
     ($file:literal) => {

@@ -1,5 +1,5 @@
-//! What is over and goes: history, cases, keys, ledger entries, completions, locks of the dead. Each turn at the write
-//! lock is a short one; between two of them others get theirs.
+//! Removes what the retention no longer keeps: history, cases, keys, ledger entries, completions, locks of dead
+//! workers. Each turn at the write lock is short; between two turns, other writers get theirs.
 
 use sqlx::{Row, SqliteConnection};
 
@@ -10,16 +10,16 @@ use crate::{
     store::{Swept, group::STUCK},
 };
 
-/// Rows looked at or removed in one turn, and turns for each thing but keys in one go.
+/// Rows read or removed in one turn, and turns in one round for everything except keys.
 const PAGE: i64 = 1000;
 const ROUNDS: usize = 50;
 
-/// Where a walk over keys of one hold stands.
+/// The position of a scan over keys of one hold.
 #[derive(Clone)]
 struct Walk {
     hold: &'static str,
     now: i64,
-    /// Made before this: the policy's time for keys held by it.
+    /// Only keys created before this; for keys held by policy, the policy's time.
     before: i64,
     policy: Option<i64>,
     from: (i64, String),
@@ -103,8 +103,8 @@ pub async fn maintain(store: &SqliteStore, retention: &Retention) -> Result<Swep
     Ok(swept)
 }
 
-/// Removes one page of history that ended before the given time, and the bodies that nothing is left to say about.
-/// How many of these, and where the next page begins, if there may be one.
+/// Removes one page of history that ended before the given time, and the bodies that have no history left. Returns the
+/// number of these bodies, and where the next page begins, if there may be one.
 async fn prune(db: &mut SqliteConnection, before: i64, from: i64) -> sqlx::Result<(u64, Option<i64>)> {
     let page = sqlx::query(sql::PRUNE_PAGE)
         .bind(before)
@@ -130,7 +130,7 @@ async fn prune(db: &mut SqliteConnection, before: i64, from: i64) -> sqlx::Resul
     Ok((bodies.rows_affected(), (seen == PAGE).then_some(last)))
 }
 
-/// Lets groups go on whose head is over.
+/// Passes the turn on in groups whose head is finished.
 async fn mend_groups(db: &mut SqliteConnection, now: i64) -> sqlx::Result<usize> {
     let stuck: Vec<(i64, Option<i64>)> = sqlx::query_as(sql::GROUP_MEND).bind(PAGE).fetch_all(&mut *db).await?;
     group::pass(db, now, &stuck).await?;
@@ -148,7 +148,7 @@ async fn cases(db: &mut SqliteConnection, now: i64, before: i64) -> sqlx::Result
         let bodies = sqlx::query_as(sql::SWEEP_CASE_BODIES).bind(&ids);
         let bodies: Vec<(i64, Option<i64>)> = bodies.fetch_all(&mut *db).await?;
         sqlx::query(sql::PRUNE_EFFECTS).bind(&ids).execute(&mut *db).await?;
-        // What a case has stopped goes on when the case is gone.
+        // A group that a case has stopped goes on when the case is removed.
         let turns: Vec<_> = bodies
             .into_iter()
             .filter_map(|(id, no)| Some((no?, Some(id))))
@@ -159,7 +159,7 @@ async fn cases(db: &mut SqliteConnection, now: i64, before: i64) -> sqlx::Result
     Ok(removed.len() as u64)
 }
 
-/// Walks a table of keys page by page, so that no turn looks at more than one page of keys that must stay.
+/// Reads a table of keys page by page, so that no turn reads more than one page of keys that must stay.
 async fn walk(store: &SqliteStore, table: Table, now: i64, policy: Option<i64>) -> Result<u64> {
     let mut removed = 0;
     for hold in table.holds {
@@ -187,7 +187,7 @@ async fn walk(store: &SqliteStore, table: Table, now: i64, policy: Option<i64>) 
     Ok(removed)
 }
 
-/// How many keys went, and where the next page begins, if there is one.
+/// How many keys were removed, and where the next page begins, if there is one.
 async fn page(db: &mut SqliteConnection, table: Table, walk: &Walk) -> sqlx::Result<(u64, Option<(i64, String)>)> {
     let found: Vec<(String, i64)> = sqlx::query_as(table.page)
         .bind(walk.hold)
@@ -209,7 +209,7 @@ async fn page(db: &mut SqliteConnection, table: Table, walk: &Walk) -> sqlx::Res
     Ok((swept.rows_affected(), last.map(|(key, made_at)| (made_at, key))))
 }
 
-/// Removes what is older than this.
+/// Removes rows older than this time.
 async fn aged(store: &SqliteStore, doing: &'static str, sweep: &'static str, before: i64) -> Result<()> {
     for _ in 0..ROUNDS {
         let turn = store.write(doing, (sweep, before), |db, _, (sweep, before)| {

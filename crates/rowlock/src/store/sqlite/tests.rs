@@ -1,4 +1,5 @@
-//! On real files, each in a directory of its own. Time is the test's own clock: nothing here waits for it.
+//! These tests use real files, each in its own directory. Time is the test's own clock, so that no test waits for time
+//! to pass.
 
 mod cases;
 mod flow;
@@ -37,7 +38,7 @@ use crate::{
 
 const LEASE: Duration = Duration::from_secs(15);
 
-/// A migrated file with one store on it, and the clock that all its stores go by.
+/// A migrated file with one store on it, and the clock that all its stores use.
 struct Rig {
     dir: TempDir,
     clock: Clock,
@@ -59,7 +60,7 @@ impl Rig {
         Rig { dir, clock, store }
     }
 
-    /// A store with connections of its own, as another process would have.
+    /// A store with its own connections, as another process would have.
     fn another(&self) -> SqliteStore {
         self.another_waiting(Timing::of_lease(LEASE))
     }
@@ -99,7 +100,7 @@ impl Rig {
     }
 }
 
-/// What `dyn Store` has for single nouns.
+/// The single-row queries of `dyn Store`.
 impl SqliteStore {
     async fn job(&self, id: i64) -> Result<Option<JobView>> {
         (self as &dyn Store).job(id).await
@@ -118,7 +119,7 @@ impl SqliteStore {
     }
 }
 
-/// How a handler's transaction is opened.
+/// The request to open a handler's transaction.
 fn handler(token: Token, timing: Timing) -> Open {
     Open::Handler(Opening {
         token,
@@ -132,7 +133,7 @@ fn ids_of(put: Vec<Enqueued>) -> Vec<i64> {
     put.iter().map(|put| put.id().0).collect()
 }
 
-/// This much history, and everything else for ever.
+/// A retention that keeps this much history, and everything else for ever.
 fn kept(history: Duration) -> Retention {
     Retention::new()
         .history(history)
@@ -203,7 +204,7 @@ async fn claim(store: &SqliteStore, worker: WorkerId, places: i32) -> Vec<Claime
     claim_by(store, &ask(worker, places)).await
 }
 
-/// How an attempt ended, with what `state.rs` says follows from it.
+/// How an attempt ended, with what follows from it by `state.rs`.
 fn settlement(claimed: &Claimed, ended: Ended) -> Settlement {
     Settlement {
         token: claimed.token,

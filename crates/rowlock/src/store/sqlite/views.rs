@@ -1,4 +1,4 @@
-//! Reads for people.
+//! Reads for operators.
 
 pub mod cases;
 pub mod verify;

@@ -1,4 +1,4 @@
-//! Claims of rows, and of the few that may try a breaker.
+//! Claims of rows, and of the few rows that may probe a breaker.
 
 use jiff::Timestamp;
 use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
@@ -15,27 +15,27 @@ use crate::{
 
 const DOING: &str = "claim rows";
 
-/// What the name of who claims a row to try a breaker ends with; `adopt/probing.sql` counts by it.
+/// The suffix of the worker name in a claim that probes a breaker; `adopt/probing.sql` counts these.
 const PROBE: &str = " (probe)";
 
-/// A row in a worker's hands.
+/// A row that a worker has claimed.
 pub struct ClaimedRow {
-    /// Everything, as the table has it.
+    /// All columns of the row.
     pub row: PgRow,
     pub token: RowToken,
     /// Attempts that failed or were lost before.
     pub attempts: i64,
     pub max_attempts: i64,
     pub due_at: Timestamp,
-    /// By the database's clock, as `due_at` is.
+    /// By the database's clock, like `due_at`.
     pub claimed_at: Timestamp,
 }
 
 /// The answer to a claim of probes.
 pub enum Probed {
-    /// None is due, or somebody else is at it, or enough are under way.
+    /// No row is due, or another caller is probing, or enough probes are running.
     NotNow,
-    /// These try the versions of those breakers.
+    /// These rows probe these versions of the breakers.
     Rows {
         rows: Vec<ClaimedRow>,
         tried: Vec<(String, i64)>,
@@ -43,7 +43,7 @@ pub enum Probed {
     },
 }
 
-/// What a claim asks for.
+/// The request of a claim.
 pub struct Asked<'a> {
     pub most: i32,
     pub by: &'a str,
@@ -52,8 +52,8 @@ pub struct Asked<'a> {
 }
 
 impl PgStore {
-    /// Takes up to so many rows, unless one of these breakers is not closed; earliest first. Where the table refuses
-    /// one of them, they are taken one by one, and those that it refuses stay as they are.
+    /// Takes up to this many rows, earliest first, unless one of these breakers is not closed. If the table refuses one
+    /// of the rows, they are taken one by one, and the refused rows stay as they are.
     pub fn claim_rows<'a>(
         &'a self,
         table: &'a AdoptedTable,
@@ -79,8 +79,9 @@ impl PgStore {
         })
     }
 
-    /// Takes rows to try the first of these breakers, as many as those let through at once, while the others are
-    /// closed. The rows of the first are locked until it commits, so that the number holds in the whole fleet.
+    /// Takes rows to probe the first list of breakers, as many as these breakers let through together, while the other
+    /// breakers are closed. The rows of the probed breakers are locked until the commit, so that the limit holds across
+    /// all workers.
     pub fn probe_rows<'a>(
         &'a self,
         table: &'a AdoptedTable,
@@ -92,7 +93,7 @@ impl PgStore {
                 let mut lent = self.0.rows.acquire().await.doing(DOING)?;
                 let mut tx = lent.pg().begin().await.doing(DOING)?;
                 let probed = match probe(&self.0, &mut tx, table, &asked, (breakers, closed), singly).await {
-                    // Dropped, the connection is closed.
+                    // Dropping the connection closes it.
                     Err(error) if !singly && refused(&error) => continue,
                     probed => probed?,
                 };

@@ -1,4 +1,4 @@
-//! External calls of rows, in the ledger: the intent before, the reply after.
+//! External calls of rows, in the ledger: the intent before a call, the reply after it.
 
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx;
@@ -15,9 +15,9 @@ use crate::{
     store::Fut,
 };
 
-/// What the ledger has of a call.
+/// What the ledger contains about a call.
 pub enum FoundCall {
-    /// The claim is lost, so it does not matter.
+    /// The claim is lost, so the ledger does not matter.
     ClaimLost,
     /// No entry.
     Nothing,
@@ -29,13 +29,13 @@ pub enum FoundCall {
     },
 }
 
-/// What every ledger key of a row's calls begins with.
+/// The prefix of every ledger key of a row's calls.
 pub fn call_prefix(row: Uuid) -> String {
     format!("row effect {row}:")
 }
 
 impl PgStore {
-    /// Commits the intent of a call and returns when; `None` where the claim is lost or the ledger has an intent.
+    /// Commits the intent of a call and returns its time; `None` if the claim is lost or the ledger has an intent.
     pub fn begin_call<'a>(
         &'a self,
         table: &'a AdoptedTable,
@@ -60,7 +60,7 @@ impl PgStore {
         })
     }
 
-    /// Reads what the ledger has of a call.
+    /// Reads what the ledger contains about a call.
     pub fn find_call<'a>(&'a self, table: &'a AdoptedTable, row: &'a RowToken, key: &'a str) -> Fut<'a, FoundCall> {
         const DOING: &str = "read intent";
         self.bounded(DOING, async move {
@@ -89,7 +89,7 @@ impl PgStore {
         })
     }
 
-    /// Stores the reply to the call that was begun then; `false` where nothing was written.
+    /// Stores the reply to the call that began at this time; `false` if nothing was written.
     pub fn store_reply<'a>(
         &'a self,
         table: &'a AdoptedTable,
@@ -116,8 +116,7 @@ impl PgStore {
         })
     }
 
-    /// Removes the intent of a call that did not happen; nothing where the claim is lost, or where the intent is
-    /// another.
+    /// Removes the intent of a call that did not happen. Does nothing if the claim is lost, or if it is another intent.
     pub fn take_back_call<'a>(
         &'a self,
         table: &'a AdoptedTable,
@@ -140,7 +139,7 @@ impl PgStore {
         })
     }
 
-    /// The names of the calls that this row has made since it last went on, whatever became of them.
+    /// The names of the calls that this row has made since it was last kept, whatever their outcome.
     pub fn calls_of_row(&self, row: Uuid) -> Fut<'_, Vec<String>> {
         const DOING: &str = "list calls";
         self.bounded(DOING, async move {
@@ -160,7 +159,7 @@ impl PgStore {
     }
 }
 
-/// Records that the row goes on: the calls that it made up to now are over with this commit.
+/// Records that the row is kept: this commit ends the calls that the row has made until now.
 pub(super) async fn mark_kept(inner: &Inner, pg: &mut PgConnection, row: Uuid) -> Result<()> {
     let mark = sqlx::query(inner.sql.adopt_effect_keep.clone()).persistent(inner.named());
     let mark = mark.bind(call_prefix(row)).bind(kept_mark(row)).bind(inner.now());

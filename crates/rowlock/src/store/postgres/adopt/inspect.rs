@@ -1,4 +1,4 @@
-//! A look at a table of the user's own, in the catalogue alone.
+//! Inspects a table of the user's, by the catalogue only.
 
 use sqlx::{PgConnection, Row, postgres::PgRow};
 
@@ -10,7 +10,7 @@ use crate::{
 
 const DOING: &str = "inspect table";
 
-/// Types whose values can be told apart and written as text without loss.
+/// Types whose values can be compared and written as text without loss.
 const KEY_TYPES: [&str; 6] = ["bigint", "integer", "smallint", "uuid", "text", "character varying"];
 
 /// One btree index.
@@ -21,7 +21,7 @@ pub(super) struct Index {
     only_where: String,
 }
 
-/// What the catalogue says.
+/// What the catalogue contains.
 pub(super) struct Found {
     pub(super) oid: i64,
     pub(super) table: TableName,
@@ -35,7 +35,7 @@ struct Column {
     generated: bool,
 }
 
-/// Looks; what can be worked off comes with it, where nothing is in the way.
+/// Inspects the table; returns it as adoptable if nothing prevents that.
 pub(super) async fn inspect(
     inner: &Inner,
     pg: &mut PgConnection,
@@ -107,7 +107,7 @@ pub(super) async fn inspect(
     Ok((inspection, adoptee))
 }
 
-/// The table's number and exact name, and why it is none that can be worked off.
+/// The table's number and exact name, and the reason if the table cannot be adopted.
 async fn relation(inner: &Inner, pg: &mut PgConnection, table: &TableName) -> Result<(i64, TableName, Option<String>)> {
     let row = sqlx::query(inner.sql.adopt_table.clone())
         .persistent(false)
@@ -222,8 +222,8 @@ fn look_at(table: &TableName, columns: &Columns, part: Part, there: &[Column]) -
     }
 }
 
-/// Whether a claim can walk this index from the first due row on and meets only rows that nobody has: each of the two
-/// conditions is in what the index leaves out, or a key before the due time.
+/// Whether a claim can scan this index from the first due row and finds only active rows without a claim. Each of the
+/// two conditions must be in the index predicate, or be a key column before the due time.
 fn serves_claims(index: &Index, columns: &Columns, table: &TableName) -> bool {
     if !index.valid {
         return false;
@@ -252,7 +252,7 @@ fn serves_claims(index: &Index, columns: &Columns, table: &TableName) -> bool {
     only && met(inactive, &active) && met(claimed_at, &free)
 }
 
-/// Whether recovery can walk it from the oldest claim on.
+/// Whether recovery can scan this index from the oldest claim.
 fn serves_recovery(index: &Index, columns: &Columns, table: &TableName) -> bool {
     if !index.valid {
         return false;
@@ -266,12 +266,12 @@ fn serves_recovery(index: &Index, columns: &Columns, table: &TableName) -> bool 
         format!("not {inactive}"),
         format!("{inactive} = false"),
     ];
-    // Without a condition it holds every row, but those without a claim stand apart from the others.
+    // Without a predicate the index contains every row, but rows without a claim are separate from the others.
     index.keys.first().is_some_and(|key| key == claimed_at)
         && conditions(index).iter().all(|said| allowed.contains(said))
 }
 
-/// What an index leaves out, condition by condition, without the signs that differ from server to server.
+/// The index predicate, condition by condition, without the characters that differ between servers.
 fn conditions(index: &Index) -> Vec<String> {
     let plain: String = index.only_where.chars().filter(|c| !"()\"".contains(*c)).collect();
     let said = plain.replace(" AND ", "\n").replace("NOT ", "not ");
@@ -283,7 +283,7 @@ fn conditions(index: &Index) -> Vec<String> {
     lines.filter(|line| !line.is_empty()).collect()
 }
 
-/// Whether our own check still waits to be validated.
+/// Whether our own check constraint is not validated yet.
 async fn unproven(inner: &Inner, pg: &mut PgConnection, found: &Found) -> Result<bool> {
     let unproven: Option<bool> = sqlx::query_scalar(inner.sql.adopt_unproven.clone())
         .persistent(false)

@@ -1,13 +1,13 @@
-//! What a table needs before it can be worked off, as statements that each are a commit of their own.
+//! What a table needs before it can be adopted, as statements that are one commit each.
 //!
-//! They only add. Columns come with constants, so that no row is written; checks are added without a look at the rows
-//! that are there and validated afterwards, which keeps nobody waiting; indexes are built beside the traffic.
+//! The statements only add. New columns have constant defaults, so that no row is rewritten. Checks are added without
+//! checking existing rows and validated afterwards, which blocks no other caller. Indexes are built concurrently.
 
 use super::inspect::Found;
 use crate::table::{Adoptee, Inspection, Part, TableName, quoted};
 
-/// A name for something of ours on this table; PostgreSQL would cut off what is too long, and with it what tells them
-/// apart.
+/// A name for one of our objects on this table. PostgreSQL would cut off a name that is too long, and with it the part
+/// that makes the name unique.
 fn ours(table: &TableName, what: &str) -> String {
     let mut name = table.name.clone();
     while name.len() + what.len() > 63 {
@@ -32,7 +32,8 @@ pub(super) fn check(table: &TableName) -> String {
 pub(super) fn missing(adoptee: &Adoptee, seen: &Inspection, found: &Found, unproven: bool) -> Vec<String> {
     let (mut columns, checked) = columns(adoptee, seen);
     if !columns.is_empty() {
-        // Whoever is in the way for longer than this keeps everybody behind us waiting as well.
+        // While this statement waits for a lock, every later statement on the table waits behind it, so the wait is
+        // short.
         columns.insert(0, "set lock_timeout = '5s'".into());
     }
     if checked || unproven {
@@ -60,12 +61,12 @@ pub(super) fn missing(adoptee: &Adoptee, seen: &Inspection, found: &Found, unpro
             .last()
             .is_none_or(|last| !last.contains("index concurrently"))
         {
-            // Building waits for every transaction that is open, and keeps nobody waiting itself.
+            // The build waits for every open transaction, but blocks no other caller.
             statements.push("set lock_timeout = 0".into());
         }
         let schema = adoptee.table.schema.as_deref().map(quoted).unwrap_or_default();
         if found.indexes.iter().any(|index| index.name == name && !index.valid) {
-            // What is left of a build that was cut short; it is ours by its name, and of no use.
+            // The remains of an interrupted build: the name shows that the index is ours, and the index is of no use.
             statements.push(format!("drop index concurrently if exists {schema}.{}", quoted(&name)));
         }
         let create = format!("create index concurrently if not exists {} ", quoted(&name));
@@ -74,7 +75,7 @@ pub(super) fn missing(adoptee: &Adoptee, seen: &Inspection, found: &Found, unpro
     statements
 }
 
-/// One statement for all columns, with a check on those that have a range; and whether there is a check.
+/// One statement for all columns, with a check on columns that have a range; and whether there is a check.
 fn columns(adoptee: &Adoptee, seen: &Inspection) -> (Vec<String>, bool) {
     let absent: Vec<Part> = seen
         .columns
@@ -99,7 +100,7 @@ fn columns(adoptee: &Adoptee, seen: &Inspection) -> (Vec<String>, bool) {
             default.unwrap_or_default()
         ));
     }
-    // Only on what is added here: whatever stands in a column of the user's is the user's.
+    // Only for columns added here: values in the user's own columns are not restricted.
     let ranges = [
         (vec![Part::Attempts], "{attempts} >= 0"),
         (vec![Part::MaxAttempts], "{max_attempts} > 0"),

@@ -26,7 +26,7 @@ pub struct Recovered {
     pub silent: Duration,
 }
 
-/// What recovery looks for.
+/// What recovery searches for.
 pub struct Stale<'a> {
     pub lease: Duration,
     pub backoff: Backoff,
@@ -41,8 +41,8 @@ impl Stale<'_> {
 }
 
 impl PgStore {
-    /// Ends up to [`RECOVER_MAX`] stale claims, with the cases of those that are out of attempts. Where the table
-    /// refuses one of them, they are ended one by one, and those that it refuses stay as they are.
+    /// Ends up to [`RECOVER_MAX`] stale claims, with the cases of rows that are out of attempts. If the table refuses
+    /// one of the rows, they are ended one by one, and the refused rows stay as they are.
     pub fn recover_rows<'a>(&'a self, table: &'a AdoptedTable, stale: Stale<'a>) -> Fut<'a, (Vec<Recovered>, Refused)> {
         self.bounded(DOING, async move {
             for singly in [false, true] {
@@ -55,7 +55,7 @@ impl PgStore {
                     true => one_by_one(&self.0, &mut tx, table, &stale).await,
                 };
                 let ended = match ended {
-                    // Dropped, the connection is closed.
+                    // Dropping the connection closes it.
                     Err(error) if !singly && refused(&error) => continue,
                     ended => ended?,
                 };

@@ -1,4 +1,4 @@
-//! How the claim of a row ends: in its handler's transaction, or in a commit of the engine's own.
+//! Ends the claim of a row: in its handler's transaction, or in a commit of the engine.
 
 use std::time::Duration;
 
@@ -21,27 +21,27 @@ use crate::{
 
 const DOING: &str = "settle row";
 
-/// What becomes of a claimed row.
+/// How a claimed row ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RowEnd {
-    /// Inactive: over.
+    /// Inactive: the row is finished.
     Done,
-    /// As its handler left it, with all its attempts: due again whenever that says. Names the row for the ledger if
-    /// it may have made external calls: they are over with this commit.
+    /// As its handler left it, with all its attempts; the row's own due time decides when it runs again. `calls_of`
+    /// names the row for the ledger if it may have made external calls: this commit ends them.
     Kept { calls_of: Option<Uuid> },
     /// Deleted in the commit of its handler's writes.
     Deleted,
-    /// Back, not before this delay; the attempt counts or is given back.
+    /// Back to due, not before this delay; the attempt counts or is given back.
     Back {
         counted: bool,
         delay: Duration,
         error: Option<String>,
     },
-    /// Inactive, with a case; the attempt counts, or the handler gave up before the last one.
+    /// Inactive, with a case; the attempt counts, or the handler gave up before the last attempt.
     Retired {
         counted: bool,
         error: String,
-        /// Keys of outside calls of which nobody knows whether they happened.
+        /// Keys of external calls that are in doubt.
         doubts: Vec<String>,
     },
     /// Inactive on purpose, without its effect and without a case.
@@ -52,23 +52,23 @@ pub enum RowEnd {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub enum Settled {
-    /// Written; in a handler's transaction it holds once that commits.
+    /// Written; in a handler's transaction, it holds once the transaction commits.
     Applied,
     /// The token matched nothing.
     Lost,
-    /// This is not the transaction the engine opened: user code ended that one.
+    /// This is not the transaction that the engine opened: user code ended that transaction.
     NotOurs,
 }
 
-/// A row's end with all that a statement needs.
+/// A row's end with everything that a statement needs.
 pub struct Ending<'a> {
     pub row: &'a RowToken,
     pub end: &'a RowEnd,
-    /// What the handler's transaction was marked with, where this is that transaction.
+    /// The marker of the handler's transaction, if this is that transaction.
     pub marker: Option<&'a str>,
 }
 
-/// A row that is to get its case.
+/// A row that needs a case.
 pub(super) struct Filed {
     id: String,
     retired_at: Timestamp,
@@ -94,7 +94,7 @@ impl PgStore {
         write(&self.0, pg, table, &ending).await
     }
 
-    /// Ends a claim in a commit of its own. An error leaves open whether it did: [`PgStore::look_at_row`].
+    /// Ends a claim in a separate commit. After an error, [`PgStore::look_at_row`] says whether the claim ended.
     pub fn settle_row<'a>(&'a self, table: &'a AdoptedTable, row: &'a RowToken, end: &'a RowEnd) -> Fut<'a, Settled> {
         self.bounded(DOING, async move {
             let ending = Ending { row, end, marker: None };
@@ -116,8 +116,8 @@ impl PgStore {
         })
     }
 
-    /// What became of an end whose commit was not answered; waits for whoever has the row locked. `None`: nothing, the
-    /// claim stands.
+    /// The outcome of a settle whose commit got no reply. Waits for another transaction that has the row locked.
+    /// `None`: the row was not settled, and the claim still holds.
     pub fn look_at_row<'a>(
         &'a self,
         table: &'a AdoptedTable,
@@ -143,7 +143,7 @@ impl PgStore {
     }
 }
 
-/// Whether the row looks as this end leaves it.
+/// Whether the row is in the state that this end produces.
 fn became(row: &PgRow, end: &RowEnd) -> sqlx::Result<Option<Settled>> {
     if row.try_get("held")? {
         return Ok(None);
@@ -234,7 +234,7 @@ async fn write(inner: &Inner, pg: &mut PgConnection, table: &AdoptedTable, endin
     Ok(Settled::Applied)
 }
 
-/// Files the cases of rows that were retired in this very transaction.
+/// Creates the cases of rows that were retired in this same transaction.
 pub(super) async fn file(inner: &Inner, pg: &mut PgConnection, table: &AdoptedTable, rows: &[Filed]) -> Result<()> {
     if rows.is_empty() {
         return Ok(());
@@ -267,7 +267,7 @@ pub(super) async fn file(inner: &Inner, pg: &mut PgConnection, table: &AdoptedTa
     Ok(())
 }
 
-/// What recovery says of one row, and the case it needs.
+/// What recovery did with one row, and the case that the row needs.
 pub(super) fn recovered(row: &PgRow) -> sqlx::Result<(Recovered, Option<Filed>)> {
     let (id, retired): (String, bool) = (row.try_get("id")?, row.try_get("retired")?);
     let silent_us: i64 = row.try_get("silent_us")?;

@@ -1,8 +1,8 @@
 //! Connections that are never reused by accident.
 //!
-//! A connection goes back to the idle list only by an explicit [`Lent::give_back`] after a successful end. Dropped in
-//! any other way (an error, a time limit, an aborted task) its socket closes and the server rolls back. sqlx's own
-//! pool would hand out a connection whose `begin` was cancelled half-way, with the transaction still open.
+//! A connection goes back to the idle list only by an explicit [`Lent::give_back`] after a successful end. If it is
+//! dropped in any other way (an error, a time limit, an aborted task), its socket closes and the server rolls back.
+//! sqlx's own pool would hand out a connection whose `begin` was cancelled half-way, with the transaction still open.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -23,16 +23,16 @@ use crate::store::postgres::{
 /// A bounded set of connections with the same settings.
 pub struct Conns {
     hosts: Arc<Hosts>,
-    /// What the server's list of connections calls them.
+    /// The name of these connections in the server's list of connections.
     name: &'static str,
     setup: Setup,
     idle: Mutex<Vec<Conn>>,
     permits: Arc<Semaphore>,
-    /// How many wait for a place.
+    /// How many callers wait for a connection.
     waiting: AtomicUsize,
 }
 
-/// Counted while it lives.
+/// Counts as waiting until it is dropped.
 struct Waiting<'a>(&'a AtomicUsize);
 
 impl<'a> Waiting<'a> {
@@ -53,11 +53,12 @@ struct Conn {
     server: Server,
 }
 
-/// What a set's connections have set, beside what the server gives them.
+/// The settings of a set's connections, besides the server's defaults.
 #[derive(Clone, Default)]
 pub struct Setup(Vec<(&'static str, String)>);
 
-/// A role may default to a stricter level, under which two statements of one transaction would share a snapshot.
+/// A role may default to a stricter level. Under such a level, two statements of one transaction would share a
+/// snapshot.
 const ISOLATION: &str = "set session characteristics as transaction isolation level read committed";
 
 impl Setup {
@@ -91,7 +92,7 @@ impl Conns {
         set
     }
 
-    /// One for statements that are a commit each, to be given back with [`Lent::end`]. Cancel-safe.
+    /// A connection for statements that are one commit each; return it with [`Lent::end`]. Cancel-safe.
     pub async fn acquire(self: &Arc<Self>) -> sqlx::Result<Lent> {
         let mut lent = self.take().await?;
         if self.hosts.pooler.is_some() {
@@ -100,7 +101,7 @@ impl Conns {
         Ok(lent)
     }
 
-    /// Waits for a free place, then takes an idle connection or opens one. Cancel-safe.
+    /// Waits for a free permit, then takes an idle connection or opens a new one. Cancel-safe.
     pub async fn take(self: &Arc<Self>) -> sqlx::Result<Lent> {
         let permit = match self.permits.clone().try_acquire_owned() {
             Ok(permit) => permit,
@@ -123,12 +124,13 @@ impl Conns {
         })
     }
 
-    /// Begins on an idle connection, and on a new one when that turns out to be dead: nothing has happened yet, so trying
-    /// again is safe.
+    /// Begins on an idle connection, and on a new one if the idle connection is dead. Nothing has happened yet, so
+    /// trying again is safe.
     pub async fn begin(self: &Arc<Self>, text: String) -> Result<Lent> {
         loop {
             let mut lent = self.take().await.doing("begin")?;
-            // A peer that vanished without a word must not hold the caller; nothing was begun that a closed socket keeps.
+            // A server that vanished silently must not block the caller. After the socket is closed, no transaction
+            // stays open.
             let begun = tokio::time::timeout(CONNECT_LIMIT, lent.begin(&text)).await;
             match begun.unwrap_or_else(|_| Err(timed_out("beginning"))) {
                 Ok(()) => return Ok(lent),
@@ -142,17 +144,17 @@ impl Conns {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
-    /// Whether somebody waits for a connection.
+    /// Whether a caller waits for a connection.
     pub fn wanted(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) > 0
     }
 
-    /// Drops every idle connection: after one of them was found broken, the others likely are too.
+    /// Drops every idle connection: after one of them was found broken, the others are probably broken too.
     pub fn forget_idle(&self) {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Forgets the connections that this error speaks for.
+    /// Drops the connections that this error shows to be unusable.
     pub fn heed(&self, error: &Error) {
         self.hosts.heed(error);
         if let Error::Database {
@@ -160,7 +162,7 @@ impl Conns {
             ..
         } = error
         {
-            // A server that restarted has broken the idle connections too.
+            // A server restart has broken the idle connections too.
             self.forget_idle();
         }
     }
@@ -181,7 +183,7 @@ impl Conns {
     }
 }
 
-/// An error that says which limit ran out.
+/// An error that names the operation whose time limit ran out.
 pub fn timed_out(doing: &str) -> sqlx::Error {
     sqlx::Error::Io(std::io::Error::new(
         std::io::ErrorKind::TimedOut,
@@ -193,19 +195,19 @@ fn holder(timeline: u32, number: i32) -> i64 {
     i64::from(timeline) << 32 | i64::from(number as u32)
 }
 
-/// What [`Lent::holder`] put together.
+/// Splits what [`Lent::holder`] put together.
 pub fn backend(holder: i64) -> (u32, i32) {
     ((holder >> 32) as u32, holder as i32)
 }
 
-/// A connection in somebody's hands. Dropped, it closes.
+/// A connection in use. If it is dropped, it closes.
 pub struct Lent {
     conn: Conn,
     home: Arc<Conns>,
     _permit: OwnedSemaphorePermit,
-    /// Whether it was opened for this use, so that an error cannot come from a server restart in the past.
+    /// Whether it was opened for this use, so that an error cannot come from an earlier server restart.
     fresh: bool,
-    /// Whether its transaction is; every row that a statement merely walks past then counts as read.
+    /// Whether its transaction is serializable; then every row that a statement only scans counts as read.
     pub serializable: bool,
 }
 
@@ -218,7 +220,7 @@ impl Lent {
         &self.conn.pg
     }
 
-    /// Begins a transaction with this text, which may set it up too.
+    /// Begins a transaction with this text, which may also change settings.
     pub async fn begin(&mut self, text: &str) -> sqlx::Result<()> {
         let home = self.home.clone();
         let Some(pooler) = &home.hosts.pooler else {
@@ -232,14 +234,14 @@ impl Lent {
         Ok(())
     }
 
-    /// Commits what has not been, and gives the connection back.
+    /// Commits an open transaction, and returns the connection to the idle list.
     pub async fn end(mut self, doing: &'static str) -> Result<()> {
         Pm::commit(self.pg()).await.doing(doing)?;
         self.give_back();
         Ok(())
     }
 
-    /// Makes a commit of the statements so far, where they are none by themselves.
+    /// Commits the statements so far, if they are in a transaction.
     pub async fn commit_so_far(&mut self) -> sqlx::Result<()> {
         if Pm::get_transaction_depth(self.pg()) > 0 {
             Pm::commit(self.pg()).await?;
@@ -248,7 +250,7 @@ impl Lent {
         Ok(())
     }
 
-    /// Its backend, or its transaction, and on whose timeline: numbers of two servers say nothing about each other.
+    /// The server process or transaction, combined with its timeline: numbers of two servers cannot be compared.
     pub fn holder(&self) -> i64 {
         holder(self.conn.server.timeline, self.conn.server.number)
     }
@@ -257,13 +259,14 @@ impl Lent {
         self.conn.server.timeline
     }
 
-    /// Back to the idle list, if it is outside any transaction and its server has not been left meanwhile.
+    /// Returns the connection to the idle list, unless it is in a transaction or its server has been left meanwhile.
     pub fn give_back(self) {
         if Pm::get_transaction_depth(&self.conn.pg) > 0 {
             return;
         }
         let mut idle = self.home.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        // Asked under the lock: whoever leaves a server counts first and forgets what is idle then.
+        // Checked under the lock: the code that leaves a server first raises the generation and then clears the idle
+        // list.
         if self.conn.server.generation == self.home.hosts.generation() {
             idle.push(self.conn);
         }

@@ -1,9 +1,9 @@
-//! The servers that a URL names, and which of them to write on.
+//! The servers that a URL names, and which of them accepts writes.
 //!
-//! Every new connection is asked whether its server takes writes; if not, the next host is tried, from the last good one
-//! on. A failover may have lost the last commits, and the server that took over then gives out the same ids and epochs a
-//! second time. So connections remember on whose timeline they are, and a worker's id is good for claims on the timeline
-//! that it was registered on, and on no other: no old token fits a new lease.
+//! Every new connection checks whether its server accepts writes. If not, the next host is tried, starting from the
+//! last good one. A failover may lose the last commits, and then the new primary assigns the same ids and epochs a
+//! second time. So each connection remembers its timeline, and a worker's id is valid for claims only on the timeline
+//! that it was registered on. No old token fits a new lease.
 
 use std::{
     collections::HashMap,
@@ -38,25 +38,26 @@ use crate::{
 /// How long a connection attempt may take.
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// The same for each of several hosts: one that does not answer must not keep a worker from those that do.
+/// The same for each of several hosts: a host that does not answer must not keep a worker from the others.
 const HOST_LIMIT: Duration = Duration::from_secs(2);
 
-/// Asks a server who it is, and whether it takes writes. By its default: the transaction that asks may be one that reads.
+/// Asks a server for its process, and whether it accepts writes. The query reads the default setting, because the
+/// transaction that asks may be read-only.
 const WRITABLE: &str =
     "select pg_backend_pid(), pg_is_in_recovery(), current_setting('default_transaction_read_only') = 'on'";
 
-/// Whose history a server continues.
+/// Which history a server continues.
 const TIMELINE: &str = "(select system_identifier from pg_control_system()) || ' ' || \
                         left(pg_walfile_name(pg_current_wal_lsn()), 8)";
 
-/// Options on their way from a callback.
+/// Connection options that a callback returns.
 pub type Fresh =
     Pin<Box<dyn Future<Output = std::result::Result<PgConnectOptions, Box<dyn StdError + Send + Sync>>> + Send>>;
 
 /// One server, and how to reach it.
 enum Host {
     Fixed(Box<PgConnectOptions>),
-    /// Asked for each connection, because passwords may change.
+    /// Called for each connection, because passwords may change.
     Fresh(Box<dyn Fn() -> Fresh + Send + Sync>),
 }
 
@@ -85,42 +86,42 @@ impl Host {
 /// The hosts of one URL. Shared by all connections of a handle and of its workers.
 pub struct Hosts {
     all: Vec<Host>,
-    /// How long each may take to answer.
+    /// How long each host may take to answer.
     limit: Duration,
-    /// Where connections are shared with others, transaction by transaction.
+    /// The pooler, if connections are shared with other clients, transaction by transaction.
     pub pooler: Option<Pooler>,
-    /// The last good one, or the one after a bad one.
+    /// The last good host, or the host after a bad one.
     first: AtomicUsize,
     met: Mutex<Met>,
-    /// Connections of an earlier number are not used again.
+    /// Connections of an earlier generation are not used again.
     generation: watch::Sender<u64>,
-    /// What keeps connections.
+    /// The sets that keep connections.
     sets: Mutex<Vec<Weak<Conns>>>,
-    /// On which timeline each worker was registered.
+    /// The timeline on which each worker was registered.
     homes: Mutex<HashMap<WorkerId, u32>>,
 }
 
 #[derive(Default)]
 struct Met {
-    /// By number: every history of a server that connections have been on.
+    /// By number: every server history that connections have been on.
     timelines: Vec<String>,
     current: Option<u32>,
 }
 
-/// What a connection is to.
+/// The server of a connection.
 #[derive(Clone, Copy)]
 pub struct Server {
-    /// The process at the other end; behind a pooler, where that serves many, the transaction.
+    /// The server process; behind a pooler, where a process serves many clients, the transaction.
     pub number: i32,
     pub timeline: u32,
     pub generation: u64,
-    /// Whether it says on which timeline it is.
+    /// Whether the server says which timeline it is on.
     tells: bool,
 }
 
 impl Hosts {
     /// # Errors
-    /// [`Error::Config`]. It quotes nothing: a password with a `/` or `,` of its own may stand anywhere.
+    /// [`Error::Config`]. The error quotes no part of the URL: a password that contains `/` or `,` may be in any part.
     pub fn parse(url: &str) -> Result<Hosts> {
         let options = |url: String| {
             let options = PgConnectOptions::from_str(&url).map_err(|_| unreadable(&url))?;
@@ -144,7 +145,7 @@ impl Hosts {
         Hosts::new(vec![Host::Fixed(quiet)], None)
     }
 
-    /// One server, by options that are asked for with each connection.
+    /// One server, by options that are requested for each connection.
     pub fn by(ask: impl Fn() -> Fresh + Send + Sync + 'static) -> Hosts {
         Hosts::new(vec![Host::Fresh(Box::new(ask))], None)
     }
@@ -162,8 +163,8 @@ impl Hosts {
         }
     }
 
-    /// Opens something on the first host that takes writes. Cancel-safe, and a host at which it was dropped is the last
-    /// to be tried the next time.
+    /// Opens a connection on the first host that accepts writes. Cancel-safe: a host whose attempt was dropped is tried
+    /// last the next time.
     pub async fn find<T, F>(&self, open: impl Fn(PgConnectOptions) -> F) -> sqlx::Result<T>
     where
         F: Future<Output = sqlx::Result<T>>,
@@ -193,7 +194,7 @@ impl Hosts {
         Err(sqlx::Error::Io(IoError::new(ErrorKind::NotConnected, problem)))
     }
 
-    /// Refuses a server that takes no writes; `options` are those it was reached with.
+    /// Refuses a server that accepts no writes; `options` are those of the connection.
     pub async fn check(&self, pg: &mut PgConnection, options: &PgConnectOptions) -> sqlx::Result<Server> {
         let row = sqlx::raw_sql(WRITABLE).fetch_one(&mut *pg).await?;
         let number = self.writable(&row)?;
@@ -208,15 +209,15 @@ impl Hosts {
         })
     }
 
-    /// [`Hosts::check`] of the server that a pooler gave a transaction: it may be another one than for the last. With a
-    /// name, the transaction is known by that and its number from here on.
+    /// [`Hosts::check`] of the server that a pooler assigned to a transaction, which may differ from the last one. With
+    /// a name, the transaction is listed under this name and its number from here on.
     pub async fn check_again(
         &self,
         pg: &mut PgConnection,
         before: Server,
         name: Option<String>,
     ) -> sqlx::Result<Server> {
-        // Where it does not tell everybody, asking would end the transaction.
+        // If the role may not read the timeline, the query would abort the transaction.
         let timeline = if before.tells { TIMELINE } else { "null" };
         let number = name.map(|name| {
             format!(
@@ -230,7 +231,7 @@ impl Hosts {
             Some(told) => self.meet(told),
             None => (before.timeline, self.generation()),
         };
-        // Numbers come back after four thousand million others.
+        // The number is cut to 32 bits, so it repeats only after about four billion transactions.
         let number: Option<&str> = row.try_get(4)?;
         let number = number.and_then(|number| number.parse::<u64>().ok());
         Ok(Server {
@@ -241,11 +242,11 @@ impl Hosts {
         })
     }
 
-    /// The process at the other end, if it takes writes.
+    /// The server process, if the server accepts writes.
     fn writable(&self, row: &PgRow) -> sqlx::Result<i32> {
         let refusal = match (row.try_get(1)?, row.try_get(2)?) {
             (true, _) => Some(Refusal::Standby),
-            // A role that may only read can look at the one server there is.
+            // With only one server, a role that may only read can still use it.
             (false, true) if self.all.len() > 1 => Some(Refusal::ReadOnly),
             _ => None,
         };
@@ -255,7 +256,7 @@ impl Hosts {
         }
     }
 
-    /// The timeline's number. Where it is another than before, connections to the server before are not used again.
+    /// The timeline's number. If the timeline has changed, connections to the last server are not used again.
     fn meet(&self, timeline: String) -> (u32, u64) {
         let mut met = lock(&self.met);
         let known = met.timelines.iter().position(|known| *known == timeline);
@@ -269,7 +270,7 @@ impl Hosts {
         (number, self.generation())
     }
 
-    /// Connections made until now are not used again: their server takes no more writes.
+    /// Connections opened until now are not used again: their server accepts no more writes.
     fn leave(&self) {
         self.generation.send_modify(|generation| *generation += 1);
         for set in lock(&self.sets).iter().filter_map(Weak::upgrade) {
@@ -284,7 +285,7 @@ impl Hosts {
         sets.push(Arc::downgrade(set));
     }
 
-    /// [`Hosts::leave`], if this says so.
+    /// [`Hosts::leave`], if this error says that the server is read-only.
     pub fn heed(&self, error: &Error) {
         if let Error::Database { source, .. } = error
             && sqlstate(source).as_deref() == Some("25006")
@@ -297,9 +298,9 @@ impl Hosts {
         *self.generation.borrow()
     }
 
-    /// Resolves when connections of this generation are not to be used any more.
+    /// Resolves when connections of this generation must not be used any more.
     pub async fn left(&self, generation: u64) {
-        // It cannot fail while this is here to send.
+        // This cannot fail while `self` holds the sender.
         let _ = self.generation.subscribe().wait_for(|now| *now != generation).await;
     }
 
@@ -308,12 +309,12 @@ impl Hosts {
         lock(&self.met).current.is_some_and(|current| current != timeline)
     }
 
-    /// A worker was registered there.
+    /// Records the timeline on which a worker was registered.
     pub fn registered(&self, worker: WorkerId, timeline: u32) {
         lock(&self.homes).insert(worker, timeline);
     }
 
-    /// Whether a worker may claim there: not where ids may be given out that it has met before.
+    /// Whether a worker may claim on this timeline. It may not where ids can be assigned that it has seen before.
     pub fn is_home(&self, worker: WorkerId, timeline: u32) -> bool {
         lock(&self.homes).get(&worker).is_none_or(|home| *home == timeline)
     }
@@ -324,13 +325,13 @@ impl Hosts {
         home.is_some_and(|home| self.has_left(home))
     }
 
-    /// A worker is over.
+    /// Forgets a worker that has ended.
     pub fn forget(&self, worker: WorkerId) {
         lock(&self.homes).remove(&worker);
     }
 }
 
-/// Why the driver cannot parse a URL. The driver's own message may quote the URL, so it is not passed on.
+/// Why the driver cannot parse a URL. The driver's own error may quote the URL, so it is not passed on.
 fn unreadable(url: &str) -> Error {
     let bad = url::bad_parameter(url, |url| PgConnectOptions::from_str(url).is_ok());
     Error::Config(match bad {
@@ -341,7 +342,7 @@ fn unreadable(url: &str) -> Error {
     })
 }
 
-/// Remembers what came of a host, however the attempt ends.
+/// Records whether a host was good, however the attempt ends.
 struct Trying<'a> {
     hosts: &'a Hosts,
     at: usize,
@@ -354,7 +355,7 @@ impl Drop for Trying<'_> {
         if self.good {
             first.store(self.at, Ordering::Relaxed);
         } else {
-            // Unless another attempt knows better.
+            // Another attempt may have stored a newer result; keep that.
             let _ = first.compare_exchange(self.at, next, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
@@ -368,8 +369,8 @@ enum Refusal {
     ReadOnly,
 }
 
-/// Whose history the server continues: another system, or another timeline of the same one, may lack commits that this
-/// process has seen. `None` where the server does not tell everybody.
+/// Which history the server continues. Another system, or another timeline of the same system, may lack commits that
+/// this process has seen. `None` where the role may not read it.
 async fn timeline(pg: &mut PgConnection) -> sqlx::Result<Option<String>> {
     let asked = format!("select {TIMELINE}");
     match sqlx::raw_sql(AssertSqlSafe(asked)).fetch_one(pg).await {
@@ -389,7 +390,7 @@ fn name(options: &PgConnectOptions) -> String {
     }
 }
 
-/// The same error with the server's address in its text, where the text says only that nobody answered.
+/// The same error with the server's address, if its text only says that the connection failed.
 fn named(error: sqlx::Error, host: &Host) -> sqlx::Error {
     match error {
         sqlx::Error::Io(said) => {

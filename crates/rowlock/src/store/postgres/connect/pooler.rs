@@ -1,8 +1,8 @@
-//! A pooler in transaction mode, such as PgBouncer, between us and the server.
+//! A pooler in transaction mode, such as PgBouncer, between this process and the server.
 //!
-//! Behind one a connection is a server's for a single transaction: what a session keeps (settings, named statements, a
-//! process id, who listens) belongs to whoever comes next. So every statement is part of a transaction, settings are made
-//! for that transaction alone, and each transaction asks anew on which server it is.
+//! Behind a pooler, a connection has a server only for a single transaction. The session state (settings, named
+//! statements, a process id, listeners) then belongs to the next client. So every statement is part of a transaction,
+//! settings apply to that transaction only, and each transaction checks again which server it is on.
 
 use sqlx::{PgConnection, postgres::PgConnectOptions};
 use uuid::Uuid;
@@ -10,15 +10,16 @@ use uuid::Uuid;
 use crate::error::sqlstate;
 use crate::store::postgres::Inner;
 
-/// Removes the statements that the transaction before left under the driver's names: this connection of ours would use
-/// the same ones. In a transaction of its own, so that the next one's snapshot is not older than its first statement.
+/// Removes the statements that the last transaction left under the driver's names, because our connection would use the
+/// same names. This runs in a separate transaction, so that the next transaction's snapshot is not older than its first
+/// statement.
 const FORGET: &str = "begin; do $$ declare name text; begin \
     for name in select s.name from pg_prepared_statements s where s.name like 'sqlx\\_s\\_%' loop \
     execute format('deallocate %I', name); end loop; end $$; commit; ";
 
-/// One process's way through a pooler.
+/// The use of a pooler by one process.
 pub struct Pooler {
-    /// Told apart from all others by this.
+    /// Distinguishes this process from all others.
     tag: Uuid,
 }
 
@@ -27,25 +28,26 @@ impl Pooler {
         Pooler { tag: Uuid::now_v7() }
     }
 
-    /// A pooler refuses a parameter that it does not know. A cache of statements would remember what another server has.
+    /// A pooler refuses a parameter that it does not know. A statement cache would refer to statements of another
+    /// server.
     pub fn fit(options: PgConnectOptions) -> PgConnectOptions {
         options.extra_float_digits(None).statement_cache_capacity(0)
     }
 
-    /// What the server's list of connections calls a transaction while it lasts, but for its number.
+    /// The name of a transaction in the server's list of connections while it is open, without its number.
     pub fn name(&self, of: &str) -> String {
-        // The list cuts names after 63 bytes.
+        // The server cuts names in this list after 63 bytes.
         format!("{of} {} ", self.tag.simple())
     }
 
-    /// The text that begins a transaction, with what a session would have had before it.
+    /// The text that begins a transaction, with the settings that a session would otherwise have.
     pub fn begin(text: &str, settings: &str) -> String {
         let (begin, rest) = text.split_once(';').unwrap_or((text, ""));
         format!("{FORGET}{begin}; {settings}{rest}")
     }
 }
 
-/// Says what to do when a pooler refuses what only servers know.
+/// Adds what to do when a pooler refuses a parameter that only servers know.
 pub fn explained(error: sqlx::Error) -> sqlx::Error {
     match &error {
         sqlx::Error::Database(said) if said.message().contains("unsupported startup parameter") => {
@@ -62,7 +64,7 @@ pub fn explained(error: sqlx::Error) -> sqlx::Error {
     }
 }
 
-/// Asks the server, which alone knows of a transaction begun or ended by hand.
+/// Asks the server, because only the server knows of a transaction that was begun or ended by plain SQL.
 pub async fn in_transaction(pg: &mut PgConnection) -> sqlx::Result<bool> {
     let asked = sqlx::raw_sql("savepoint rowlock_asked; release savepoint rowlock_asked");
     match asked.execute(pg).await {
@@ -72,7 +74,7 @@ pub async fn in_transaction(pg: &mut PgConnection) -> sqlx::Result<bool> {
     }
 }
 
-/// A transaction around statements on a caller's own connection, where a pooler needs one and the caller has begun none.
+/// A transaction around statements on a caller's own connection, if a pooler needs one and the caller has begun none.
 #[must_use = "end it"]
 pub struct Whole {
     ours: bool,
@@ -90,12 +92,12 @@ impl Whole {
         Ok(Whole { ours })
     }
 
-    /// Commits what succeeded, if the transaction is ours.
+    /// Commits after success, if the transaction is ours.
     pub async fn end<T>(self, pg: &mut PgConnection, result: sqlx::Result<T>) -> sqlx::Result<T> {
         if self.ours {
             let end = if result.is_ok() { "commit" } else { "rollback" };
             let ended = sqlx::raw_sql(end).execute(pg).await;
-            // What went wrong first is what to tell.
+            // The first error is the one to report.
             let value = result?;
             return ended.map(|_| value);
         }

@@ -1,17 +1,17 @@
-//! What a URL says: its hosts, one by one, and whether a pooler stands before them.
+//! What a URL contains: its hosts, one by one, and whether connections go through a pooler.
 
 use crate::error::{Error, Result};
 
 const HOSTS_MAX: usize = 16;
 
-/// The form of a list, for those who got it wrong.
+/// The form of a host list, for the error.
 const FORM: &str = "write postgres://host1:5432,host2:5432/name";
 
-/// A URL as it was read.
+/// A parsed URL.
 pub struct Url {
-    /// One for each host, as libpq reads a list of them: the driver knows of one.
+    /// One URL for each host, because the driver accepts one host only. The list has libpq's syntax.
     pub each: Vec<String>,
-    /// Whether connections go through a pooler that lends servers for one transaction at a time.
+    /// Whether connections go through a pooler that assigns a server for one transaction at a time.
     pub pooled: bool,
 }
 
@@ -48,11 +48,11 @@ impl Url {
     }
 }
 
-/// What stands behind the question mark.
+/// The part of the URL after the question mark.
 struct Query<'a> {
-    /// What the driver is told.
+    /// The parameters that are passed to the driver.
     kept: Vec<&'a str>,
-    /// What is said about a pooler, if anything.
+    /// What the parameters say about a pooler, if anything.
     pooled: Option<bool>,
 }
 
@@ -97,7 +97,7 @@ impl<'a> Query<'a> {
     }
 }
 
-/// Parameters that the driver parses, and what it accepts for each.
+/// Parameters that the driver parses, and the values that it accepts for each.
 const PARSED: [(&str, &str); 5] = [
     ("sslmode", SSL_MODES),
     ("ssl-mode", SSL_MODES),
@@ -108,7 +108,7 @@ const PARSED: [(&str, &str); 5] = [
 
 const SSL_MODES: &str = "disable, allow, prefer, require, verify-ca or verify-full";
 
-/// The parameter without which `parses` accepts the URL, and the values that it may have.
+/// The parameter whose removal makes `parses` accept the URL, and the values that it may have.
 pub fn bad_parameter(url: &str, parses: impl Fn(&str) -> bool) -> Option<(&'static str, &'static str)> {
     let (before, query) = url.split_once('?')?;
     PARSED.into_iter().find(|(name, _)| {
@@ -127,7 +127,7 @@ fn check_list(hosts: &[&str], path: &str) -> Result<()> {
         return wrong("the PostgreSQL URL cannot be parsed; write / in a password as %2F".into());
     }
     for (number, host) in (1..).zip(hosts) {
-        // An address in brackets has colons of its own.
+        // An address in brackets contains colons.
         let (host, port) = match host.rsplit_once(':') {
             Some((host, port)) if !port.contains(']') => (host, Some(port)),
             _ => (*host, None),

@@ -1,8 +1,9 @@
-//! Wakes over LISTEN and NOTIFY: hints, never the truth.
+//! Notifications over LISTEN and NOTIFY. They are hints: a notification may be lost.
 //!
-//! NOTIFY takes one instance-wide lock at commit, so where we own the commit the hint is sent after it, at most one
-//! per queue every 20 ms: the first at once, the rest gathered into a trailing one. In a caller's transaction it
-//! travels with the commit, unless one for that queue was heard a moment ago: workers poll fast after a wake.
+//! NOTIFY takes one instance-wide lock at commit. So where the engine owns the commit, the notification is sent after
+//! it, at most one per queue every 20 ms: the first immediately, the rest combined into a trailing one. In a caller's
+//! transaction the notification is sent with the commit, unless one for that queue was received a moment ago: workers
+//! poll fast after a notification.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -22,10 +23,10 @@ use crate::{
     store::Wakes,
 };
 
-/// At most one hint per queue in this time.
+/// At most one notification per queue in this time.
 const GATHER: Duration = Duration::from_millis(20);
 
-/// When hints were last heard, by queue.
+/// When notifications were last received, by queue.
 #[derive(Default)]
 pub struct Heard(Mutex<HashMap<i64, Instant>>);
 
@@ -38,14 +39,14 @@ impl Heard {
         heard.insert(queue_no, Instant::now());
     }
 
-    /// Whether every one of these queues had a hint within the last moment, so that another would add nothing.
+    /// Whether every one of these queues had a notification within the last moment, so that another would add nothing.
     pub fn lately(&self, mut queues: impl Iterator<Item = i64>) -> bool {
         let heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         queues.all(|q| heard.get(&q).is_some_and(|at| at.elapsed() < GATHER))
     }
 }
 
-/// Starts the task that sends gathered hints; it ends when its store is gone.
+/// Starts the task that sends combined notifications; it ends when its store is dropped.
 pub fn sender(inner: &Arc<Inner>) -> UnboundedSender<i64> {
     let (tx, rx) = mpsc::unbounded_channel();
     let weak = Arc::downgrade(inner);
@@ -86,10 +87,10 @@ async fn notify(inner: &Arc<Inner>, queues: &[i64]) -> Result<()> {
     send.await
 }
 
-/// Hints heard by a task of their own, so that waiting for one can be cancelled.
+/// Notifications that a separate task receives, so that waiting for one can be cancelled.
 pub async fn listen(inner: &Inner) -> Result<Wakes> {
     if inner.hosts.pooler.is_some() {
-        // What listens behind a pooler is not whom the server wakes: jobs are found by polling.
+        // Behind a pooler, the server would notify another client. Workers find jobs by polling.
         return Ok(Wakes::new(|tell| async move {
             let _kept = tell;
             std::future::pending().await
@@ -104,7 +105,7 @@ pub async fn listen(inner: &Inner) -> Result<Wakes> {
         let mut listener = PgListener::connect_with(&pool).await?;
         let server = hosts.check((&mut listener).acquire().await?, &options).await?;
         listener.ignore_pool_close_event(true);
-        // It would go to the same host again.
+        // The listener would reconnect to the same host.
         listener.eager_reconnect(false);
         listener.listen(&inner.channel).await?;
         Ok((listener, server.generation))
@@ -112,7 +113,7 @@ pub async fn listen(inner: &Inner) -> Result<Wakes> {
     let (mut listener, generation) = hosts.find(open).await.doing("listen")?;
     Ok(Wakes::new(|tell| async move {
         let hear = async {
-            // `None` and errors both mean that the connection broke: end, and the worker listens anew.
+            // `None` and errors both mean that the connection broke. The task ends, and the worker listens again.
             while let Ok(Some(note)) = listener.try_recv().await {
                 let Ok(queue_no) = note.payload().parse() else { continue };
                 heard.note(queue_no);

@@ -1,4 +1,4 @@
-//! Body locks on PostgreSQL: one statement each, no transaction and no advisory lock left open.
+//! Body locks on PostgreSQL: one statement each, without a transaction or an advisory lock that stays open.
 
 use sqlx::Row;
 

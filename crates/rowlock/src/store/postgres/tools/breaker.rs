@@ -1,4 +1,4 @@
-//! Breakers on PostgreSQL: a row that is locked to be moved, and that every claim of what is bound to it shares.
+//! Breakers on PostgreSQL: a row that is locked to be moved, and that every claim of a bound kind locks in share mode.
 
 use jiff::Timestamp;
 use jiff_sqlx::ToSqlx;
@@ -104,7 +104,7 @@ pub async fn claim_probe(inner: &Inner, names: &[String], ask: &ClaimAsk, by: &s
         .await
 }
 
-/// The rows under their locks keep the number of probes from changing but by their ends.
+/// The locked breaker rows keep other callers from adding probes; the number of probes can only fall.
 async fn probe(
     inner: &Inner,
     tx: &mut PgConnection,
@@ -152,7 +152,7 @@ async fn probe(
         }
     }
     for (name, _) in &trying.tried {
-        // A job that was a probe until a moment ago may be one again.
+        // A job that was a probe until a moment ago may become one again.
         sweep(inner, tx, name).await?;
         inner
             .query(&inner.sql.probe_put)
@@ -190,7 +190,7 @@ pub async fn locked(
     found.map(|row| Ok((Noun::of(&row)?, row.read("now")?))).transpose()
 }
 
-/// `false` when somebody else moved it meanwhile, which the lock does not allow.
+/// `false` when another caller moved the breaker meanwhile, which the lock prevents.
 pub async fn moved(
     inner: &Inner,
     tx: &mut PgConnection,

@@ -1,13 +1,13 @@
-//! Reads by key alone, in a serializable transaction of the caller's.
+//! Reads by key only, in a serializable transaction of the caller.
 //!
-//! A planner left to itself reads a small table whole. In a serializable transaction that counts as having read all of
-//! it, and two transactions that each look up a row of their own and write one would be in conflict.
+//! By default, the planner reads a small table completely. In a serializable transaction this counts as reading every
+//! row. Two transactions that each look up and write a different row would then conflict.
 
 use sqlx::{PgConnection, Row};
 
 use crate::store::postgres::Inner;
 
-/// The planner settings to give back; none where nothing was set.
+/// The planner settings to restore; none if nothing was set.
 #[must_use = "give the caller's settings back"]
 pub struct ByKey {
     names: Vec<String>,
@@ -26,7 +26,7 @@ impl ByKey {
         })
     }
 
-    /// The planner is the caller's again. After an error there is nothing to give back: the transaction is over.
+    /// Restores the caller's planner settings. After an error there is nothing to restore: the transaction is over.
     pub async fn end(self, inner: &Inner, pg: &mut PgConnection) -> sqlx::Result<()> {
         if self.names.is_empty() {
             return Ok(());

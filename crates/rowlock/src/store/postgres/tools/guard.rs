@@ -1,4 +1,4 @@
-//! Guards: transaction-scoped advisory locks, and the counters of what they protect.
+//! Guards: transaction-scoped advisory locks, and the counters of the data that they protect.
 
 use sqlx::{AssertSqlSafe, PgConnection, Row};
 
@@ -11,9 +11,9 @@ use crate::{
     },
 };
 
-/// Not by the simple protocol: whatever is in the text, it stays one statement.
+/// Not sent by the simple protocol: whatever the text contains, it stays one statement.
 pub async fn transition(inner: &Inner, conn: &mut PgConnection, step: &Move) -> sqlx::Result<u64> {
-    // Without a type of its own, a literal takes the column's.
+    // A literal without a type takes the column's type.
     let id = match &step.id {
         RowId::Number(id) => text(&id.to_string()),
         RowId::Text(id) => text(id),
@@ -45,8 +45,8 @@ pub async fn raise(inner: &Inner, conn: &mut PgConnection, key: &str, seen: Opti
         .bind(inner.now())
         .fetch_optional(&mut *conn)
         .await?;
-    // A counter that was seen and is not there has been removed: that is a change too. The statement does not
-    // ask for it, because a serializable transaction would be in conflict with every other counter's then.
+    // A counter that was seen before and is missing now has been removed, which is a change too. The statement itself
+    // does not check this, because a serializable transaction would then conflict with every other counter.
     if raised == Some(1) && seen.is_some_and(|seen| seen != 0) {
         let by_key = ByKey::begin(inner, conn).await?;
         let back = inner.query(&inner.sql.guard_take_back).bind(key);

@@ -1,4 +1,4 @@
-//! Intents, replies, and what people found out.
+//! Intents, replies and resolutions.
 
 use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
 
@@ -46,7 +46,7 @@ fn go(row: &PgRow) -> sqlx::Result<Begun> {
     })
 }
 
-/// A statement of its own: the snapshot of the one before it is older than the locks that it may have waited for.
+/// A separate statement: the previous statement's snapshot is older than the locks that it may have waited for.
 async fn known(inner: &Inner, pg: &mut PgConnection, token: Token, name: &str) -> sqlx::Result<Begun> {
     let read = inner.query(&inner.sql.effect_known).bind(token.id).bind(token.epoch);
     let row = read.bind(token.worker.0).bind(name).fetch_one(pg).await?;
@@ -87,7 +87,7 @@ pub async fn list(inner: &Inner, which: EffectQuery<'_>) -> Result<Vec<EffectVie
     inner.list("list effects", read.bind(i64::from(filter.limit))).await
 }
 
-/// Two statements: the second one's snapshot is newer than the call that the first one waited for.
+/// Two statements: the second statement's snapshot is newer than the call that the first waited for.
 pub async fn resolve(inner: &Inner, no: i64, resolution: &Resolution, actor: &str) -> Result<Verdict> {
     let lock = inner.query(&inner.sql.effect_lock).bind(no);
     let resolve = inner

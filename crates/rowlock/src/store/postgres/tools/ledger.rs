@@ -15,11 +15,11 @@ use crate::{
     },
 };
 
-/// How often an entry may vanish between the insert that met it and the read. Each time somebody else's commit removed it,
-/// so more than a few mean that it is there but may not be read.
+/// How often an entry may vanish between the insert that met it and the read. Each time, another transaction has
+/// removed it. So more than a few times mean that the entry exists but may not be read.
 const ROUNDS_MAX: usize = 50;
 
-/// Without taking the key or waiting for anyone.
+/// Reads an entry without taking the key and without waiting.
 pub async fn read_alone(inner: &Inner, pg: &mut PgConnection, key: &str) -> sqlx::Result<Option<Entry>> {
     let by_key = ByKey::begin(inner, pg).await?;
     let found = read(inner, pg, key).await?;
@@ -31,7 +31,7 @@ pub async fn take(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> Result<Tak
     let Some(limit) = ask.wait else {
         return insert_or_read(inner, pg, ask).await;
     };
-    // A limit of zero would mean none.
+    // A limit of zero would mean no limit.
     let limit = format!("{}ms", limit.max(Duration::from_millis(1)).as_millis());
     let before = wait_at_most(inner, pg, &limit).await?;
     let taken = insert_or_read(inner, pg, ask).await?;
@@ -39,7 +39,7 @@ pub async fn take(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> Result<Tak
     Ok(taken)
 }
 
-/// Sets the transaction's lock time-out and says what it was.
+/// Sets the transaction's lock timeout and returns the old value.
 async fn wait_at_most(inner: &Inner, pg: &mut PgConnection, limit: &str) -> sqlx::Result<String> {
     let set = inner.query_scalar(&inner.sql.lock_wait).bind(limit);
     set.fetch_one(pg).await
@@ -77,7 +77,7 @@ async fn read_or_take_over(inner: &Inner, pg: &mut PgConnection, ask: &Ask) -> R
     Err(again.into())
 }
 
-/// Both ways to take a key bind the same, and answer with the time of the entry they made.
+/// Both ways to take a key have the same parameters, and return the time of the new entry.
 async fn write(
     inner: &Inner,
     pg: &mut PgConnection,

@@ -1,4 +1,4 @@
-//! Waits on PostgreSQL: completing a name, the sweep, and where a job stands.
+//! Waits on PostgreSQL: completing a name, the sweep, and the place of a job.
 
 use sqlx::{Connection, PgConnection, Row, postgres::PgRow};
 
@@ -26,7 +26,7 @@ pub async fn stands(inner: &Inner, id: i64, chain: bool) -> Result<Vec<Stand>> {
     inner.list("wait", inner.query(text).bind(id)).await
 }
 
-/// In whatever transaction is open.
+/// Completes a name in the transaction that is open.
 pub async fn complete_whole(
     inner: &Inner,
     pg: &mut PgConnection,
@@ -52,7 +52,7 @@ pub async fn answer(inner: &Inner, pg: &mut PgConnection, id: i64) -> sqlx::Resu
     Ok(found.flatten())
 }
 
-/// One statement, so that it is whole on a connection outside any transaction too.
+/// One statement, so that it is atomic outside a transaction too.
 async fn complete_on(
     inner: &Inner,
     pg: &mut PgConnection,
@@ -65,7 +65,7 @@ async fn complete_on(
     row.map(|row| row.try_get("jobs")).transpose()
 }
 
-/// What the sweep did, and the queues that got work.
+/// What the sweep did, and the queues with new work.
 pub async fn sweep(inner: &Inner, max: i32, names: bool) -> Result<(Swept, Vec<i64>)> {
     let sweep = inner.run("sweep waits", async |pg| {
         let due = inner.query_as(&inner.sql.waits_due).bind(inner.now()).bind(names);

@@ -11,7 +11,7 @@ use crate::{
     store::cases::{CaseQuery, ErrorSince},
 };
 
-/// Locked, named and counted in one transaction: two workers share the cases between them.
+/// Locks, names and counts in one transaction, so that two workers share the cases between them.
 pub async fn name(inner: &Inner, max: i32) -> Result<usize> {
     inner
         .run("name cases", async |pg| {

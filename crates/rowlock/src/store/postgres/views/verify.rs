@@ -1,7 +1,8 @@
-//! The audit of the invariants on PostgreSQL.
+//! The check of the invariants on PostgreSQL.
 //!
-//! Its statements look rows up by scalar subqueries and by lateral ones with a limit. The planner cannot make joins of
-//! these: where the statistics call a table empty that is not, a join would read all of it for every row.
+//! Its statements look rows up by scalar subqueries and by lateral subqueries with a limit. The planner cannot turn
+//! these into joins. If the statistics wrongly say that a table is empty, a join would read the whole table for every
+//! row.
 
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::{
 
 pub const DOING: &str = "verify";
 
-/// Beside the checks' own time: connecting, and waiting for a lock on the log.
+/// The time besides the checks themselves: connecting, and waiting for a lock on the log.
 const MARGIN: Duration = Duration::from_secs(30);
 
 /// How long all checks may take together.
@@ -28,8 +29,8 @@ pub fn limit(limits: VerifyLimits) -> Duration {
 }
 
 pub async fn all(inner: &Inner, limits: VerifyLimits) -> Result<Vec<CheckView>> {
-    // The lock comes before the snapshot, which the first query takes: a partition that upkeep dropped between the two
-    // would be missing though its jobs are seen. Any reader takes this lock.
+    // The lock comes before the snapshot, which the first query takes. Otherwise upkeep could drop a partition between
+    // the two: the partition would be missing although its jobs are visible. Every reader takes this lock.
     let begin = format!(
         "begin isolation level repeatable read read only; set local statement_timeout = {}; \
          lock table {}.outcome in access share mode; savepoint rowlock",
@@ -52,7 +53,7 @@ pub async fn all(inner: &Inner, limits: VerifyLimits) -> Result<Vec<CheckView>> 
     Ok(checks)
 }
 
-/// `None` when it ran out of time; the snapshot stays.
+/// `None` when the statement exceeded its time limit; the snapshot stays.
 async fn one(inner: &Inner, lent: &mut Lent, invariant: Invariant, limits: VerifyLimits) -> sqlx::Result<Option<Seen>> {
     let (text, takes) = statement(&inner.sql, invariant);
     let mut query = inner.query(text).bind(limits.shown);
@@ -73,7 +74,7 @@ async fn one(inner: &Inner, lent: &mut Lent, invariant: Invariant, limits: Verif
     }
 }
 
-/// Which parameters a statement has; each takes those before it too.
+/// The parameters of a statement; each variant includes the earlier ones.
 #[derive(Clone, Copy, PartialEq, PartialOrd)]
 enum Takes {
     Shown,

@@ -1,4 +1,4 @@
-//! What PostgreSQL says of its own health.
+//! What PostgreSQL reports about its health.
 
 use jiff::Timestamp;
 use sqlx::{Row, postgres::PgRow};
@@ -12,11 +12,11 @@ use crate::{
 
 /// The oldest version that the tests run on.
 const VERSION_MIN: i32 = 150_000;
-/// An offset of the clocks that people should know of; nothing but `waited` and the like depends on it.
+/// A clock offset that is worth a warning; only `waited` and similar values depend on it.
 const OFFSET_MS: i64 = 1000;
-/// A transaction that is open for so long keeps dead rows from being removed.
+/// A transaction that is open for this long prevents the removal of dead rows.
 const OLD_S: i64 = 300;
-/// Dead rows that claims begin to feel, and how many times the live ones they are then.
+/// The number of dead rows that slows claims down, and the ratio to live rows from which it counts.
 const DEAD_ROWS: i64 = 50_000;
 const DEAD_SHARE: i64 = 2;
 
@@ -24,7 +24,7 @@ pub async fn findings(inner: &Inner, lease_ms: Option<i64>) -> Result<Vec<Findin
     let check = inner.run("check the server", async |pg| {
         let asked = Timestamp::now();
         let row = inner.query(&inner.sql.vitals).fetch_one(pg).await?;
-        // The server's clock was read somewhere between the question and the answer.
+        // The server's clock was read at some time between the request and the answer.
         let answered = Timestamp::now();
         Ok(vec![
             connection(&row, inner.hosts.pooler.is_some())?,
@@ -100,7 +100,7 @@ fn connections(row: &PgRow) -> sqlx::Result<Finding> {
     })
 }
 
-/// A server that ends statements sooner than leases do makes failures of slow work.
+/// A server whose statement timeout is shorter than the lease makes slow work fail.
 fn timeouts(row: &PgRow, lease_ms: Option<i64>) -> sqlx::Result<Finding> {
     let lease_ms = lease_ms.unwrap_or(15_000);
     let limit: i64 = row.try_get::<Option<_>, _>("statement_ms")?.unwrap_or(0);

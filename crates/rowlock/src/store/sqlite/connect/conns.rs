@@ -1,8 +1,8 @@
-//! Opening connections, and the few that read.
+//! Opens connections, and keeps the few readers.
 //!
-//! A connection is used again only after an explicit, successful end. Dropped in any other way it closes: sqlx's
-//! thread for it stops, SQLite rolls back, and a statement that is still running is interrupted first, so that an
-//! abandoned query cannot keep the write lock.
+//! A connection is used again only after an explicit, successful end. If it is dropped in any other way, it closes:
+//! sqlx's thread for it stops, and SQLite rolls back. A statement that is still running is interrupted first, so that
+//! an abandoned query cannot keep the write lock.
 
 use std::{
     path::{Path, PathBuf},
@@ -23,19 +23,19 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::store::Timing;
 use crate::store::sqlite::refused;
 
-/// Below this, two connections can corrupt a database in WAL mode.
+/// Before this version, two connections can corrupt a database in WAL mode.
 const OLDEST_LIBRARY: [u32; 3] = [3, 51, 3];
 
 /// Connections that read at the same time.
 const READERS_MAX: usize = 4;
 
-/// Nobody waits longer for the write lock, whatever the lease.
+/// The longest wait for the write lock, whatever the lease.
 const LOCK_MAX: Duration = Duration::from_secs(3600);
 
-/// The write-ahead log is cut back to this after a checkpoint.
+/// The write-ahead log is truncated to this size after a checkpoint.
 const WAL_BYTES_MAX: u32 = 64 << 20;
 
-/// How many of SQLite's own instructions run between two looks at whether the connection was abandoned.
+/// How many SQLite instructions run between two checks whether the connection was abandoned.
 const OPS_BETWEEN_LOOKS: i32 = 10_000;
 
 /// How to open a connection to one database file.
@@ -43,7 +43,7 @@ const OPS_BETWEEN_LOOKS: i32 = 10_000;
 pub struct Opening {
     writer: SqliteConnectOptions,
     reader: SqliteConnectOptions,
-    /// The shortest time that anybody who shares this wants to wait for the write lock.
+    /// The shortest wait for the write lock among the stores that share this.
     lock_ms: Arc<AtomicU64>,
 }
 
@@ -63,7 +63,7 @@ impl Opening {
         }
     }
 
-    /// From now on waits no longer than this for the write lock.
+    /// From now on, waits for the write lock are no longer than this.
     pub fn wait_at_most(&self, lock: Duration) {
         self.lock_ms.fetch_min(millis(lock), Ordering::Relaxed);
     }
@@ -79,7 +79,7 @@ impl Opening {
         self.writer.get_filename()
     }
 
-    /// The file under a name that every process-local store of it agrees on, once it exists.
+    /// The path that every store of the file in this process uses as its name, once the file exists.
     pub fn canonical(&self) -> PathBuf {
         std::fs::canonicalize(self.file()).unwrap_or_else(|_| self.file().to_owned())
     }
@@ -88,7 +88,7 @@ impl Opening {
     pub async fn writer(&self) -> sqlx::Result<Conn> {
         let mut patience = self.patience();
         loop {
-            // Processes that turn a new file to WAL at the same moment get in each other's way.
+            // Processes that switch a new file to WAL at the same moment block each other.
             match self.try_writer().await {
                 Err(error) if refused::is_busy(&error) && patience.wait().await => {}
                 opened => return opened,
@@ -117,7 +117,7 @@ impl Opening {
         Conn::new(sql).await
     }
 
-    /// A reader that looks so often that logging its statements would drown the log.
+    /// A reader that polls so often that its statements would flood the log.
     pub async fn quiet_reader(&self) -> sqlx::Result<Conn> {
         Conn::new(self.reader.clone().disable_statement_logging().connect().await?).await
     }
@@ -142,8 +142,8 @@ async fn check_library(sql: &mut SqliteConnection) -> sqlx::Result<()> {
     Err(sqlx::Error::Configuration(problem.into()))
 }
 
-/// How long to go on asking for the write lock. SQLite's own busy handler soon asks only every 100 ms, and starves for
-/// seconds beside a process that writes all the time; asking every few milliseconds finds the gaps.
+/// How long to keep trying to get the write lock. SQLite's own busy handler soon tries only every 100 ms, and starves
+/// for seconds beside a process that writes all the time. Trying every few milliseconds finds the gaps.
 pub struct Patience {
     until: Instant,
 }
@@ -159,7 +159,7 @@ impl Patience {
     }
 }
 
-/// One connection. Dropped, it interrupts what it runs and closes.
+/// One connection. If it is dropped, it interrupts its running statement and closes.
 pub struct Conn {
     sql: SqliteConnection,
     abandoned: Arc<AtomicBool>,
@@ -168,10 +168,10 @@ pub struct Conn {
     seal: Arc<Seal>,
 }
 
-/// When what runs is interrupted, if ever.
+/// When the running statement is interrupted, if ever.
 struct Deadline {
     opened: Instant,
-    /// In microseconds since then.
+    /// In microseconds since `opened`.
     after: AtomicU64,
 }
 
@@ -189,7 +189,7 @@ impl Deadline {
     }
 }
 
-/// Whether commits are let through.
+/// Whether commits are allowed.
 #[derive(Default)]
 pub struct Seal(AtomicU8);
 
@@ -206,12 +206,12 @@ impl Seal {
         self.0.store(Self::OPEN, Ordering::Relaxed);
     }
 
-    /// Whether a commit was not let through.
+    /// Whether a commit was refused.
     pub fn met(&self) -> bool {
         self.0.load(Ordering::Relaxed) == Self::MET
     }
 
-    /// A commit comes; whether it may pass.
+    /// Called for each commit; returns whether the commit is allowed.
     fn passes(&self) -> bool {
         let open = self.0.load(Ordering::Relaxed) == Self::OPEN;
         if !open {
@@ -259,7 +259,7 @@ impl Conn {
         &self.sql
     }
 
-    /// How many transactions were committed on it, by whomever.
+    /// How many transactions were committed on this connection, by the engine or by user code.
     pub fn commits(&self) -> Arc<AtomicU64> {
         self.commits.clone()
     }
@@ -268,7 +268,7 @@ impl Conn {
         &self.seal
     }
 
-    /// How deep in transactions and savepoints sqlx believes it is.
+    /// The depth of transactions and savepoints, as sqlx counts it.
     pub fn depth(&self) -> usize {
         SqliteTransactionManager::get_transaction_depth(&self.sql)
     }
@@ -296,7 +296,7 @@ impl Readers {
         })
     }
 
-    /// Waits for a free place, then takes an idle connection or opens one. Cancel-safe.
+    /// Waits for a free permit, then takes an idle connection or opens a new one. Cancel-safe.
     pub async fn acquire(self: &Arc<Self>) -> sqlx::Result<Reading> {
         let place = self.places.clone().acquire_owned().await;
         let place = place.map_err(|_| sqlx::Error::PoolClosed)?;
@@ -313,7 +313,7 @@ impl Readers {
     }
 }
 
-/// A reading connection in somebody's hands. Dropped, it closes.
+/// A reading connection in use. If it is dropped, it closes.
 pub struct Reading {
     conn: Conn,
     home: Arc<Readers>,
@@ -329,12 +329,12 @@ impl Reading {
         self.conn.sql_ref()
     }
 
-    /// From this moment on what runs on it is interrupted, until told otherwise.
+    /// From this time on, statements on this connection are interrupted, until the next call.
     pub fn interrupt_at(&self, at: Option<Instant>) {
         self.conn.deadline.set(at);
     }
 
-    /// Back to the idle list, if it is outside any transaction.
+    /// Returns the connection to the idle list, if it is outside any transaction.
     pub fn give_back(self) {
         if self.conn.depth() == 0 {
             self.home

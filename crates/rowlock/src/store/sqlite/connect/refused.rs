@@ -1,10 +1,11 @@
-//! What SQLite refused, said so that a person can act on it, and such that one refusal can be told to several askers.
+//! Errors of SQLite, with a text that an operator can act on, and cloneable, because several callers may get the same
+//! error.
 
 use std::{borrow::Cow, error::Error as StdError, fmt};
 
 use sqlx::error::{DatabaseError, ErrorKind};
 
-/// A refusal with SQLite's code kept and the message made to name the file and the way out.
+/// An error with SQLite's code and an error message that names the file and what to do.
 #[derive(Clone, Debug)]
 struct Refused {
     code: Option<String>,
@@ -58,10 +59,11 @@ pub fn is_busy(error: &sqlx::Error) -> bool {
     code(error).is_some_and(|c| c & 0xff == 5)
 }
 
-/// SQLITE_BUSY_SNAPSHOT: the transaction read before somebody else wrote, and cannot begin to write any more.
+/// SQLITE_BUSY_SNAPSHOT: another connection wrote after this transaction had read, so this transaction cannot begin to
+/// write any more.
 const BUSY_SNAPSHOT: i32 = 517;
 
-/// The same refusal, naming the file when it is about the write lock.
+/// The same error, with the file's name if the error is about the write lock.
 pub fn explained(error: sqlx::Error, file: &str) -> sqlx::Error {
     if !is_busy(&error) {
         return error;
@@ -76,7 +78,7 @@ pub fn explained(error: sqlx::Error, file: &str) -> sqlx::Error {
     refusal(&error, message)
 }
 
-/// The same refusal once more, for another asker of the same transaction.
+/// A copy of the error, for another caller in the same transaction.
 pub fn again(error: &sqlx::Error) -> sqlx::Error {
     let message = match error.as_database_error() {
         Some(said) => said.message().to_owned(),
@@ -94,7 +96,7 @@ fn refusal(error: &sqlx::Error, message: String) -> sqlx::Error {
     }))
 }
 
-/// The writer's place did not become free in time.
+/// The writer did not become free in time.
 pub fn no_turn(file: &str, waited: std::time::Duration) -> sqlx::Error {
     let message = format!(
         "could not get the write lock of {file} within {} ms; a handler of this process, or another process, holds it",

@@ -1,9 +1,9 @@
-//! Wakes: hints, never the truth.
+//! Notifications. They are hints: a notification may be lost.
 //!
-//! Within the process a hint is sent after the commit, through a channel that every store of the same file shares.
-//! What other processes commit, or a caller in a transaction of its own, nobody tells us: a reader looks at the
-//! file's change counter, fifty times a second while things happen and twenty times while they do not. A look reads
-//! one number in shared memory.
+//! Within the process, a notification is sent after the commit, through a channel that every store of the same file
+//! shares. Commits of other processes, and of callers in their own transactions, send none. So a reader polls the
+//! file's change counter, fifty times a second while the file changes and twenty times a second while it does not. A
+//! poll reads one number in shared memory.
 
 use std::{
     collections::HashMap,
@@ -20,17 +20,17 @@ use crate::{
     store::Wakes,
 };
 
-/// Between two looks while the file changes now and then, and while it does not.
+/// The time between two polls while the file changes from time to time, and while it does not.
 const LOOK: Duration = Duration::from_millis(20);
 const LOOK_IDLE: Duration = Duration::from_millis(50);
 
-/// Without a change for this long, looks become rarer.
+/// After this time without a change, polls become rarer.
 const IDLE_AFTER: Duration = Duration::from_secs(3);
 
-/// Hints kept for a listener that is slow to hear them; past that it is told "some queue".
+/// How many notifications are kept for a slow listener; after that, the listener gets "some queue".
 const HINTS_MAX: usize = 256;
 
-/// One file's hints, by queue number.
+/// The notifications of one file, by queue number.
 pub type Hints = broadcast::Sender<i64>;
 
 static FILES: LazyLock<Mutex<HashMap<PathBuf, Weak<Hints>>>> = LazyLock::new(Mutex::default);
@@ -47,21 +47,22 @@ pub fn hints(file: PathBuf) -> Arc<Hints> {
     shared
 }
 
-/// Hears hints, and looks at the file, as a task.
+/// Listens for notifications and polls the file, as a task.
 pub async fn listen(store: &SqliteStore) -> Result<Wakes> {
     let hints = store.hints().clone();
     let mut heard = hints.subscribe();
     let mut conn = store.inner.opening.quiet_reader().await.doing("listen")?;
     let mut seen = data_version(&mut conn).await.doing("listen")?;
     Ok(Wakes::new(|tell| async move {
-        // Kept, so that stores of the file that come later send to the same channel.
+        // Kept, so that later stores of the file send to the same channel.
         let _hints = hints;
         let mut changed_at = Instant::now();
         let mut look_at = changed_at + LOOK;
         loop {
             let hint = tokio::select! {
                 biased;
-                // Never closed, as a sender is kept here; too many to keep up with says "some queue".
+                // The channel never closes, because a sender is kept here; a listener that falls behind gets "some
+                // queue".
                 hint = heard.recv() => Ok(hint.ok()),
                 () = tokio::time::sleep_until(look_at) => match data_version(&mut conn).await {
                     Ok(version) => {

@@ -1,13 +1,13 @@
-//! The one writer of a store: whoever wants to write asks for a turn.
+//! The single writer of a store: every write asks it for a turn.
 //!
-//! The writer lives on a thread of its own, so a turn that has begun never depends on anybody's runtime being polled:
-//! a handler that blocks its executor cannot leave the database locked half-way through a claim, and a caller that
-//! gives up does not cut a transaction in two. It also makes the store usable from any runtime.
+//! The writer runs on a separate thread, so a turn that has begun never depends on a caller's runtime being polled. A
+//! handler that blocks its executor cannot leave the database locked in the middle of a claim, and a caller that gives
+//! up does not split a transaction. The thread also makes the store usable from any runtime.
 //!
-//! Turns that wait at the same moment share one transaction and so one sync to disk. Nobody is answered before it
-//! committed; when one of them fails, all are rolled back and each is run again alone. A handler gets the connection
-//! itself, alone, and the writer waits until it comes back. When it does not come back it was closed, and the next turn
-//! opens another.
+//! Turns that wait at the same moment share one transaction and so one sync to disk. Callers get their answers only
+//! after the commit. When one turn fails, all are rolled back and each is run again alone. A handler gets exclusive use
+//! of the connection itself, and the writer waits until the connection comes back. If the connection does not come
+//! back, it was closed, and the next turn opens another.
 
 use std::{
     collections::{HashMap, VecDeque},
@@ -38,25 +38,25 @@ use crate::{
     store::Clock,
 };
 
-/// Turns that share one commit at most.
+/// The maximum number of turns that share one commit.
 const TURNS_MAX: usize = 64;
 
-/// Past this much work without a pause the writer leaves the lock alone for a tenth of the time it took. The connections
-/// of other processes, and the application's own, ask for it only now and then: without a gap worth the name they would
-/// starve beside a writer that always has a next turn.
+/// After this much work without a pause, the writer leaves the lock free for a tenth of the time that the work took.
+/// Connections of other processes and of the application try to get the lock only from time to time. Without a long
+/// enough gap, they would starve beside a writer that always has a next turn.
 const BUSY_MAX: Duration = Duration::from_millis(40);
 const GAP_MAX: Duration = Duration::from_millis(100);
 
 const BEGIN: &str = "begin immediate";
 
-/// What is under way on a connection.
+/// A running operation on a connection.
 pub type Work<'c, T> = Pin<Box<dyn Future<Output = sqlx::Result<T>> + Send + 'c>>;
 
-/// What to do on a connection, at the given time in microseconds, with the given input.
+/// An operation on a connection, at the given time in microseconds, with the given input.
 pub type Verb<I, T> = for<'c> fn(&'c mut SqliteConnection, i64, &'c I) -> Work<'c, T>;
 
-/// The thread that all writers of the process live on. It only waits and passes on: SQLite itself runs on sqlx's
-/// threads, one per connection.
+/// The thread of all writers in the process. It only waits and forwards: SQLite itself runs on sqlx's threads, one per
+/// connection.
 static THREAD: LazyLock<std::io::Result<Handle>> = LazyLock::new(|| {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let handle = runtime.handle().clone();
@@ -69,7 +69,7 @@ static THREAD: LazyLock<std::io::Result<Handle>> = LazyLock::new(|| {
 pub struct Writer {
     opening: Opening,
     clock: Clock,
-    /// Unbounded, but never longer than the number of callers that wait.
+    /// Unbounded, but never longer than the number of waiting callers.
     asks: OnceLock<mpsc::UnboundedSender<Ask>>,
 }
 
@@ -87,8 +87,9 @@ impl Writer {
         }
     }
 
-    /// Runs `verb` in a transaction that holds the write lock and returns once it committed. An error does not say
-    /// that nothing happened. Cancel-safe: given up before its turn it does not happen, after that it ends on its own.
+    /// Runs `verb` in a transaction that holds the write lock, and returns after the commit. An error does not mean
+    /// that nothing happened. Cancel-safe: if it is dropped before its turn, it does not run; after that, it completes
+    /// by itself.
     pub async fn write<I, T>(&self, doing: &'static str, limit: Duration, input: I, verb: Verb<I, T>) -> Result<T>
     where
         I: Send + Sync + 'static,
@@ -106,7 +107,7 @@ impl Writer {
         self.within(limit, answer).await.doing(doing)
     }
 
-    /// Hands the connection out, in a transaction that holds the write lock and under the savepoint `rowlock`.
+    /// Lends the connection, in a transaction that holds the write lock and under the savepoint `rowlock`.
     pub async fn lend(&self, limit: Duration) -> Result<Lent> {
         let (reply, answer) = oneshot::channel();
         self.ask(Ask::Lend(reply)).doing("begin")?;
@@ -140,13 +141,13 @@ impl Writer {
     }
 }
 
-/// One asker's part in a transaction that others may share.
+/// One caller's part of a transaction that others may share.
 trait Turn: Send {
-    /// Nobody waits for it any more.
+    /// Whether the caller has stopped waiting.
     fn given_up(&self) -> bool;
-    /// May run more than once; what it did before was rolled back.
+    /// May run more than once; the writes of earlier runs were rolled back.
     fn run<'c>(&'c mut self, sql: &'c mut SqliteConnection) -> Work<'c, ()>;
-    /// Answers, now that the fate of the transaction is known.
+    /// Sends the answer, now that the outcome of the transaction is known.
     fn end(self: Box<Self>, fate: sqlx::Result<()>);
 }
 
@@ -169,7 +170,7 @@ where
 
     fn run<'c>(&'c mut self, sql: &'c mut SqliteConnection) -> Work<'c, ()> {
         Box::pin(async move {
-            // The clock is read here, with the write lock held: a turn may have waited for long.
+            // The clock is read here, with the write lock held, because a turn may have waited for long.
             let now = now_us(&self.clock);
             self.value = Some(unpanicked((self.verb)(sql, now, &self.input)).await?);
             Ok(())
@@ -178,12 +179,12 @@ where
 
     fn end(self: Box<Self>, fate: sqlx::Result<()>) {
         let Pending { value, reply, .. } = *self;
-        // An asker that went away was served all the same: it will look up what happened.
+        // The turn ran even if its caller is gone; the caller will look up what happened.
         let _ = reply.send(fate.and_then(|()| value.ok_or(sqlx::Error::WorkerCrashed)));
     }
 }
 
-/// A bug in one verb is that verb's error: the writer is everybody's and goes on.
+/// A panic fails only the operation that caused it: all callers share the writer, and the writer continues.
 async fn unpanicked<T>(mut work: Work<'_, T>) -> sqlx::Result<T> {
     std::future::poll_fn(|cx| {
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx)));
@@ -195,17 +196,17 @@ async fn unpanicked<T>(mut work: Work<'_, T>) -> sqlx::Result<T> {
     .await
 }
 
-/// A handler's hold on the writer. Dropped, the connection closes, SQLite rolls back, and the next turn begins.
+/// A handler's use of the writer. If it is dropped, the connection closes, SQLite rolls back, and the next turn begins.
 pub struct Lent {
     conn: Conn,
     loan: Loan,
     home: oneshot::Sender<End>,
 }
 
-/// A number under which the watch finds a loan while its handler hangs on to it.
+/// The number by which the watch finds a loan while its handler keeps the connection.
 struct Loan(i64);
 
-/// The count of commits on each lent connection, and what it was when it was lent.
+/// The commit counter of each lent connection, and its value at the start of the loan.
 static LOANS: LazyLock<Mutex<HashMap<i64, CommitsSince>>> = LazyLock::new(Mutex::default);
 
 type CommitsSince = (Arc<AtomicU64>, u64);
@@ -251,7 +252,7 @@ impl Lent {
         self.conn.sql_ref()
     }
 
-    /// Whether a commit happened while it was lent: only user code can have sent it.
+    /// Whether a commit happened during the loan: only user code can have sent it.
     pub fn committed_by_user(&self) -> bool {
         committed_by_user(self.loan.0)
     }
@@ -269,12 +270,12 @@ impl Lent {
         self.conn.seal().close();
     }
 
-    /// Whether a commit failed because of that: only user code can have sent it.
+    /// Whether a commit failed because of the seal: only user code can have sent it.
     pub fn seal_met(&self) -> bool {
         self.conn.seal().met()
     }
 
-    /// Commits on the writer's thread, so that the next turn need not wait for this caller to be polled.
+    /// Commits on the writer's thread, so that the next turn does not wait for this caller to be polled.
     pub async fn commit(self) -> sqlx::Result<()> {
         let (reply, answer) = oneshot::channel();
         self.conn.seal().open();
@@ -284,7 +285,7 @@ impl Lent {
     }
 }
 
-/// The writer's side: it owns the connection whenever nobody has borrowed it.
+/// The writer's side: it owns the connection while the connection is not lent.
 struct Desk {
     opening: Opening,
     idle: Option<Conn>,
@@ -293,7 +294,7 @@ struct Desk {
 }
 
 impl Desk {
-    /// Between any two handlers all waiting turns are taken, so that a beat waits for one handler at most.
+    /// All waiting turns run between two handlers, so that a heartbeat waits for one handler at most.
     async fn serve(mut self, mut asked: mpsc::UnboundedReceiver<Ask>) {
         let mut busy_since = Instant::now();
         loop {
@@ -340,7 +341,7 @@ impl Desk {
                 Err(error) if !refused::is_busy(&error) => return Err(error),
                 Err(_) if patience.wait().await => {}
                 Err(error) => {
-                    // Nothing began, and the connection is as good as before.
+                    // No transaction began, so the connection can be used again.
                     self.keep(conn);
                     return Err(error);
                 }
@@ -360,7 +361,7 @@ impl Desk {
             }
         };
         let (home, back) = oneshot::channel();
-        // An asker that went away drops what it was sent, and the connection with it.
+        // If the caller is gone, the loan is dropped together with the connection.
         let loan = Loan::new(conn.commits());
         let _ = reply.send(Ok(Lent { conn, loan, home }));
         if let Ok(End { mut conn, reply }) = back.await {
@@ -386,7 +387,7 @@ impl Desk {
         }
     }
 
-    /// All in one commit; `false` when one of them failed and all were rolled back.
+    /// Runs all turns in one commit; `false` when one of them failed and all were rolled back.
     async fn write_together(&mut self, turns: &mut [Box<dyn Turn>]) -> sqlx::Result<bool> {
         let mut conn = self.begin(BEGIN).await?;
         for turn in turns {
@@ -411,14 +412,14 @@ impl Desk {
         Ok(())
     }
 
-    /// An error may have ended the transaction already; then this fails too, and the connection closes.
+    /// An error may have ended the transaction already; then the rollback fails too, and the connection closes.
     async fn undo(&mut self, mut conn: Conn) {
         if Tm::rollback(conn.sql()).await.is_ok() {
             self.keep(conn);
         }
     }
 
-    /// For the next turn, if it is outside any transaction; else it closes here.
+    /// Keeps the connection for the next turn, if it is outside any transaction; otherwise it closes here.
     fn keep(&mut self, conn: Conn) {
         if conn.depth() == 0 {
             self.idle = Some(conn);

@@ -135,7 +135,7 @@ async fn status_counts_every_place_by_queue_and_kind() {
     retired(&rig, numbered(1)).await;
     let held = rig.claimed(numbered(2)).await;
     let mut later = numbered(3);
-    // The counts are those of a view, which knows the database's clock and not the rig's.
+    // The counts come from a view, which uses the database's clock and not the rig's.
     later.due = Due::At("2200-01-01T00:00:00Z".parse().unwrap());
     let mut newer = numbered(4);
     newer.version = 2;

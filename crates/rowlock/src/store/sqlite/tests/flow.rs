@@ -43,7 +43,7 @@ async fn a_body_is_stored_as_it_was_given() {
     assert_eq!(view.tags, ["vip", "eu-1"]);
 }
 
-/// One row that Rust cannot read as JSON does not spoil the list.
+/// One row that Rust cannot read as JSON does not break the list.
 #[tokio::test]
 async fn a_number_that_is_too_large_is_listed_as_text() {
     let rig = Rig::new().await;

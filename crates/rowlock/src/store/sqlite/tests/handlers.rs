@@ -198,7 +198,7 @@ async fn a_begin_given_up_half_way_blocks_nobody() {
     assert!(rig.store.beat(claimed.token.worker).await.unwrap());
 }
 
-/// Tries again while the lock is held: what was dropped is rolled back by another thread, in its own time.
+/// Tries again while the lock is held: another thread rolls back what was dropped, with some delay.
 async fn once_unlocked<T>(mut write: impl AsyncFnMut() -> Result<T, Error>) -> T {
     for _ in 0..1000 {
         match write().await {
@@ -293,7 +293,7 @@ async fn a_blocked_runtime_does_not_keep_another_from_writing() {
     let (rig, claimed) = at_work().await;
     let (go, gone) = std::sync::mpsc::channel::<()>();
     let store = rig.store.clone();
-    // A runtime with writes in flight whose only thread then blocks, as a careless handler would.
+    // A runtime with writes in flight whose only thread then blocks, as a handler might do by mistake.
     let blocked = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

@@ -1,7 +1,7 @@
 use super::*;
 use crate::store::{Judged, sqlite::recover::WORKER_LOST};
 
-/// Long enough that a worker that did not beat is stale.
+/// Long enough that a worker without heartbeats is stale.
 const STALE: Duration = Duration::from_secs(16);
 const A_THIRD: Duration = Duration::from_secs(5);
 

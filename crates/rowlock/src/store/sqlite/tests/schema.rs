@@ -16,7 +16,7 @@ fn folder() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("sql/sqlite")
 }
 
-/// The files below a folder, by their paths from there.
+/// The files in a folder, by their relative paths.
 fn files(root: &Path) -> Vec<String> {
     fn walk(folder: &Path, into: &mut Vec<std::path::PathBuf>) {
         for path in std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()) {
@@ -36,7 +36,7 @@ fn of_the_schema(path: &str) -> bool {
     path.starts_with("schema/") || path.starts_with("functions/")
 }
 
-/// Every object with its text, without the line breaks that an added column leaves in it.
+/// Every object with its text, without the line breaks that an added column leaves in the text.
 async fn objects(conn: &mut SqliteConnection) -> Vec<(String, String, Option<String>)> {
     let mut found: Vec<(String, String, Option<String>)> =
         sqlx::query_as("select type, name, sql from sqlite_schema order by type, name")
@@ -158,7 +158,7 @@ async fn every_statement_prepares_and_every_file_has_a_caller() {
     assert_eq!(found, called);
 }
 
-/// What the second line of each file says, by the planner's own word.
+/// Compares the second line of each file with the planner's output.
 #[tokio::test]
 async fn hot_statements_use_their_index() {
     let rig = Rig::new().await;
@@ -221,7 +221,7 @@ async fn a_database_that_is_no_file_is_refused_with_a_sentence() {
     assert!(source.contains("not WAL"), "{source}");
 }
 
-/// What stands directly between the brackets that open here, without what is in brackets of its own.
+/// The text directly between the brackets that open here, without the text in nested brackets.
 fn between_brackets(text: &str) -> String {
     let (mut depth, mut direct) = (1, String::new());
     for letter in text.chars() {
@@ -238,8 +238,8 @@ fn between_brackets(text: &str) -> String {
     direct
 }
 
-/// An order inside an aggregate is new in SQLite 3.44. One such trigger, and an older tool cannot open the file at all, not
-/// even to read the user's own tables.
+/// An order inside an aggregate is new in SQLite 3.44. With a single such trigger, an older tool cannot open the file
+/// at all, not even to read the user's own tables.
 #[tokio::test]
 async fn a_tool_with_an_older_sqlite_can_open_the_file() {
     let rig = Rig::new().await;

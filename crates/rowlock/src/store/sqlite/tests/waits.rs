@@ -1,4 +1,4 @@
-//! Waiting jobs: limits by the clock, and what pruning leaves alone.
+//! Waiting jobs: limits by the clock, and what pruning keeps.
 
 use super::*;
 use crate::{job::Wait, store::Sweep};

@@ -3,7 +3,7 @@ use sqlx::Sqlite;
 use super::*;
 use crate::store::Wakes;
 
-/// Far longer than any hint takes: a wake that does not come fails the test instead of hanging it.
+/// Far longer than any notification takes: a missing notification fails the test instead of hanging it.
 async fn next(wakes: &mut Wakes) -> Option<i64> {
     tokio::time::timeout(Duration::from_secs(10), wakes.next())
         .await

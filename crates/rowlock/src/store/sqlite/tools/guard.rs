@@ -1,4 +1,4 @@
-//! Guards: the write lock stands for every one of them, since whoever holds it is alone.
+//! Guards: the write lock replaces every guard lock, because only one caller can hold it.
 
 use sqlx::{AssertSqlSafe, SqliteConnection};
 
@@ -27,7 +27,7 @@ pub async fn ask(db: &mut SqliteConnection, now: i64, ask: GuardAsk<'_>) -> sqlx
 
 pub async fn transition(db: &mut SqliteConnection, step: &Move) -> sqlx::Result<u64> {
     let id = match &step.id {
-        // Bare: a column without a type does not turn a text into a number.
+        // Not quoted: a column without a type does not convert a text into a number.
         RowId::Number(id) => id.to_string(),
         RowId::Text(id) => text(id),
         RowId::Uuid(id) => format!("x'{}', '{id}'", id.simple()),

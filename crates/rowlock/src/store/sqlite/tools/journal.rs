@@ -1,5 +1,5 @@
-//! Intents, replies, and what people found out. Every write is a turn of the writer, so calls that begin and end at the
-//! same moment share a commit.
+//! Intents, replies and resolutions. Every write is a turn of the writer, so calls that begin and end at the same
+//! moment share a commit.
 
 use sqlx::SqliteConnection;
 

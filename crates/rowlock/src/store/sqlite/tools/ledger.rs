@@ -1,4 +1,5 @@
-//! The ledger on a caller's own connection. Its first write takes the write lock, which is what a concurrent caller waits for.
+//! The ledger on a caller's own connection. Its first write takes the write lock, and a concurrent caller waits for
+//! that lock.
 
 use jiff::Timestamp;
 use sqlx::SqliteConnection;
@@ -22,7 +23,7 @@ fn first(made_at: Timestamp) -> Taken {
     })
 }
 
-/// The insert holds the write lock, inserted or not, so nobody can come in between the statements.
+/// The insert takes the write lock even if it inserts nothing, so no other write can happen between the statements.
 pub async fn take(db: &mut SqliteConnection, now: i64, ask: &Ask) -> sqlx::Result<Taken> {
     if let Some(made_at) = write(db, now, ask, sql::ONCE_TAKE, None).await? {
         return Ok(first(made_at));
@@ -35,7 +36,7 @@ pub async fn take(db: &mut SqliteConnection, now: i64, ask: &Ask) -> sqlx::Resul
     made_at.map(first).ok_or(sqlx::Error::RowNotFound)
 }
 
-/// Both ways to take a key bind the same, and answer with the time of the entry they made.
+/// Both ways to take a key have the same parameters, and return the time of the new entry.
 async fn write(
     db: &mut SqliteConnection,
     now: i64,
@@ -52,7 +53,7 @@ async fn write(
     if let Some(made_at) = instead_of {
         query = query.bind(made_at.as_microsecond());
     }
-    // To the end, and not to the first row only: SQLite has finished a write when it says so.
+    // Reads all rows, not only the first: SQLite completes the write only when the statement is finished.
     let made: Vec<i64> = query.fetch_all(db).await?;
     made.first().copied().map(rows::time).transpose()
 }

@@ -15,7 +15,7 @@ use crate::{
     },
 };
 
-/// A pointer as the statement reads it.
+/// One pointer in the array that the statement reads.
 #[derive(Serialize)]
 struct PointerRow {
     id: i64,

@@ -1,7 +1,7 @@
-//! Waits on SQLite: completing a name, the sweep, and where a job stands.
+//! Waits on SQLite: completing a name, the sweep, and the place of a job.
 //!
-//! Writers follow each other here, and each sees what the one before it committed: no job can miss a completion, so the
-//! sweep has only limits to look at.
+//! Writers run one after the other, and each sees the commits before it. So no job can miss a completion, and the sweep
+//! only handles limits.
 
 use serde::Serialize;
 use sqlx::{Connection, Row, SqliteConnection, sqlite::SqliteRow};
@@ -16,18 +16,18 @@ use crate::{
     },
 };
 
-/// Whether the sweep of waits, of groups and of cases have something to do.
+/// Whether the sweeps of waits, of groups and of cases have something to do.
 pub async fn due(db: &mut SqliteConnection, now: i64) -> sqlx::Result<(bool, bool, bool)> {
     sqlx::query_as(sql::WAITS_DUE).bind(now).fetch_one(db).await
 }
 
-/// One element of what the statements that move completed waits read; a draft's row has the field too.
+/// One element of the array that the statements that move completed waits read; a draft's row has the field too.
 #[derive(Serialize)]
 struct Name<'a> {
     waits_for: &'a str,
 }
 
-/// Bodies, then waits, then those back out of it whose name is completed already.
+/// Inserts bodies, then waits, then moves the jobs whose name is already completed to ready.
 pub async fn enqueue(db: &mut SqliteConnection, now: i64, drafts: &[Draft]) -> sqlx::Result<Vec<i64>> {
     let array = rows::drafts(drafts)?;
     let mut ids: Vec<i64> = sqlx::query_scalar(sql::ENQUEUE_WAITING)
@@ -85,7 +85,7 @@ pub async fn complete_whole(
         Err(error) if enqueue::within_transaction(&error) => {}
         Err(error) => return Err(error),
     }
-    // The caller wrote `begin` by hand and sqlx does not know: a savepoint by hand goes with it.
+    // The caller sent `begin` as plain SQL, which sqlx does not see, so the savepoint is also made by plain SQL.
     sqlx::raw_sql("savepoint rowlock_complete").execute(&mut *db).await?;
     let moved = complete(&mut *db, now, name, answer).await;
     if moved.is_err() {
@@ -99,7 +99,7 @@ pub async fn complete_whole(
     moved
 }
 
-/// What ended, and the queues that got due work.
+/// The waits that ended, and the queues with new due work.
 pub async fn end_over(db: &mut SqliteConnection, now: i64, max: i32) -> sqlx::Result<(Vec<WaitOver>, Vec<i64>)> {
     let found = sqlx::query(sql::WAITS_OVER)
         .bind(now)

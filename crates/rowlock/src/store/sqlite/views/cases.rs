@@ -9,7 +9,7 @@ use crate::{
     store::{cases::CaseQuery, rows::nouns},
 };
 
-/// One element of what `case/name.sql` and `case/error_seen.sql` read.
+/// One element of the array that `case/name.sql` and `case/error_seen.sql` read.
 #[derive(Serialize)]
 struct Named {
     id: i64,
@@ -33,7 +33,7 @@ pub async fn list(db: &mut SqliteConnection, which: CaseQuery) -> sqlx::Result<V
     nouns(&read.fetch_all(db).await?)
 }
 
-/// Names the errors of cases that have none; how many there were.
+/// Gives a name to the errors of cases that have none; returns how many there were.
 pub async fn name(db: &mut SqliteConnection, max: i32) -> sqlx::Result<usize> {
     let found: Vec<(i64, String, i64)> = sqlx::query_as(sql::CASE_UNNAMED).bind(max).fetch_all(&mut *db).await?;
     if found.is_empty() {

@@ -1,4 +1,4 @@
-//! The audit of the invariants on SQLite.
+//! The check of the invariants on SQLite.
 
 use std::time::Instant;
 
@@ -38,7 +38,7 @@ pub async fn all(store: &SqliteStore, limits: VerifyLimits) -> Result<Vec<CheckV
     Ok(checks)
 }
 
-/// `None` when it ran out of time; the snapshot stays, because what was interrupted only reads.
+/// `None` when the statement exceeded its time limit. The snapshot stays, because the interrupted statement only reads.
 async fn one(reading: &mut Reading, invariant: Invariant, limits: VerifyLimits, now: i64) -> Result<Option<Seen>> {
     let query = sqlx::query(statement(invariant))
         .bind(limits.shown)

@@ -1,4 +1,4 @@
-//! What a SQLite file says of its own health.
+//! What is known about the health of a SQLite file.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use sqlx::{Row, SqliteConnection, sqlite::SqliteRow};
 use crate::store::sqlite::sql;
 use crate::{observe::Finding, store::vitals};
 
-/// A log of changes that has grown this large is not being emptied: somebody reads for very long.
+/// A write-ahead log of this size is not being emptied, because a reader has been open for very long.
 const WAL_MAX: u64 = 512 << 20;
 
 pub async fn findings(db: &mut SqliteConnection) -> sqlx::Result<Vec<Finding>> {
@@ -32,7 +32,7 @@ fn connection(row: &SqliteRow, file: &str) -> sqlx::Result<Finding> {
     Ok(Finding::ok("connection", said))
 }
 
-/// A size for people, rounded down.
+/// A size for operators, rounded down.
 fn size(bytes: u64) -> String {
     match bytes >> 20 {
         0 => format!("{} KiB", bytes >> 10),
@@ -58,7 +58,7 @@ fn journal(row: &SqliteRow, file: &str) -> sqlx::Result<Finding> {
     );
     let bytes = match std::fs::metadata(&wal) {
         Ok(found) => found.len(),
-        // Nobody has the file open for writing.
+        // No process has the file open for writing.
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => 0,
         Err(error) => {
             let said = format!("{} cannot be looked at: {error}", wal.display());

@@ -117,7 +117,7 @@ fn no_refusal_quotes_a_password() {
     }
 }
 
-/// Opens on the hosts of which `good` says so; the names of those that were tried.
+/// Opens only on the host `good`; returns the names of the hosts that were tried.
 async fn tried(hosts: &Hosts, good: &str) -> (Vec<String>, sqlx::Result<()>) {
     let tried = Mutex::new(Vec::new());
     let found = hosts
