@@ -1,6 +1,6 @@
 -- Claims due jobs up to each queue's limit under this worker's lease, counts the attempts, returns the bodies.
--- Index: ready_order, one contiguous stretch per (queue, kind, priority), from a cursor, each queue's ranges from its
--- first to its last; worker_pkey; job_pkey.
+-- Index: ready_order, one contiguous scan per range (queue, kind, priority), from a cursor; a queue's ranges in order;
+-- worker_pkey; job_pkey.
 with me as materialized (
   select id from rowlock.worker where id = $1 and not dead for key share
 ), clock as materialized (

@@ -1,6 +1,6 @@
 -- Claims jobs like claim/take.sql, for kinds that are bound to breakers.
--- Index: ready_order, one contiguous stretch per (queue, kind, priority), from a cursor, each queue's ranges from its
--- first to its last; worker_pkey; job_pkey; breaker_pkey.
+-- Index: ready_order, one contiguous scan per range (queue, kind, priority), from a cursor; a queue's ranges in order;
+-- worker_pkey; job_pkey; breaker_pkey.
 -- It locks the breakers' rows in share mode, so a caller that opens a breaker waits for this claim. It claims nothing
 -- that is bound to a breaker that is not closed.
 -- no twin: SQLite first asks which breakers are closed, under its write lock.

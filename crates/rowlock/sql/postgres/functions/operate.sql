@@ -64,8 +64,8 @@ begin
 end
 $body$;
 
--- Puts a job that is not finished under a lease of worker 0, from whatever place it is in, to be ended like any other
--- attempt. A case is taken only to be closed.
+-- Puts a job that is not finished under a lease of worker 0, to be ended like any other attempt. The job may be in any
+-- place; a case is taken only to be closed.
 -- If the job is running, worker 0 takes over the lease: the attempt did not end by itself, and must not mistake this
 -- outcome for its own commit.
 -- It says where the job was. RL010 and RL011 as in `rowlock.refuse`.

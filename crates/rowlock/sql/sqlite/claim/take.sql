@@ -1,5 +1,5 @@
--- Takes due jobs up to a queue's limit out of ready for a live worker, stretch by stretch in the given order.
--- Index: rowlock_ready_order, one contiguous range per stretch; the join order is fixed, so the limit stops the walk.
+-- Takes due jobs up to a queue's limit out of ready for a live worker, range by range in the given order.
+-- Index: rowlock_ready_order, one contiguous scan per range; the join order is fixed, so the limit stops the scan.
 delete from rowlock_ready where id in (
   select r.id
   from json_each(?1) p

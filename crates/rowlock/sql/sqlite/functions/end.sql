@@ -1,6 +1,6 @@
 -- Ending leases and passing turns: shared by the library and the operator commands in plain SQL.
 
--- Ends a lease, whoever ends it. It writes the outcome, and puts the job back to ready or creates a case with its
+-- Ends a lease, for every caller. It writes the outcome, and puts the job back to ready or creates a case with its
 -- history. The caller that inserts the row has checked that the token holds.
 drop trigger if exists rowlock_end_lease;
 create trigger rowlock_end_lease instead of insert on rowlock_end

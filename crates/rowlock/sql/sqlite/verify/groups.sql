@@ -1,4 +1,4 @@
--- Checks that a job of a group that may run is the head of its group, and that waiting jobs have a head to wait for.
+-- Checks that a job of a group that may run is the head of its group, and that waiting jobs have a head.
 -- Index: rowlock_ready, rowlock_lease and rowlock_waiting by id, each from its newest job on; rowlock_job by id,
 -- rowlock_job_group by no.
 with looked as materialized (
