@@ -1,4 +1,4 @@
--- The end of an attempt, regardless of which caller ends it, and the jobs that follow it.
+-- The end of an attempt, for every caller, and the jobs that follow it.
 
 -- The ended attempts of a job as its case keeps them: the first and the last fifty. The first attempt after the gap
 -- stores how many are left out. A history without a limit could outgrow the maximum size of one value.
