@@ -90,7 +90,7 @@ pub mod vitals;
 pub mod waits;
 mod wakes;
 
-/// What a storage verb returns.
+/// What a storage method returns.
 pub type Fut<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
 /// The time that statements use instead of the database's own time. Unset except in tests.
@@ -123,7 +123,7 @@ pub trait Store: Inspect + Operate + Send + Sync + 'static {
     fn trigger<'a>(&'a self, pointers: &'a [(i64, Uuid)]) -> Fut<'a, Vec<Pulled>>;
 
     /// Registers a worker. `names` are the numbers of the names that the worker serves. They are stored where the
-    /// database cannot compute them, because plain SQL functions use them.
+    /// database cannot compute them, because operator commands in plain SQL use them.
     fn register<'a>(
         &'a self,
         worker: WorkerId,
@@ -155,7 +155,7 @@ pub trait Store: Inspect + Operate + Send + Sync + 'static {
     /// other entries. Notifications are sent after the commit. A next link whose key contradicts an earlier request
     /// refuses the whole batch with `KeyConflict`, so send settlements with keys alone.
     fn settle<'a>(&'a self, batch: &'a [Settlement]) -> Fut<'a, Vec<bool>>;
-    /// Waits for the server process that held the token, then returns what happened. A lock timeout is an error: call
+    /// Waits for the transaction that held the token, then returns what happened. A lock timeout is an error: call
     /// again.
     fn resolve(&self, token: Token) -> Fut<'_, Resolved>;
     /// Ends the connection of a handler, which [`InTx::holder`] named, so that the connection keeps no row lock. There

@@ -134,7 +134,8 @@ impl<'a> Asking<'a> {
         open.into_iter().map(|((_, keyed), rank)| (*keyed, rank)).collect()
     }
 
-    /// This enqueue took the key. The id is the job's where the backend reserves one, else that of the row before.
+    /// This enqueue took the key. `id` is the job's id where the backend reserves one, else the id in the key's row
+    /// before.
     pub fn won(&mut self, key: &str, id: i64) {
         if let Some((key, (first, _))) = self.open.remove_entry(key) {
             self.answers.insert(key, Answer::Won { first, id });

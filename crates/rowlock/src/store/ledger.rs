@@ -50,7 +50,7 @@ pub enum Taken {
 pub struct Mine {
     /// Distinguishes the entry from a later entry of the same key.
     pub made_at: Timestamp,
-    /// Whether the database counts rows that a statement only scans as read.
+    /// Whether the transaction is serializable; then rows that a statement only scans count as read.
     pub serializable: bool,
 }
 

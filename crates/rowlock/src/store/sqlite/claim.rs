@@ -11,7 +11,7 @@ use super::{
 };
 use crate::store::{ClaimAsk, ClaimReply};
 
-/// Takes due jobs queue by queue. The write lock excludes every other claim, and also that the worker is declared dead
+/// Takes due jobs queue by queue. Under the write lock no other claim can run, and the worker cannot be declared dead
 /// meanwhile.
 pub async fn claim(db: &mut SqliteConnection, now: i64, ask: &ClaimAsk) -> sqlx::Result<ClaimReply> {
     let mut taken = Vec::new();

@@ -41,7 +41,7 @@ pub async fn beat(db: &mut SqliteConnection, now: i64, worker: WorkerId) -> sqlx
 }
 
 /// A worker is declared dead when it was stale at an earlier check and is stale now. A holder of the write lock may
-/// have delayed its heartbeat at one of the checks, but not at both.
+/// delay its heartbeat past one check, but not past both.
 pub async fn mark_dead(db: &mut SqliteConnection, now: i64) -> sqlx::Result<Judged> {
     let dead: Vec<i64> = sqlx::query_scalar(sql::MARK_DEAD).bind(now).fetch_all(&mut *db).await?;
     sqlx::query(sql::MARK_SUSPECT).bind(now).execute(&mut *db).await?;

@@ -1,8 +1,8 @@
 //! The single writer of a store: every write asks it for a turn.
 //!
 //! The writer runs on a separate thread, so a turn that has begun never depends on a caller's runtime being polled. A
-//! handler that blocks its executor cannot leave the database locked in the middle of a claim, and a caller that gives
-//! up does not split a transaction. The thread also makes the store usable from any runtime.
+//! handler that blocks its executor cannot leave the database locked in the middle of a claim. A caller that gives up
+//! does not split a transaction. The thread also makes the store usable from any runtime.
 //!
 //! Turns that wait at the same moment share one transaction and so one sync to disk. Callers get their answers only
 //! after the commit. When one turn fails, all are rolled back and each is run again alone. A handler gets exclusive use
