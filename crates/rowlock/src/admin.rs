@@ -1,4 +1,4 @@
-//! One door for tools: either database by its URL, without types.
+//! The interface for tools: opens either database by its URL, without types.
 
 mod named;
 
@@ -21,7 +21,7 @@ use crate::{
     trigger::{self, Triggered},
 };
 
-/// A database's jobs as a tool sees them: migrate, look, operate, enqueue by kind and JSON. Cheap to clone.
+/// A database's jobs as a tool sees them: migrate, read, operate, enqueue by kind and JSON. Cheap to clone.
 #[derive(Clone)]
 pub struct Admin {
     store: Arc<dyn Store>,
@@ -32,11 +32,11 @@ pub struct Admin {
 crate::debug::debug_fields!([] Admin, "Admin", speaks);
 
 impl Admin {
-    /// Names the database by its URL: `postgres://…` or `sqlite:…`; the schema counts for PostgreSQL only. No I/O yet.
+    /// Names the database by its URL: `postgres://…` or `sqlite:…`. The schema applies to PostgreSQL only. No I/O yet.
     /// Several PostgreSQL hosts are named as in [`Rowlock::open`](crate::Rowlock::open).
     ///
     /// # Errors
-    /// [`Error::Config`] when the URL cannot be read or names a database this build was made without.
+    /// [`Error::Config`] when the URL cannot be parsed or names a database that this build does not support.
     pub fn open(url: &str, schema: &str) -> Result<Admin> {
         #[cfg(feature = "postgres")]
         if url.starts_with("postgres") {
@@ -54,7 +54,7 @@ impl Admin {
                 sql: crate::store::sqlite::migration_sql(),
             });
         }
-        // Without a colon it is no scheme but whatever was typed, and that may be a secret.
+        // Without a colon there is no scheme: the text may be anything, even a secret, so it is not printed.
         let problem = match url.split_once(':') {
             Some((scheme, _)) => format!("cannot use a {scheme:?} URL; use postgres://… or sqlite:PATH"),
             None => "not a database URL; use postgres://… or sqlite:PATH".to_owned(),
@@ -62,24 +62,25 @@ impl Admin {
         Err(Error::Config(problem))
     }
 
-    /// The reading verbs.
+    /// The commands that read.
     pub fn observe(&self) -> Observe {
         Observe {
             store: self.store.clone(),
         }
     }
 
-    /// The operator's verbs.
+    /// The operator commands.
     pub fn operate(&self) -> Operate {
         Operate {
             store: self.store.clone(),
         }
     }
 
-    /// Creates the schema, or applies what it lacks; returns the names of what it applied.
+    /// Creates the schema, or applies the missing migrations; returns the names of what was applied.
     ///
     /// # Errors
-    /// [`Error::SchemaUnknown`] or [`Error::Database`]; then nothing was applied. Cancel-safe: all of it is one transaction.
+    /// [`Error::SchemaUnknown`] or [`Error::Database`]; then nothing was applied. Cancel-safe: all of it is one
+    /// transaction.
     pub async fn migrate(&self) -> Result<Vec<String>> {
         self.store.migrate(&[]).await
     }
@@ -98,7 +99,7 @@ impl Admin {
         root::check(self.store.schema().await?, self.speaks)
     }
 
-    /// Completes a name that jobs wait for, in a commit of its own, with a JSON answer or none.
+    /// Completes a name that jobs wait for, in a separate commit, with a JSON answer or none.
     ///
     /// # Errors
     /// [`Error::Invalid`] when the name or the JSON is refused. After a database error it may or may not have happened;
@@ -111,7 +112,7 @@ impl Admin {
         Ok(Completed::of(self.store.complete(name, answer).await?))
     }
 
-    /// Makes jobs due now that stand untriggered, as [`Rowlock::trigger`](crate::Rowlock::trigger) does.
+    /// Makes untriggered jobs due now, as [`Rowlock::trigger`](crate::Rowlock::trigger) does.
     ///
     /// # Errors
     /// As there. Cancel-safe in the same way.
@@ -119,12 +120,12 @@ impl Admin {
         trigger::trigger(&*self.store, pointers).await
     }
 
-    /// Enqueues a job by its kind and JSON payload, at version 1 unless said otherwise, in a commit of its own.
+    /// Enqueues a job by its kind and JSON payload in a separate commit. The version is 1 unless set.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when the JSON or a name is refused, [`Error::KeyConflict`] when another request holds the key,
-    /// [`Error::TryAgain`] when another transaction was in the way. After a database error the job may or may not exist.
-    /// Cancel safety: dropped half-way, the job may or may not exist.
+    /// [`Error::Invalid`] when the JSON or a name is refused, [`Error::KeyConflict`] when another request holds the
+    /// key, [`Error::TryAgain`] when another transaction was in the way. After a database error the job may or may not
+    /// exist. Cancel safety: dropped half-way, the job may or may not exist.
     pub async fn enqueue(&self, job: NamedJob) -> Result<Enqueued> {
         let limits = Limits::default();
         check_payload(&job.payload, &limits)?;

@@ -1,10 +1,9 @@
-//! A table of the user's own, worked off with the whole protocol: claims in batches, a token on every write, attempts,
-//! backoff, retirement with a case, recovery, breakers, telemetry. PostgreSQL only.
+//! Runs jobs straight from a user's table, with the whole protocol: claims in batches, a token on every write,
+//! attempts, backoff, retirement with a case, recovery, breakers, telemetry. PostgreSQL only.
 //!
-//! The row stays the user's: the claim is in its own columns, and what is done with it can be read and steered by plain
-//! SQL. What a job has in Rowlock's tables a row has in these columns: the lease is `claimed_at`, renewed while a
-//! handler runs; the token is `claim_token`, new with every claim. Nothing of Rowlock's schema is touched on the way of
-//! a row that succeeds.
+//! The row stays the user's. The claim is in the row's own columns, so plain SQL can read and steer it. These columns
+//! hold for a row what Rowlock's tables hold for a job: the lease is `claimed_at`, renewed while a handler runs; the
+//! token is `claim_token`, new with every claim. A row that succeeds touches nothing in Rowlock's schema.
 
 mod attempt;
 mod claimer;
@@ -51,7 +50,7 @@ use crate::{
     },
 };
 
-/// A table of your own that is ready to be worked off.
+/// An application table that is ready to be worked off.
 ///
 /// ```no_run
 /// use rowlock::{
@@ -100,13 +99,13 @@ impl std::fmt::Debug for Adopted {
 }
 
 impl Adopted {
-    /// Looks whether the table is ready, and takes it into use. The name is exact, with its schema where that is not in
-    /// the search path: `app.email_snoozes`.
+    /// Checks whether the table is ready, and takes it into use. The name is exact, with its schema if the schema is
+    /// not in the search path: `app.email_snoozes`.
     ///
     /// # Errors
-    /// [`Error::Config`] with the missing statements when it needs a migration; [`Error::Conflict`] when it cannot be
-    /// adopted as it is; [`Error::NotFound`] when there is no such table; [`Error::Invalid`] for a bad name; what
-    /// [`Rowlock::check_schema`] says. Cancel-safe.
+    /// [`Error::Config`] with the missing statements when the table needs a migration; [`Error::Conflict`] when it
+    /// cannot be adopted as it is; [`Error::NotFound`] when there is no such table; [`Error::Invalid`] for a bad name;
+    /// the errors of [`Rowlock::check_schema`]. Cancel-safe.
     pub async fn open(rowlock: &Rowlock<Postgres>, table: &str, columns: Columns) -> Result<Adopted> {
         rowlock.check_schema().await?;
         let table = rowlock.store().open_table(&TableName::parse(table)?, &columns).await?;
@@ -116,8 +115,7 @@ impl Adopted {
         })
     }
 
-    /// Looks at a table and says what it has and what it needs. Changes nothing; Rowlock's own schema need not be
-    /// there.
+    /// Inspects a table and returns what it has and what it needs. Changes nothing, and does not need Rowlock's schema.
     ///
     /// # Errors
     /// [`Error::NotFound`] when there is no such table; [`Error::Invalid`] for a bad name or one column for two parts.
@@ -126,18 +124,18 @@ impl Adopted {
         rowlock.store().inspect_table(&TableName::parse(table)?, columns).await
     }
 
-    /// Runs what [`Inspection::migration`] lists, each statement in a commit of its own; returns what ran. Nothing of
-    /// the table's own is changed or dropped, and running it again does nothing.
+    /// Runs the statements of [`Inspection::migration`], each in a separate commit; returns what ran. Nothing that the
+    /// table already has is changed or dropped. Running it again does nothing.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when something is in the way that no migration of ours mends; [`Error::Database`], with what
-    /// ran before it left in place: run it again. Cancel safety: dropped half-way, the statement under way may or may
-    /// not have run; run it again.
+    /// [`Error::Conflict`] when a problem cannot be fixed by our migrations. [`Error::Database`] leaves the statements
+    /// that ran before it in place: run it again. Cancel safety: dropped half-way, the current statement may or may not
+    /// have run; run it again.
     pub async fn migrate(rowlock: &Rowlock<Postgres>, table: &str, columns: &Columns) -> Result<Vec<String>> {
         rowlock.store().migrate_table(&TableName::parse(table)?, columns).await
     }
 
-    /// The queue under which its metrics, cases and pauses go: the table's name, with the schema unless that is
+    /// The queue name of the table in metrics, cases and pauses: the table's name, with the schema unless that is
     /// `public`.
     pub fn queue(&self) -> &str {
         &self.table.queue
@@ -156,7 +154,7 @@ impl Adopted {
     }
 }
 
-/// A worker on an adopted table in the making. `run_until` runs it.
+/// A worker on an adopted table that is being configured. `run_until` runs it.
 pub struct Worker<A = ()> {
     adopted: Adopted,
     state: Arc<A>,
@@ -169,7 +167,8 @@ pub struct Worker<A = ()> {
 crate::debug::debug_fields!([A] Worker<A>, "Worker", adopted);
 
 impl Worker<()> {
-    /// What the handler can reach through its context. Set it before the handler, which is typed by it.
+    /// What the handler can reach through its context. Set the state before the handler, because the handler's type
+    /// depends on it.
     pub fn state<A: Send + Sync + 'static>(self, state: A) -> Worker<A> {
         Worker {
             adopted: self.adopted,
@@ -183,13 +182,14 @@ impl Worker<()> {
 }
 
 impl<A: Send + Sync + 'static> Worker<A> {
-    /// Handles each row with this: `worker.handle(atomic(remind).backoff(…))`. A table has one handler.
+    /// Handles each row with this handler: `worker.handle(atomic(remind).backoff(…))`. A table has one handler.
     pub fn handle(mut self, handler: Handler<A>) -> Self {
         self.handlers.push(handler);
         self
     }
 
-    /// How many rows are handled at once (16 unless set; 1 to 1000). As many again may be claimed ahead of them.
+    /// How many rows are handled at the same time (16 unless set; 1 to 1000). As many again may be claimed ahead of
+    /// them.
     pub fn slots(mut self, slots: usize) -> Self {
         self.slots = slots;
         self
@@ -201,9 +201,9 @@ impl<A: Send + Sync + 'static> Worker<A> {
         self
     }
 
-    /// How old a claim may grow without being renewed before any worker takes the row away (60 s unless set; 2 s to 1
-    /// h). Claims are renewed when a third of it has passed, so rows that are handled sooner are never written for it.
-    /// Every worker of a table must have the same.
+    /// How old a claim may get without a renewal before any worker takes the row away (60 s unless set; 2 s to 1 h).
+    /// Claims are renewed when a third of the lease has passed, so a row that is handled sooner is never renewed. Every
+    /// worker of a table must have the same lease.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.settings.lease = lease;
         self
@@ -215,21 +215,21 @@ impl<A: Send + Sync + 'static> Worker<A> {
         self
     }
 
-    /// How long a row may be due at most before an idle worker notices (1 s unless set; 10 ms to 1 min).
+    /// The longest time until an idle worker notices a due row (1 s unless set; 10 ms to 1 min).
     pub fn poll(mut self, every: Duration) -> Self {
         self.poll = every;
         self
     }
 
-    /// How long history, cases and keys are kept in the whole database, as
-    /// [`Worker::retention`](crate::Worker::retention) says it: a row worker does the upkeep like any other, so give it
-    /// what the others have.
+    /// How long history, cases and keys are kept in the whole database; see
+    /// [`Worker::retention`](crate::Worker::retention). A row worker does the upkeep like any other worker, so give it
+    /// the same retention as the others.
     pub fn retention(mut self, retention: Retention) -> Self {
         self.settings.retention = retention;
         self
     }
 
-    /// Calls this for every event, after the commit that made it so. Keep it quick: it runs on the worker's tasks.
+    /// Calls the listener for every event, after the event's commit. Keep it quick: it runs on the worker's tasks.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.settings.listen(listener);
         self
@@ -240,14 +240,14 @@ impl<A: Send + Sync + 'static> Worker<A> {
         self.settings.counters.clone()
     }
 
-    /// Runs until `stop` resolves, then stops in good order: no more claims, rows that were not begun are given back
-    /// without an attempt, running handlers are told and given the grace period. Once started it survives any outage of
-    /// the database.
+    /// Runs until `stop` resolves, then shuts down gracefully: claims stop, rows that were not begun are given back
+    /// without an attempt, and running handlers are notified and get the grace period. Once started, the worker
+    /// survives any outage of the database.
     ///
     /// # Errors
-    /// Before it starts: a contradiction in its settings, a schema that does not fit, a database out of reach.
+    /// Before it starts: contradictory settings, a schema that does not fit, or an unreachable database.
     ///
-    /// Cancel safety: dropped, its handlers are dropped with it, and their rows are recovered by others after the
+    /// Cancel safety: if dropped, its handlers are dropped with it, and other workers recover their rows after the
     /// lease.
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<()> {
         let Worker {
@@ -302,7 +302,7 @@ impl<A: Send + Sync + 'static> Worker<A> {
         let reopener = tokio::spawn(reopen::run(shared));
         stop.await;
         running.stop().await;
-        // The worker is gone with this, so that the reopener stops too.
+        // This drops the worker, so the reopener stops too.
         let _ = reopener.await;
         Ok(())
     }

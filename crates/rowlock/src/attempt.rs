@@ -1,11 +1,11 @@
 //! One attempt, from its handler's first instruction to its end: begin → guard → conclude → close → resolve.
 //!
-//! There is one road, for a job that a worker has leased and for a row of a user's own table that a worker has claimed.
-//! The two differ only in where their end is written and looked up, which is the trait [`Claim`].
+//! Leased jobs and claimed rows of a user's table take the same path. The two differ only in where their end is written
+//! and looked up, which is the trait [`Claim`].
 //!
 //! Whatever happens in the handler, exactly one of these follows: the end committed in the handler's own transaction; a
 //! settlement waits to be written by the engine; the claim was lost; or the handler was cut off and someone else
-//! records that. This is [`Finished`].
+//! records the cut-off. This is [`Finished`].
 
 mod begin;
 mod bond;
@@ -47,12 +47,12 @@ pub(crate) enum Finished {
         skipped: Option<Skipped>,
         error: Option<String>,
     },
-    /// The engine must write this, on a connection of its own.
+    /// The engine must write this settlement, on a separate connection.
     Settle {
         settlement: Settlement,
         skipped: Option<Skipped>,
     },
-    /// The token no longer held; nothing of this attempt remains.
+    /// The token no longer holds; nothing of this attempt remains.
     LeaseLost,
     /// Cut off from outside; `InHand::why` says what follows.
     Cut,
@@ -62,51 +62,51 @@ pub(crate) enum Finished {
 pub(crate) struct Env<DB: Backend> {
     pub(crate) rowlock: Rowlock<DB>,
     pub(crate) timing: Timing,
-    /// Called when the fate of an unanswered commit is known.
+    /// Called when it is known whether an unanswered commit happened.
     pub(crate) resolved: Box<dyn Fn(Token, bool) + Send + Sync>,
     /// Called for events in the middle of an attempt.
     pub(crate) emit: Emit,
 }
 
-/// What an attempt is made at: a job under a lease, or a claimed row of a user's own table.
+/// What an attempt runs: a job under a lease, or a claimed row of a user's table.
 pub(crate) trait Claim<DB: Backend>: Sync {
     fn env(&self) -> &Env<DB>;
 
     fn hand(&self) -> &hand::InHand;
 
-    /// The handler succeeded, and says what becomes of its row.
+    /// The handler succeeded; the argument says what to do with its row.
     fn succeeded(&self, _: RowAfter) {}
 
     /// Writes the end in the handler's transaction, only if the token still holds.
     fn settle_in(&self, held: &mut DB::Held, settlement: &Settlement)
     -> impl Future<Output = Result<SettledIn>> + Send;
 
-    /// What became of a commit that was not answered. Waits for the transaction that may still commit it.
+    /// Whether an unanswered commit happened. Waits for the transaction that may still commit it.
     fn resolve(&self, settlement: &Settlement) -> impl Future<Output = Result<Resolved>> + Send;
 
-    /// Whether nobody can say any more what became of a commit.
+    /// Whether it can no longer be found out if a commit happened.
     fn gives_up(&self) -> bool;
 
     /// The external calls that this and earlier attempts made, in words.
     fn calls(&self) -> impl Future<Output = Result<Vec<String>>> + Send;
 }
 
-/// Who uses the connection after this attempt, in the same round trip as the commit.
+/// The attempt that uses the connection next, in the same round trip as the commit.
 pub(crate) trait Next<DB: Backend>: Send {
-    /// The transaction that was begun for this attempt by the one before.
+    /// The transaction that the previous attempt opened for this attempt.
     fn begun(&mut self) -> Option<DB::Held>;
 
-    /// The transaction to open with this attempt's commit, if somebody is next.
+    /// The transaction to open with this attempt's commit, if another attempt is next.
     fn pick(&mut self, timing: Timing) -> Option<Opening>;
 
-    /// That transaction is open.
+    /// The next transaction is open.
     fn pass(&mut self, held: DB::Held);
 
-    /// That transaction was not opened, or not in time.
+    /// The next transaction was not opened, or not in time.
     fn put_back(&mut self);
 }
 
-/// Nobody is next.
+/// No attempt is next.
 pub(crate) struct Nobody;
 
 impl<DB: Backend> Next<DB> for Nobody {
@@ -131,7 +131,7 @@ pub(crate) fn settle(settlement: Settlement) -> Finished {
     }
 }
 
-/// Gives up on the database after this time, with an error that says nothing about what happened.
+/// Gives up on the database after this time, with an error that does not tell whether the work happened.
 pub(crate) async fn within<T>(limit: Duration, work: impl Future<Output = Result<T>>) -> Result<T> {
     match tokio::time::timeout(limit, work).await {
         Ok(result) => result,

@@ -1,7 +1,7 @@
 //! A circuit breaker for a dependency that kinds are bound to: one row in the database for the whole fleet.
 //!
-//! This file alone decides how it moves. A store reads the row under a lock, asks here, and writes the answer back only
-//! where the row is still at the version that was read.
+//! Only this file decides how a breaker changes. A store reads the row under a lock, asks this file, and writes the
+//! answer back only if the row still has the version that was read.
 
 use std::{
     collections::HashMap,
@@ -21,7 +21,7 @@ const COOLDOWN_MAX: Duration = Duration::from_secs(24 * 3600);
 /// When a dependency counts as down, and how it is tried again. `Breaker::after(5).cooldown(secs(30)).probes(2)`
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Breaker {
-    /// It opens after so many failures in a row, of whichever workers.
+    /// The breaker opens after this many failures in a row, counted over all workers.
     pub(crate) threshold: i32,
     #[serde(serialize_with = "as_ms", rename = "cooldown_ms")]
     pub(crate) cooldown: Duration,
@@ -36,8 +36,8 @@ fn as_ms<S: serde::Serializer>(time: &Duration, to: S) -> std::result::Result<S:
 }
 
 impl Breaker {
-    /// Opens after so many failures in a row, counted over all workers (1 to 10,000). A success in between starts the
-    /// count anew. After the first cooldown of 30 s one probe is let through; see the other settings.
+    /// Opens after this many failures in a row, counted over all workers (1 to 10,000). A success in between restarts
+    /// the count. After the first cooldown of 30 s one probe is let through; see the other settings.
     pub fn after(failures: u32) -> Breaker {
         Breaker {
             threshold: i32::try_from(failures).unwrap_or(i32::MAX),
@@ -47,8 +47,8 @@ impl Breaker {
         }
     }
 
-    /// How long it stays open before it is tried again (30 s unless set; 1 s to a day). Each time a probe fails this
-    /// doubles, up to [`Breaker::cooldown_max`].
+    /// How long the breaker stays open before it is probed (30 s unless set; 1 s to a day). Each failed probe doubles
+    /// the cooldown, up to [`Breaker::cooldown_max`].
     pub fn cooldown(mut self, time: Duration) -> Breaker {
         self.cooldown = time;
         self.cooldown_max = self.cooldown_max.max(time);
@@ -61,7 +61,7 @@ impl Breaker {
         self
     }
 
-    /// How many jobs may try it at once after the cooldown, in the whole fleet (1 unless set; up to 1000).
+    /// How many jobs may probe at the same time after the cooldown, in the whole fleet (1 unless set; up to 1000).
     pub fn probes(mut self, jobs: u32) -> Breaker {
         self.probes = i32::try_from(jobs).unwrap_or(i32::MAX);
         self
@@ -105,14 +105,14 @@ impl Breaker {
         Err(Error::Config(format!("breaker {name:?}: {problem}")))
     }
 
-    /// The cooldown after it opened so many times in a row.
+    /// The cooldown after the breaker opened this many times in a row.
     fn wait(&self, trips: i32) -> Duration {
         let doublings = u32::try_from(trips - 1).unwrap_or(0).min(20);
         self.cooldown.saturating_mul(1 << doublings).min(self.cooldown_max)
     }
 }
 
-/// Where a breaker stands.
+/// The state of a breaker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
@@ -121,7 +121,7 @@ pub enum BreakerState {
     Closed,
     /// No job is claimed.
     Open,
-    /// A few are, to see.
+    /// A few jobs are claimed, as probes.
     HalfOpen,
 }
 
@@ -148,15 +148,15 @@ impl std::fmt::Display for BreakerState {
     }
 }
 
-/// What a person wants of a breaker.
+/// What an operator sets a breaker to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Force {
-    /// Open, whatever happens, until somebody says otherwise.
+    /// Open, whatever happens, until an operator changes it.
     Open,
-    /// Closed, whatever fails, until somebody says otherwise.
+    /// Closed, whatever fails, until an operator changes it.
     Closed,
-    /// On its own again: closed, with its count at zero.
+    /// Automatic again: closed, with its count at zero.
     Auto,
 }
 
@@ -171,32 +171,32 @@ impl Force {
     }
 }
 
-/// A breaker as it stands.
+/// A breaker as it is now.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct BreakerView {
     /// The dependency.
     pub name: String,
-    /// Where it stands.
+    /// Its state.
     pub state: BreakerState,
-    /// A person put it there, and nothing else moves it.
+    /// An operator set the state, and nothing else changes it.
     pub forced: bool,
     /// Failures in a row, while it is closed.
     pub failures: i32,
     /// How often in a row it opened without closing in between.
     pub trips: i32,
-    /// When it opened by itself: from then on a probe may be claimed.
+    /// Set when it opened by itself: from this time on a probe may be claimed.
     pub open_until: Option<Timestamp>,
     /// Probes under way.
     pub probing: i32,
-    /// What its workers said last.
+    /// The policy that its workers stored last.
     #[serde(flatten)]
     pub policy: Breaker,
     /// Raised with every change of state.
     pub version: i64,
-    /// Since when it stands there.
+    /// Since when it has this state.
     pub changed_at: Timestamp,
-    /// Which worker's attempt or which person put it there.
+    /// The worker whose attempt changed the state, or the operator who did.
     pub changed_by: String,
     /// The failure that opened it.
     pub reason: Option<String>,
@@ -225,12 +225,12 @@ pub struct BreakerChange {
     pub reason: Option<String>,
 }
 
-/// What attempts say of a dependency, folded: whether one of them succeeded, and how many have failed since.
+/// What attempts report about a dependency, combined: whether one of them succeeded, and how many have failed since.
 #[doc(hidden)]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     pub name: String,
-    /// As the breaker stood when the attempts were claimed; said of another time, it counts for nothing.
+    /// The breaker's version when the attempts were claimed. A note for another version does not count.
     pub version: i64,
     pub good: bool,
     pub failures: i32,
@@ -243,7 +243,7 @@ pub struct Note {
 }
 
 impl BreakerView {
-    /// As it stands after a note, if that changes anything.
+    /// The breaker after a note, if the note changes anything.
     pub(crate) fn noted(&self, note: &Note, now: Timestamp) -> Option<BreakerView> {
         if self.forced || note.version != self.version {
             return None;
@@ -274,14 +274,14 @@ impl BreakerView {
         BreakerView {
             trips,
             failures: self.failures.saturating_add(note.failures),
-            // A day at most, and the year 9999 is far away.
+            // The wait is a day at most, so this cannot reach the year 9999.
             open_until: now.checked_add(self.policy.wait(trips)).ok(),
             reason: note.error.clone(),
             ..self.moved(BreakerState::Open, &note.by, now)
         }
     }
 
-    /// As it stands when its cooldown is over and somebody wants to try.
+    /// The breaker when its cooldown is over and a worker wants to probe.
     pub(crate) fn probed(&self, by: &str, now: Timestamp) -> Option<BreakerView> {
         let over = self.open_until.is_some_and(|until| until <= now);
         (self.state == BreakerState::Open && !self.forced && over).then(|| BreakerView {
@@ -290,7 +290,7 @@ impl BreakerView {
         })
     }
 
-    /// As it stands when a person wants it so; `None` when it does.
+    /// The breaker after an operator set it; `None` when nothing changes.
     pub(crate) fn forced(&self, force: Force, by: &str, now: Timestamp) -> Option<BreakerView> {
         let (to, forced) = match force {
             Force::Open => (BreakerState::Open, true),
@@ -319,7 +319,7 @@ impl BreakerView {
     }
 }
 
-/// What one claim of probes may try, and how many jobs may.
+/// Which breakers one claim of probes may try, and with how many jobs.
 #[doc(hidden)]
 #[derive(Debug)]
 pub struct Trying {
@@ -336,13 +336,13 @@ impl Trying {
         }
     }
 
-    /// One more that is half-open, with so many probes under way.
+    /// Adds a half-open breaker, with this many probes under way.
     pub(crate) fn add(&mut self, breaker: &BreakerView, probing: i32) {
         self.room = self.room.min(breaker.policy.probes.saturating_sub(probing));
         self.tried.push((breaker.name.clone(), breaker.version));
     }
 
-    /// How many more jobs may try them, when so many do.
+    /// How many more jobs may probe, when this many already do.
     pub(crate) fn left(&self, jobs: usize) -> i32 {
         let jobs = i32::try_from(jobs).unwrap_or(i32::MAX);
         self.room.saturating_sub(jobs).max(0)
@@ -353,14 +353,14 @@ impl Trying {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct KnownBreakers(Arc<Mutex<HashMap<String, Standing>>>);
 
-/// As it was read last.
+/// A breaker as it was read last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Standing {
     pub(crate) state: BreakerState,
     pub(crate) version: i64,
     failures: i32,
     due: bool,
-    /// There was a success that nobody was told of, because there was no failure to take back.
+    /// There was a success that was not reported, because there was no failure to reset.
     good: bool,
 }
 
@@ -369,7 +369,7 @@ impl KnownBreakers {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether anything changed that a claimer should hear of.
+    /// Whether anything changed that matters to a claimer.
     pub(crate) fn set(&self, views: &[BreakerView]) -> bool {
         let mut map = self.map();
         let mut changed = false;
@@ -380,7 +380,7 @@ impl KnownBreakers {
                 version: view.version,
                 failures: view.failures,
                 due: view.due,
-                // What was remembered is older than the count that was read.
+                // The remembered success is older than the count that was read.
                 good: false,
             };
             changed |= before.is_none_or(|before| (before.version, before.due) != (now.version, now.due));
@@ -402,7 +402,7 @@ impl KnownBreakers {
         }
     }
 
-    /// Those of these that are not closed, in order, if all of them may be tried now.
+    /// The breakers among these that are not closed, in order, if all of them may be probed now.
     pub(crate) fn to_try(&self, names: &[String]) -> Option<Vec<String>> {
         let map = self.map();
         let mut to_try = Vec::new();
@@ -416,12 +416,12 @@ impl KnownBreakers {
         Some(to_try)
     }
 
-    /// Whether any may be tried now.
+    /// Whether any may be probed now.
     pub(crate) fn any_due(&self) -> bool {
         self.map().values().any(|standing| standing.due)
     }
 
-    /// A success while nothing had failed: remembered, and told with the next failure. `false`: it must be told now.
+    /// Remembers a success while nothing had failed; it is reported with the next failure. `false`: report it now.
     pub(crate) fn keep_good(&self, name: &str, version: i64) -> bool {
         match self.map().get_mut(name) {
             Some(known) if known.version == version && known.failures == 0 => {
@@ -432,7 +432,7 @@ impl KnownBreakers {
         }
     }
 
-    /// Takes what was remembered.
+    /// Takes the remembered success.
     pub(crate) fn take_good(&self, name: &str, version: i64) -> bool {
         match self.map().get_mut(name) {
             Some(known) if known.version == version => std::mem::take(&mut known.good),

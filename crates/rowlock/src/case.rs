@@ -24,15 +24,15 @@ pub struct CaseView {
     pub attempts_max: i32,
     /// When it was retired.
     pub retired_at: Timestamp,
-    /// The ended attempts, oldest first, copied here so that they outlive the outcome log: a JSON array of objects
-    /// with `epoch`, `attempt`, `outcome`, `worker`, `started_at`, `ended_at` and `error`. Of more than a hundred only the
+    /// The ended attempts, oldest first, copied here so that they outlive the outcome log: a JSON array of objects with
+    /// `epoch`, `attempt`, `outcome`, `worker`, `started_at`, `ended_at` and `error`. Of more than a hundred only the
     /// first and the last fifty are kept; the first one after the gap has the number of the others as `left_out`.
     pub history: serde_json::Value,
-    /// The error that it shares with others; `None` until a worker has looked, which is a matter of seconds.
+    /// The error that it shares with other cases; `None` until a worker has assigned it, which takes seconds.
     pub error_no: Option<ErrorNo>,
-    /// Whose it is, if somebody said so.
+    /// The owner, if one was set.
     pub owner: Option<String>,
-    /// What was found out about it, if somebody said so.
+    /// What was found out about the case, if a note was set.
     pub note: Option<String>,
 }
 
@@ -56,7 +56,7 @@ pub struct CaseErrorView {
     pub seen: i64,
 }
 
-/// How much of a reason is looked at, and how much of what is left of it counts; what follows is details.
+/// How much of a reason is read, and how much of the normalised reason counts; the rest is details.
 const LOOKED_AT: usize = 4000;
 const KEPT: usize = 500;
 /// A word of letters and several numbers that is this long is an id.
@@ -64,8 +64,8 @@ const ID_MIN: usize = 16;
 /// The longest text between quotes that is taken for a name.
 const QUOTED_MAX: usize = 200;
 
-/// What a reason says, without what differs from job to job: numbers become `#`; ids, addresses and what stands between
-/// quotes become `…`. Words between backticks stay, as they name fields and types.
+/// The text of a reason without what differs from job to job: numbers become `#`; ids, addresses and text between
+/// quotes become `…`. Words between backticks stay, because they name fields and types.
 pub(crate) fn error_of(reason: &str) -> String {
     let text: String = reason.chars().take(LOOKED_AT).collect();
     let text: Vec<char> = text.split_whitespace().collect::<Vec<_>>().join(" ").chars().collect();
@@ -92,7 +92,7 @@ pub(crate) fn error_of(reason: &str) -> String {
             .position(|c| !is_wordy(*c))
             .map_or(text.len(), |n| at + n);
         let word: String = text[at..end].iter().collect();
-        // A full stop or a hyphen at the end is the sentence's own.
+        // A full stop or a hyphen at the end belongs to the sentence.
         let kept = word.trim_end_matches(['.', '-', '+', ',']);
         error += &without_numbers(kept);
         error += &word[kept.len()..];
@@ -131,7 +131,7 @@ fn without_numbers(word: &str) -> String {
             false => kept.push(c),
         }
     }
-    // 1.5 and 1,024 are as much a number as 7.
+    // 1.5 and 1,024 are numbers like 7.
     while kept.contains("#.#") || kept.contains("#,#") {
         kept = kept.replace("#.#", "#").replace("#,#", "#");
     }

@@ -3,9 +3,9 @@
 //! Order is a contract: strictly by priority; within one queue, kind and priority by due time, then id. Between kinds
 //! of the same priority the planner rotates, so that a long backlog of one kind cannot starve another.
 //!
-//! Each lane (queue, kind, priority) has a cursor, the smallest key of its last claim. Without it, an old open
-//! transaction makes every claim walk all dead index entries again. What a late commit or an aborted claim left behind
-//! the cursor is found by sweeps: the same statement from an older cursor, at bounded cost.
+//! Each range (queue, kind, priority) has a cursor, the smallest key of its last claim. Without a cursor, an old open
+//! transaction makes every claim walk all dead index entries again. Sweeps find jobs that a late commit or an aborted
+//! claim left behind the cursor: the same statement from an older cursor, at bounded cost.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
@@ -28,10 +28,10 @@ const NEAR_EVERY: Duration = Duration::from_millis(100);
 const FULL_EVERY: Duration = Duration::from_secs(1);
 const FULL_COST_SHARE: u32 = 20;
 
-/// Payload bytes that one claim should bring at most, by the size of the payloads seen lately.
+/// The most payload bytes that one claim should fetch, estimated from the size of recent payloads.
 const CLAIM_BYTES: f64 = 16e6;
 
-/// A claim's starting point, relative to each lane's cursor.
+/// A claim's starting point, relative to each range's cursor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     Cursor,
@@ -61,7 +61,7 @@ pub(crate) struct Planner {
     full_cost: Duration,
     /// Smoothed payload size.
     bytes: f64,
-    /// What is left alone meanwhile.
+    /// What must not be claimed now.
     pauses: Arc<Pauses>,
     breakers: KnownBreakers,
 }
@@ -105,7 +105,7 @@ impl Planner {
         }
     }
 
-    /// From here on jobs of this kind are asked for only while these are closed, as far as is known here.
+    /// From here on, claims jobs of this kind only while these breakers are closed, as far as is known here.
     pub(crate) fn bind(&mut self, kind: &str, names: &[String], known: &KnownBreakers) {
         let bound: Arc<[String]> = names.into();
         for lane in self.lanes.iter_mut().filter(|lane| lane.kind == kind) {
@@ -114,7 +114,7 @@ impl Planner {
         self.breakers = known.clone();
     }
 
-    /// From here on the planner asks for nothing that these stop.
+    /// From here on, the planner claims nothing that these pauses stop.
     pub(crate) fn heed(&mut self, pauses: Arc<Pauses>) {
         self.pauses = pauses;
     }
@@ -131,7 +131,7 @@ impl Planner {
         }
     }
 
-    /// The claim for these free places per queue.
+    /// The claim for these free slots per queue.
     pub(crate) fn ask(&mut self, worker: WorkerId, places: &[(i64, i32)], reach: Reach) -> ClaimAsk {
         self.claims += 1;
         let most = if self.bytes > 0.0 {
@@ -150,7 +150,8 @@ impl Planner {
         }
     }
 
-    /// What may try breakers that are not closed: each set of them with the claim for the lanes that need just these.
+    /// The claims that may probe breakers that are not closed: each set of breakers with the claim for the ranges that
+    /// need exactly these.
     pub(crate) fn ask_probes(
         &self,
         worker: WorkerId,
@@ -191,7 +192,7 @@ impl Planner {
         }
     }
 
-    /// All lanes of these queues in which something may be claimed now, be it to try a breaker.
+    /// All ranges of these queues in which something may be claimed now, including probes.
     pub(crate) fn lanes_of(&self, queues: &[i64]) -> Vec<Stretch> {
         let wanted = queues.iter().copied().collect();
         let lanes = self.open_lanes(&wanted);
@@ -206,9 +207,10 @@ impl Planner {
         self.lanes.iter().filter(open)
     }
 
-    /// By priority; within it those served longest ago first, so that kinds take turns. Between sweeps the lanes that
-    /// lately had work come before the others, which cost a look and likely bring nothing; with each sweep every lane
-    /// gets its turn, or a long backlog of one kind would keep another from ever being looked at.
+    /// Orders by priority. Within a priority, the range served longest ago comes first, so that kinds take turns.
+    /// Between sweeps, the ranges that lately had work come before the others, which cost a look and likely bring
+    /// nothing. With each sweep every range gets its turn; otherwise a long backlog of one kind would hide another for
+    /// ever.
     fn lanes(&self, wanted: &HashSet<i64>, reach: Reach) -> Vec<&Lane> {
         let open = self.open_lanes(wanted);
         let mut lanes: Vec<&Lane> = open.filter(|lane| self.breakers.admit(&lane.bound)).collect();
@@ -217,7 +219,7 @@ impl Planner {
         lanes
     }
 
-    /// Learns from what a claim brought. A lane that brought nothing keeps its cursor.
+    /// Learns from the result of a claim. A range that brought nothing keeps its cursor.
     pub(crate) fn learn(&mut self, jobs: &[Claimed], reach: Reach, asked_at: Instant, now: Instant) {
         if reach != Reach::Cursor {
             self.near_at = Some(now);
@@ -248,7 +250,7 @@ impl Planner {
     }
 }
 
-/// The part of the claim index that each of these lanes is.
+/// The part of the claim index that each of these ranges covers.
 fn stretches(lanes: &[&Lane], reach: Reach) -> Vec<Stretch> {
     let from = |lane: &Lane| match reach {
         Reach::Cursor => lane.cursor,
@@ -264,7 +266,7 @@ fn stretches(lanes: &[&Lane], reach: Reach) -> Vec<Stretch> {
     lanes.iter().map(stretch).collect()
 }
 
-/// Each of their kinds with each breaker that it is bound to, but for those that are tried.
+/// Each of their kinds with each breaker that it is bound to, except those that are probed.
 fn bound(lanes: &[&Lane], tried: &[String]) -> Vec<(i64, String)> {
     let mut bound: Vec<(i64, String)> = Vec::new();
     for lane in lanes.iter().filter(|lane| !lane.bound.is_empty()) {
@@ -291,10 +293,10 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// After a wake, ask this often for this long: the hint may be ahead of other commits.
+    /// After a notification, claim this often for this long: the hint may be ahead of other commits.
     const FAST: Duration = Duration::from_millis(20);
     const FAST_FOR: Duration = Duration::from_millis(250);
-    /// After a claim that found some: more may be on their way, and a moment gathers them.
+    /// After a claim that found some jobs: more may be on their way, and a short wait collects them.
     pub(crate) const FLOW: Duration = Duration::from_millis(5);
     const IDLE_MIN: Duration = Duration::from_millis(250);
     const IDLE_MAX: Duration = Duration::from_secs(1);

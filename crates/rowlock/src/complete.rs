@@ -1,7 +1,7 @@
-//! Complete a name that jobs wait for, inside the caller's transaction: an approval, a webhook, a payment that came.
+//! Complete a name that jobs wait for, inside the caller's transaction: an approval, a webhook, an incoming payment.
 //!
-//! A name is completed once, for ever; the first answer stays. Jobs that wait for it move to ready in the same commit,
-//! and jobs that are enqueued later and wait for it are ready at once.
+//! A name is completed once, for ever; the first answer stays. Jobs that wait for the name move to ready in the same
+//! commit. Jobs that are enqueued later and wait for the name are ready immediately.
 
 use serde::Serialize;
 
@@ -18,10 +18,10 @@ use crate::{
 #[must_use]
 #[non_exhaustive]
 pub enum Completed {
-    /// The name is completed with this answer once the transaction commits; so many waiting jobs move to ready with it.
-    /// Jobs in transactions that are still open are not counted; they follow within about a second.
+    /// The name is completed with this answer once the transaction commits; this many waiting jobs move to ready with
+    /// it. Jobs in transactions that are still open are not counted; they follow within about a second.
     Now(u64),
-    /// Somebody completed it before. That answer stays, and nothing was moved.
+    /// The name was completed before. The first answer stays, and nothing was moved.
     Already,
 }
 
@@ -34,7 +34,7 @@ impl Completed {
     }
 }
 
-/// Checks what is about to be stored, before any SQL.
+/// Checks the name and the answer before any SQL.
 pub(crate) fn check(name: &str, answer: &str, limits: &Limits) -> Result<()> {
     check_key("name", name)?;
     check_payload(answer, limits).map_err(|error| match error {
@@ -47,7 +47,7 @@ impl<DB: Backend> Rowlock<DB> {
     /// Completes a name in the caller's transaction: `rowlock.complete(&mut tx, "approval:42", &answer).await?`. The
     /// answer holds if and only if that transaction commits.
     ///
-    /// A twin that completes the same name in a transaction still open is waited for.
+    /// If a concurrent caller completes the same name in an open transaction, this call waits for that transaction.
     ///
     /// ```no_run
     /// # async fn approve(rowlock: &rowlock::sqlite::Rowlock, mut tx: sqlx::SqliteTransaction<'_>) -> rowlock::Result<()> {
@@ -61,8 +61,8 @@ impl<DB: Backend> Rowlock<DB> {
     /// ```
     ///
     /// # Errors
-    /// [`Error::Invalid`] before any SQL, so the transaction stays good; [`Error::TryAgain`] when another transaction was in
-    /// the way; [`Error::Database`] otherwise.
+    /// [`Error::Invalid`] before any SQL, so the transaction stays good; [`Error::TryAgain`] when another transaction
+    /// was in the way; [`Error::Database`] otherwise.
     ///
     /// Cancel safety: dropped half-way, the caller's connection is in the middle of a statement; roll back and drop it.
     pub async fn complete<T: Serialize + ?Sized + Sync>(
@@ -76,7 +76,7 @@ impl<DB: Backend> Rowlock<DB> {
         Ok(Completed::of(moved))
     }
 
-    /// Completes a name and commits, on a connection of Rowlock's own.
+    /// Completes a name and commits, on one of Rowlock's connections.
     ///
     /// # Errors
     /// As [`Rowlock::complete`]. After a database error it may or may not have happened; a repeat then says

@@ -1,4 +1,4 @@
-//! The hot path's verbs as the worker calls them, one by one, for the program that counts their instructions.
+//! The operations of the hot path as the worker calls them, one by one, for the program that counts their instructions.
 //!
 //! They are called below the loop, because the loop's timers and threads would be counted with them. Nothing of this is
 //! compiled for users: it needs the private feature `__counts`.
@@ -48,7 +48,7 @@ impl Drafts {
 /// Jobs under a lease.
 pub struct Claims(Vec<Claimed>);
 
-/// One worker's verbs on one database.
+/// One worker's operations on one database.
 pub struct Verbs<DB: Backend> {
     rowlock: Rowlock<DB>,
 }
@@ -96,7 +96,7 @@ impl<DB: Backend> Verbs<DB> {
         }
     }
 
-    /// Ends every attempt as done, with a small result, in one commit; returns how many stand.
+    /// Ends every attempt as done, with a small result, in one commit; returns how many were recorded.
     ///
     /// # Errors
     /// [`Error::Database`].

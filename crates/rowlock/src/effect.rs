@@ -1,7 +1,7 @@
-//! An effect: an outside call of a staged handler, with its intent stored before it and its reply after it.
+//! An effect: an external call of a staged handler. Its intent is stored before the call and its reply after the call.
 //!
-//! Between the two nobody knows whether it happened; the intent that has no reply and no attempt behind it is *in
-//! doubt*, and stays so until a later attempt, a reconciler or a person finds out.
+//! Between the two it is unknown whether the effect happened. An intent without a reply and without a running attempt
+//! is *in doubt*, until a later attempt, a reconciler or a person finds out.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use serde::Serialize;
 pub use crate::id::EffectNo;
 use crate::{id::JobId, key::Fingerprint, lease::Token};
 
-/// What follows when nobody knows whether an effect happened.
+/// What to do when it is unknown whether an effect happened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OnUnknown {
-    /// Call again under the same key; the outside system must honour it.
+    /// Call again under the same key; the external system must honour the key.
     #[default]
     RetryWithKey,
     /// Never call again: the job becomes a case that shows the open intent, and a person decides.
@@ -28,7 +28,7 @@ pub enum OnUnknown {
 pub enum Verdict<T> {
     /// It happened, with this reply.
     Happened(T),
-    /// It did not happen and cannot happen any more: it may be called again.
+    /// It did not happen and can no longer happen: it may be called again.
     NotHappened,
     /// Not known yet; the attempt fails and a later one asks again.
     Unknown,
@@ -40,7 +40,7 @@ pub enum Verdict<T> {
 pub enum Resolution {
     /// It happened; this is its reply, as the handler would have got it.
     Happened(serde_json::Value),
-    /// It did not happen and cannot happen any more: the next attempt calls again.
+    /// It did not happen and can no longer happen: the next attempt calls again.
     NotHappened,
 }
 
@@ -54,13 +54,13 @@ impl Resolution {
     }
 }
 
-/// Where an effect stands.
+/// The state of an effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EffectState {
     /// Its intent is stored and the attempt that stored it still holds its lease.
     InFlight,
-    /// Nobody knows whether it happened.
+    /// It is unknown whether it happened.
     Uncertain,
     /// It happened; its reply is stored.
     Replied,
@@ -106,9 +106,9 @@ pub struct EffectView {
     pub queue: Option<String>,
     /// The effect's name within the job.
     pub name: String,
-    /// The key that the outside system was given, the same on every attempt.
+    /// The key that the external system was given, the same on every attempt.
     pub key: String,
-    /// Where it stands.
+    /// Its state.
     #[serde(serialize_with = "state_word")]
     pub state: EffectState,
     /// What follows a doubt: `retry`, `park` or `ask`.
@@ -121,11 +121,11 @@ pub struct EffectView {
     pub deadline_at: Timestamp,
     /// When its end was recorded.
     pub ended_at: Option<Timestamp>,
-    /// What the outside system answered.
+    /// What the external system answered.
     pub reply: Option<serde_json::Value>,
     /// What went wrong with the last call.
     pub error: Option<String>,
-    /// Who resolved the doubt, if somebody did.
+    /// Who resolved the doubt, if it was resolved.
     pub resolved_by: Option<String>,
 }
 
@@ -213,7 +213,7 @@ impl From<OnUnknown> for Policy {
     }
 }
 
-/// What is stored before an outside call.
+/// What is stored before an external call.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Intent {
@@ -232,14 +232,14 @@ pub struct Intent {
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub enum Begun {
-    /// It is stored: call.
+    /// The intent is stored: call.
     Go {
         no: i64,
         since: Timestamp,
         /// An earlier attempt's call was left without an end.
         doubted: bool,
     },
-    /// Nothing was written, because of what is known.
+    /// Nothing was written, because the effect is already known.
     Known(Known),
     /// The token matched nothing.
     LeaseLost,
@@ -252,7 +252,7 @@ pub struct Known {
     pub no: i64,
     /// The stored word.
     pub state: String,
-    /// The attempt that asks wrote it itself.
+    /// The asking attempt wrote it itself.
     pub own: bool,
     pub fingerprint: Option<Fingerprint>,
     pub since: Timestamp,
@@ -261,7 +261,7 @@ pub struct Known {
     pub error: Option<String>,
 }
 
-/// How an outside call ended.
+/// How an external call ended.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct CallEnd {
@@ -280,14 +280,14 @@ pub struct CallEnd {
 pub enum Noted {
     /// It is recorded.
     Yes,
-    /// Somebody recorded another end before.
+    /// Another end was recorded before.
     Otherwise(Known),
     /// The token matched nothing.
     LeaseLost,
 }
 
 impl Noted {
-    /// What a write that found no row met.
+    /// What a write that found no row found instead.
     pub(crate) fn instead(known: Begun, wanted: EffectState) -> Noted {
         match known {
             // The first try of a write that was sent again.

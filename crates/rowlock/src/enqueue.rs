@@ -1,4 +1,4 @@
-//! Put a job in, inside the caller's transaction.
+//! Enqueue a job, inside the caller's transaction.
 //!
 //! `enqueue` takes a transaction, never a bare connection or a pool, so that "not in my transaction" cannot happen by
 //! accident. `enqueue_now` commits by itself. Everything is checked before SQL: a bad job leaves the
@@ -30,7 +30,7 @@ use crate::{
 pub struct JobOptions {
     options: Options,
     limits: Limits,
-    /// The first thing that was wrong, and with which option; told when the job is enqueued.
+    /// The first wrong option and what is wrong with it; reported when the job is enqueued.
     error: Option<(&'static str, String)>,
 }
 
@@ -43,7 +43,7 @@ macro_rules! option_setters {
         }
 
         /// 1 runs first, strictly: while there is due work of priority 1, nothing of priority 2 is claimed. A steady
-        /// stream of urgent jobs starves the rest; keep 1 for what is rare.
+        /// stream of urgent jobs starves the rest, so use 1 rarely.
         pub fn priority(mut $self, priority: i16) -> Self {
             $target.options.priority = Some(priority);
             $self
@@ -61,10 +61,10 @@ macro_rules! option_setters {
             $self
         }
 
-        /// Stands in ready, due when somebody calls [`Rowlock::trigger`](crate::Rowlock::trigger), and not before: for jobs
-        /// that a hint from outside starts, such as a pointer in an SQS queue. From then on it is a job like any other, and
-        /// its retries need no second hint. Whoever chose this sees to it that the hint comes; one that never comes leaves the
-        /// job where it is, also past its expiry, and at the head of its group.
+        /// The job is in ready but becomes due only when [`Rowlock::trigger`](crate::Rowlock::trigger) is called: for
+        /// jobs that a hint from outside starts, such as a pointer in an SQS queue. After the trigger it is a job like
+        /// any other, and its retries need no second hint. You must make sure that the hint comes. Without it, the job
+        /// stays where it is, also past its expiry, and stays the head of its group.
         pub fn on_trigger(mut $self) -> Self {
             $target.options.due = Some(Due::OnTrigger);
             $self
@@ -88,45 +88,46 @@ macro_rules! option_setters {
             $self
         }
 
-        /// A job that is enqueued in the commit that retires this one, by recovery too; once, however often it is reopened
-        /// and retired again, and not while a parked effect of it is in doubt.
+        /// A job that is enqueued in the commit that retires this one, also when recovery retires it. It is enqueued
+        /// once, however often this job is reopened and retired again, and not while a parked effect of this job is in
+        /// doubt.
         pub fn if_retired<C: Job>(mut $self, job: C) -> Self {
             $target.set_compensation(&job);
             $self
         }
 
-        /// The trace context of the caller: a W3C `traceparent`, and behind a space a `tracestate` if there is one. Unless
-        /// given here, the process's [`Propagator`](crate::trace::Propagator) is asked where the enqueue is awaited. Every
-        /// attempt's span links to it.
+        /// The trace context of the caller: a W3C `traceparent`, followed by a space and a `tracestate` if there is
+        /// one. Unless set, the process's [`Propagator`](crate::trace::Propagator) is asked where the enqueue is
+        /// awaited. Every attempt's span links to this context.
         pub fn trace(mut $self, trace: impl Into<String>) -> Self {
             $target.options.trace = Some(trace.into());
             $self
         }
 
-        /// Stands in `waiting` until somebody calls [`Rowlock::complete`](crate::Rowlock::complete) with this name, such
-        /// as `approval:42`; at once ready when that has happened already. Its handler reads what was answered with
-        /// `answer`.
+        /// The job is in `waiting` until [`Rowlock::complete`](crate::Rowlock::complete) is called with this name, such
+        /// as `approval:42`. It is ready immediately if the name is completed already. Its handler reads the answer
+        /// with `answer`.
         pub fn waits_for(mut $self, name: impl Into<String>) -> Self {
             $target.options.waits_for = Some(name.into());
             $self
         }
 
-        /// Waits for that long at most, by the database's clock; then it is retired, with its compensation if it has
-        /// one. Without a limit it waits until it is completed or expires.
+        /// Waits for this long at most, by the database's clock; then the job is retired, with its compensation if it
+        /// has one. Without a limit the job waits until the name is completed or the job expires.
         pub fn wait_limit(mut $self, limit: Duration) -> Self {
             $target.options.wait_limit = Some(limit);
             $self
         }
 
         /// Runs after every job of this group that was enqueued before it, never beside one, in the whole fleet; other
-        /// groups go on meanwhile. See [`Group`] for what happens when it is retired. Transactions that are open at the same
-        /// time have no order; a job that is scheduled holds those behind it until it is due.
+        /// groups go on meanwhile. See [`Group`] for what happens when the job is retired. Transactions that are open
+        /// at the same time have no order. A scheduled job holds the jobs behind it until it is due.
         pub fn group(mut $self, group: impl Into<Group>) -> Self {
             $target.options.group = Some(group.into());
             $self
         }
 
-        /// How long the key is held, unless as the workers' policy says ([`Hold::Policy`]).
+        /// How long the key is held. The workers' policy decides unless set ([`Hold::Policy`]).
         pub fn hold(mut $self, hold: Hold) -> Self {
             $target.options.hold = Some(hold);
             $self
@@ -137,15 +138,16 @@ macro_rules! option_setters {
 macro_rules! key_setters {
     ($self:ident => $target:expr) => {
         /// The caller's name for the operation, equal on every repeat and unique in the whole schema. While the key is
-        /// held, a repeat of the same request makes no second job and gets [`Enqueued::Existing`]; another request
-        /// under it gets [`Error::KeyConflict`](crate::Error::KeyConflict). It outlives retries, retirement and reopen.
+        /// held, a repeat of the same request creates no second job and gets [`Enqueued::Existing`]; another request
+        /// under the key gets [`Error::KeyConflict`](crate::Error::KeyConflict). The key outlives retries, retirement
+        /// and reopen.
         pub fn key(mut $self, key: impl Into<String>) -> Self {
             $target.options.key = Some(key.into());
             $self
         }
 
-        /// Tells requests under one key apart by the kind and this, instead of by the kind and the payload: for payloads
-        /// that differ between repeats, such as by a time.
+        /// Distinguishes requests under one key by the kind and this value, instead of by the kind and the payload: for
+        /// payloads that differ between repeats, such as by a time.
         pub fn fingerprint<T: Serialize + ?Sized>(mut $self, request: &T) -> Self {
             $target.set_fingerprint(request);
             $self
@@ -199,7 +201,7 @@ impl JobOptions {
     }
 }
 
-/// What one of many has of its own.
+/// What differs between the jobs of a batch.
 #[derive(Default)]
 struct Named {
     key: Option<String>,
@@ -211,7 +213,7 @@ enum Door<'c, DB: Backend> {
     Own,
 }
 
-/// An enqueue about to happen; set options, then `.await` it.
+/// An enqueue that is being configured; set options, then `.await` it.
 #[must_use = "nothing is enqueued until this is awaited"]
 pub struct Enqueue<'c, DB: Backend, J: Job> {
     rowlock: &'c Rowlock<DB>,
@@ -239,7 +241,7 @@ impl<'c, DB: Backend, J: Job> IntoFuture for Enqueue<'c, DB, J> {
             chosen,
         } = self;
         Box::pin(async move {
-            // Not before it is polled: whose doing it is, is known then.
+            // Only when polled, because the trace context of the caller is known then.
             let draft = chosen.draft(&job, rowlock.limits())?;
             drop(job);
             let mut put = put(rowlock, door, vec![draft]).await?;
@@ -250,7 +252,7 @@ impl<'c, DB: Backend, J: Job> IntoFuture for Enqueue<'c, DB, J> {
     }
 }
 
-/// An enqueue of many about to happen; options apply to each of them.
+/// An enqueue of many jobs that is being configured; options apply to each job.
 #[must_use = "nothing is enqueued until this is awaited"]
 pub struct EnqueueAll<'c, DB: Backend, J: Job> {
     rowlock: &'c Rowlock<DB>,
@@ -268,7 +270,7 @@ crate::debug::debug_fields!([DB: Backend, J: Job] EnqueueAll<'_, DB, J>, "Enqueu
 impl<'c, DB: Backend, J: Job> EnqueueAll<'c, DB, J> {
     option_setters!(self => self.chosen);
 
-    /// Gives each job a key, as [`Enqueue::key`] does for one, and tells for each whether it is new. A key that comes
+    /// Gives each job a key, as [`Enqueue::key`] does for one, and returns for each whether it is new. A key that comes
     /// twice makes one job.
     pub fn key_by<K: Into<String>>(mut self, key: impl Fn(&J) -> K) -> EnqueueKeyed<'c, DB, J> {
         self.keys = self.jobs.iter().map(|job| key(job).into()).collect();
@@ -283,7 +285,7 @@ impl<'c, DB: Backend, J: Job> EnqueueAll<'c, DB, J> {
 
     fn put(mut self) -> Pin<Box<dyn Future<Output = Result<Vec<Enqueued>>> + Send + 'c>> {
         Box::pin(async move {
-            // Not before it is polled: whose doing it is, is known then.
+            // Only when polled, because the trace context of the caller is known then.
             let drafts = self.drafts()?;
             let (rowlock, door) = (self.rowlock, self.door);
             drop(self.jobs);
@@ -317,7 +319,7 @@ impl<'c, DB: Backend, J: Job> IntoFuture for EnqueueAll<'c, DB, J> {
     }
 }
 
-/// An enqueue of many with a key for each, about to happen.
+/// An enqueue of many jobs with a key each, being configured.
 #[must_use = "nothing is enqueued until this is awaited"]
 #[derive(Debug)]
 pub struct EnqueueKeyed<'c, DB: Backend, J: Job>(EnqueueAll<'c, DB, J>);
@@ -366,12 +368,13 @@ impl<DB: Backend> Rowlock<DB> {
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) and [`Error::Encode`](crate::Error::Encode) before any SQL, so the
-    /// transaction stays good. [`Error::KeyConflict`](crate::Error::KeyConflict) when another request holds the key; the
-    /// transaction is as it was. [`Error::TryAgain`](crate::Error::TryAgain) when another transaction is in the way (a
-    /// serialisation failure, a deadlock, a busy file): run yours again; [`Error::Database`](crate::Error::Database)
+    /// transaction stays good. [`Error::KeyConflict`](crate::Error::KeyConflict) when another request holds the key;
+    /// the transaction is as it was. [`Error::TryAgain`](crate::Error::TryAgain) when another transaction is in the way
+    /// (a serialisation failure, a deadlock, a busy file): run yours again; [`Error::Database`](crate::Error::Database)
     /// otherwise.
     ///
-    /// With a key it waits for any open transaction that is about to take the same key, and answers when that has ended.
+    /// With a key, the call waits for any open transaction that is about to take the same key, and answers when that
+    /// transaction has ended.
     ///
     /// Cancel safety: dropped half-way, the caller's connection is in the middle of a statement; roll back and drop it,
     /// as after any cancelled query.
@@ -384,7 +387,7 @@ impl<DB: Backend> Rowlock<DB> {
         }
     }
 
-    /// Enqueues one job and commits, on a connection of Rowlock's own.
+    /// Enqueues one job and commits, on one of Rowlock's connections.
     ///
     /// # Errors
     /// As [`Rowlock::enqueue`]. After a database error the job may or may not exist.
@@ -420,7 +423,7 @@ impl<DB: Backend> Rowlock<DB> {
         }
     }
 
-    /// Enqueues many jobs and commits, all or none, on a connection of Rowlock's own.
+    /// Enqueues many jobs and commits, all or none, on one of Rowlock's connections.
     ///
     /// # Errors
     /// As [`Rowlock::enqueue_all`]; after a database error all or none of them exist.

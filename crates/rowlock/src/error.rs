@@ -1,11 +1,11 @@
-//! The error enum of the library's doors, and the typed answers that travel through a handler's `?`.
+//! The library's error enum, and the typed answers that travel through a handler's `?`.
 //!
-//! Lost races are values, such as `SettledIn::LeaseLost`; what is here is what a caller can do
-//! something about. Sources are kept, never printed inside our own message.
+//! Lost races are values, such as `SettledIn::LeaseLost`; errors are what a caller can act on. Sources are kept, but
+//! never printed inside our own error message.
 
 use thiserror::Error;
 
-/// What can go wrong at Rowlock's doors.
+/// What can go wrong in a call to Rowlock.
 #[derive(Debug, Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -50,11 +50,11 @@ pub enum Error {
         /// The number this binary speaks.
         speaks: i32,
     },
-    /// The functions in the database are of an older release, or of another build of this one.
+    /// The functions in the database are from an older release, or from another build of this one.
     #[error("the functions in the database are not those of this binary; run `rowlock migrate`")]
     FunctionsBehind,
-    /// The database's schema was made by an unreleased version of Rowlock, and no migration leads on from it. Nothing in it
-    /// was changed.
+    /// The database's schema was made by an unreleased version of Rowlock, and no migration starts from it. Nothing in
+    /// it was changed.
     #[error(
         "the database has a Rowlock schema of an unreleased version, from which nothing leads to this binary's; use \
          another database, or remove that schema with all its jobs, then run `rowlock migrate`"
@@ -63,10 +63,10 @@ pub enum Error {
     /// A setting contradicts another one or a limit.
     #[error("{0}")]
     Config(String),
-    /// No such job, or not where the verb needs it.
+    /// No such job, or the job is not in the place that the command needs.
     #[error("{0}")]
     NotFound(String),
-    /// The job stands where the verb has no business.
+    /// The command does not apply to the place that the job is in.
     #[error("{0}")]
     Conflict(String),
     /// The key is held by another request. Nothing was written; a repeat would get the same answer.
@@ -79,34 +79,34 @@ pub enum Error {
         held: String,
         /// The fingerprint of the request that was refused.
         given: String,
-        /// What that means.
+        /// What the answer means.
         source: Meaning,
     },
-    /// What a guard protects has changed since it was looked at. Through a handler's `?` it settles the job as done,
-    /// quietly, and is counted: the next job looks again.
+    /// What a guard protects has changed since it was read. Through a handler's `?` it settles the job as done, without
+    /// an error, and is counted: the next job reads again.
     #[error("{key:?} has changed since it was read")]
     #[non_exhaustive]
     Changed {
         /// The guard's key.
         key: String,
-        /// What that means.
+        /// What the answer means.
         source: Meaning,
     },
-    /// No row had the status that a transition starts from. Through a handler's `?` it settles the job as done, quietly,
-    /// and is counted.
+    /// No row had the status that a transition starts from. Through a handler's `?` it settles the job as done, without
+    /// an error, and is counted.
     #[error("{what}")]
     #[non_exhaustive]
     AlreadyHandled {
         /// Which row, and the status it does not have.
         what: String,
-        /// What that means.
+        /// What the answer means.
         source: AlreadyHandled,
     },
-    /// The transaction's isolation level would make the verb read a stale snapshot.
+    /// The transaction's isolation level would make the operation read a stale snapshot.
     #[error("{doing} needs a read committed transaction, but this one is {found}; begin it as read committed")]
     #[non_exhaustive]
     Isolation {
-        /// The verb.
+        /// The operation.
         doing: &'static str,
         /// The level found.
         found: String,
@@ -118,7 +118,7 @@ pub enum Error {
     #[error("{doing} conflicted with another transaction; roll back and run the transaction again")]
     #[non_exhaustive]
     TryAgain {
-        /// The verb that was under way.
+        /// The operation that was under way.
         doing: &'static str,
         /// What the driver said.
         source: sqlx::Error,
@@ -127,7 +127,7 @@ pub enum Error {
     #[error("{doing} failed")]
     #[non_exhaustive]
     Database {
-        /// The verb that was under way.
+        /// The operation that was under way.
         doing: &'static str,
         /// What the driver said.
         source: sqlx::Error,
@@ -135,7 +135,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// A value that is refused, by the name of its field. For crates that build on this one.
+    /// A refused value, by the name of its field. For crates that build on this one.
     pub fn invalid(field: impl Into<String>, problem: impl Into<String>) -> Error {
         Error::Invalid {
             field: field.into(),
@@ -143,7 +143,7 @@ impl Error {
         }
     }
 
-    /// The same refusal, of another field.
+    /// The same refusal, for another field.
     pub(crate) fn about(self, field: &str) -> Error {
         match self {
             Error::Invalid { problem, .. } => Error::invalid(field, problem),
@@ -152,7 +152,7 @@ impl Error {
     }
 
     /// What a driver's error means in the caller's transaction: [`Error::TryAgain`] if another transaction was in the
-    /// way, else [`Error::Database`]. For statements and commits of your own:
+    /// way, otherwise [`Error::Database`]. Use it for your own statements and commits:
     /// `Error::database("pay", e).is_retryable()`.
     pub fn database(doing: &'static str, source: sqlx::Error) -> Error {
         Error::Database { doing, source }.answered()
@@ -166,12 +166,13 @@ impl Error {
         }
     }
 
-    /// Whether the whole transaction may simply be run again.
+    /// Whether you can run the whole transaction again.
     pub fn is_retryable(&self) -> bool {
         matches!(self, Error::TryAgain { .. })
     }
 
-    /// Whether the same may be answered otherwise in a moment: the database is away, starting, busy or another's turn.
+    /// Whether a retry may succeed in a moment: the database is away, starting or busy, or another transaction is in
+    /// the way.
     pub(crate) fn passes(&self) -> bool {
         let source = match self {
             Error::TryAgain { .. } => return true,
@@ -196,7 +197,7 @@ impl Error {
         }
     }
 
-    /// The answer of a verb that runs in the caller's transaction: what only asks for another try is told apart.
+    /// The answer of an operation in the caller's transaction: separates errors that only ask for another try.
     pub(crate) fn answered(self) -> Error {
         match self {
             Error::Database { doing, source } if in_the_way(&source) => Error::TryAgain { doing, source },
@@ -206,7 +207,7 @@ impl Error {
 }
 
 impl Error {
-    /// Why it failed, for a log line that says itself what failed: all sources in one line, each text once, with the
+    /// Why it failed, for a log line that already says what failed: all sources in one line, each text once, with the
     /// database's code and without a leading "VERB failed".
     pub fn cause(&self) -> String {
         match self {
@@ -240,7 +241,7 @@ pub(crate) fn sqlstate(error: &sqlx::Error) -> Option<String> {
 }
 
 impl Error {
-    /// Whether the database itself said so, in answer to what it was asked.
+    /// Whether the database itself reported this, as the answer to a request.
     pub(crate) fn is_answer(&self) -> bool {
         matches!(self, Error::Database { source, .. } if sqlstate(source).is_some())
     }
@@ -254,7 +255,7 @@ fn in_the_way(error: &sqlx::Error) -> bool {
     matches!(code.as_str(), "40001" | "40P01" | "55P03") || code.parse().is_ok_and(|code: i32| code & 0xff == 5)
 }
 
-/// The code of one link in a chain of sources: a driver's error, or what is inside it where a wrapper hides that.
+/// The code of one link in a chain of sources: a driver's error, or the error inside a wrapper that hides it.
 pub(crate) fn code_of(link: &(dyn std::error::Error + 'static)) -> Option<String> {
     if let Some(error) = link.downcast_ref::<sqlx::Error>() {
         return sqlstate(error);
@@ -263,7 +264,7 @@ pub(crate) fn code_of(link: &(dyn std::error::Error + 'static)) -> Option<String
     said.code().map(|c| c.into_owned())
 }
 
-/// Short form for the verbs: `.doing("claim")`.
+/// Short form for operations: `.doing("claim")`.
 pub(crate) trait Doing<T> {
     fn doing(self, doing: &'static str) -> Result<T>;
 }
@@ -277,8 +278,8 @@ impl<T> Doing<T> for std::result::Result<T, sqlx::Error> {
 /// The library's result.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Zero rows matched a guarded write: somebody did this already. Through a handler's `?` it settles the job as
-/// done, quietly, and is counted.
+/// Zero rows matched a guarded write: the work was done already. Through a handler's `?` it settles the job as done,
+/// without an error, and is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AlreadyHandled;
 
@@ -294,18 +295,18 @@ impl std::error::Error for AlreadyHandled {
     }
 }
 
-/// What is looked for in a chain of sources. A wrapper such as `anyhow::Error` hides the type of the outermost error,
-/// and of that one alone.
+/// The marker to look for in a chain of sources. A wrapper such as `anyhow::Error` hides the type of the outermost
+/// error only.
 #[derive(Debug, Error)]
 #[error("already handled: no row matched")]
 pub(crate) struct Handled;
 
-/// What an answer means for whoever gets it. It travels as the answer's source, where no wrapping hides it from the
+/// What an answer means for its receiver. It travels as the answer's source, where no wrapper hides it from the
 /// handler's `?`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum Meaning {
-    /// Nothing is to be done on what was seen.
+    /// Do not act on what was read.
     #[error("read it again and decide again")]
     LookAgain,
     /// Trying again does not help.
@@ -313,7 +314,7 @@ pub enum Meaning {
     Final,
 }
 
-/// An outside call's error that says that the effect did not happen and will not: the request never left, or the other
+/// An external call's error that says that the effect did not happen and will not: the request never left, or the other
 /// side refused it. Only this closes an intent so that the next attempt may call again whatever the policy.
 ///
 /// It is found anywhere in an error's chain of sources, also behind `anyhow::Context`. A [`Fail`](crate::Fail) says the
@@ -338,7 +339,7 @@ impl NotDone {
 
 const DID_NOT_HAPPEN: &str = "the effect did not happen";
 
-/// The same for [`NotDone`] as [`Handled`] is for [`AlreadyHandled`].
+/// Does for [`NotDone`] what [`Handled`] does for [`AlreadyHandled`].
 #[derive(Debug, Error)]
 #[error("{DID_NOT_HAPPEN}")]
 pub(crate) struct Undone(#[source] Box<dyn std::error::Error + Send + Sync>);

@@ -1,4 +1,4 @@
-//! What happened: one event per verb, emitted after its commit, and the counters that add them up.
+//! What happened: one event per operation, emitted after its commit, and the counters that add them up.
 
 use std::{
     collections::HashMap,
@@ -23,11 +23,11 @@ use crate::{
 pub enum Skipped {
     /// The handler found the work done already ([`AlreadyHandled`](crate::AlreadyHandled)).
     AlreadyHandled,
-    /// What a guard protects had changed since the handler looked ([`Error::Changed`](crate::Error::Changed)).
+    /// What a guard protects had changed since the handler read it ([`Error::Changed`](crate::Error::Changed)).
     Changed,
 }
 
-/// One thing that happened in this worker process, after the commit that made it so.
+/// One thing that happened in this worker process, emitted after its commit.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -77,7 +77,8 @@ pub enum Event {
         /// Which lease of it, counted over all its attempts, deferred and released ones too.
         epoch: i64,
     },
-    /// The answer to a commit, or to what was sent together with it, was an error or none, and what happened was looked up.
+    /// The answer to a commit, or to what was sent together with it, was an error or missing, and the result was looked
+    /// up.
     #[non_exhaustive]
     CommitResolved {
         /// The job.
@@ -98,12 +99,12 @@ pub enum Event {
         kind: String,
         /// The worker that was lost.
         worker: WorkerId,
-        /// From that worker's last beat to now.
+        /// From that worker's last heartbeat to now.
         silent: Duration,
         /// Out of attempts: it became a case.
         retired: bool,
     },
-    /// A batch did not commit as a whole; those of its jobs that are not settled are run again, one by one.
+    /// A batch did not commit as a whole. Its jobs that are not settled are run again, one by one.
     #[non_exhaustive]
     BatchUndone {
         /// Their kind.
@@ -119,7 +120,7 @@ pub enum Event {
         /// How many.
         jobs: usize,
     },
-    /// A handler got the stored reply of an effect instead of calling outside again.
+    /// A handler got the stored reply of an effect instead of making the external call again.
     #[non_exhaustive]
     EffectReplayed {
         /// The job.
@@ -129,7 +130,7 @@ pub enum Event {
         /// The effect's name.
         name: String,
     },
-    /// Nobody knows whether an effect happened: its call ended without a reply, or its attempt did.
+    /// It is unknown whether an effect happened: its call ended without a reply, or its attempt did.
     #[non_exhaustive]
     EffectUncertain {
         /// The job.
@@ -139,26 +140,26 @@ pub enum Event {
         /// The effect's name.
         name: String,
     },
-    /// Upkeep removed cases that nobody decided on in time ([`Retention::cases`](crate::Retention::cases)).
+    /// Upkeep removed cases that were not decided in time ([`Retention::cases`](crate::Retention::cases)).
     #[non_exhaustive]
     CasesRemoved {
         /// How many.
         cases: u64,
     },
-    /// An attempt of this worker's opened or closed a breaker.
+    /// An attempt of this worker opened or closed a breaker.
     #[non_exhaustive]
     BreakerChanged {
         /// The dependency.
         name: String,
-        /// Where it stands now.
+        /// Its state now.
         state: BreakerState,
     },
     /// This worker could not renew in time and stopped its handlers.
     CutOff,
     /// This worker was declared dead by another and goes on under a new id.
     DeclaredDead,
-    /// An after-commit hook failed or panicked, or a job's hooks were dropped because those of too many others run. The job
-    /// is done all the same.
+    /// An after-commit hook failed or panicked, or a job's hooks were dropped because the hooks of too many other jobs
+    /// run. The job is done nevertheless.
     #[non_exhaustive]
     HookFailed {
         /// The job.
@@ -168,7 +169,7 @@ pub enum Event {
         /// What it said.
         error: String,
     },
-    /// A waiting job's limit came before what it waited for.
+    /// A waiting job reached its limit before the name was completed.
     #[non_exhaustive]
     WaitOver {
         /// The job.
@@ -185,7 +186,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// A failed attempt is worth a line in the user's log: without one a job that fails all night leaves no trace there.
+    /// Logs failed attempts too: without a line, a job that fails all night leaves no trace in the user's log.
     pub(crate) fn log(&self) {
         let Event::Settled {
             id,
@@ -213,10 +214,10 @@ impl Event {
     }
 }
 
-/// Told of every event.
+/// Called with every event.
 pub(crate) type Listener = Box<dyn Fn(&Event) + Send + Sync>;
 
-/// Counts an event, logs it and tells the listeners. One that panics keeps nobody else from hearing it.
+/// Counts an event, logs it and calls the listeners. A listener that panics does not keep the others from being called.
 pub(crate) fn emit(event: Event, counters: &Counters, listeners: &[Listener]) {
     counters.add(&event);
     event.log();
@@ -339,8 +340,8 @@ impl Counters {
         self.already_handled.load(Ordering::Relaxed)
     }
 
-    /// Concurrent changes that guards caught: handlers that found what they had looked at changed. Above zero, guards earn
-    /// their keep; very high, something lets the same work run beside itself.
+    /// Concurrent changes that guards caught: handlers that found changes in what they had read. Above zero, the guards
+    /// are useful; a very high number means that the same work runs concurrently.
     pub fn changed(&self) -> u64 {
         self.changed.load(Ordering::Relaxed)
     }
@@ -360,8 +361,8 @@ impl Counters {
         self.expired.load(Ordering::Relaxed)
     }
 
-    /// Batches that did not commit as a whole, so that their jobs were run again one by one. Many of them say that the kind
-    /// is better off with a smaller batch, or with none.
+    /// Batches that did not commit as a whole, so that their jobs were run again one by one. If there are many, give
+    /// the kind a smaller batch, or none.
     pub fn batches_undone(&self) -> u64 {
         self.batches_undone.load(Ordering::Relaxed)
     }
@@ -371,7 +372,7 @@ impl Counters {
         self.claim_replies_lost.load(Ordering::Relaxed)
     }
 
-    /// Outside calls saved, because the effect's reply was stored already.
+    /// External calls saved, because the effect's reply was stored already.
     pub fn effects_replayed(&self) -> u64 {
         self.effects_replayed.load(Ordering::Relaxed)
     }
@@ -381,12 +382,12 @@ impl Counters {
         self.effects_uncertain.load(Ordering::Relaxed)
     }
 
-    /// Cases that nobody decided on in time and that this worker's upkeep removed.
+    /// Cases that were not decided in time and that this worker's upkeep removed.
     pub fn cases_removed(&self) -> u64 {
         self.cases_removed.load(Ordering::Relaxed)
     }
 
-    /// How often an attempt of this worker's opened a breaker.
+    /// How often an attempt of this worker opened a breaker.
     pub fn breakers_opened(&self) -> u64 {
         self.breakers_opened.load(Ordering::Relaxed)
     }
@@ -406,7 +407,7 @@ impl Counters {
         self.hooks_failed.load(Ordering::Relaxed)
     }
 
-    /// Waiting jobs that this worker ended, because their limit came first.
+    /// Waiting jobs that this worker ended, because they reached their limit first.
     pub fn waits_over(&self) -> u64 {
         self.waits_over.load(Ordering::Relaxed)
     }

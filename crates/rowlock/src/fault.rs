@@ -1,8 +1,8 @@
-//! Named points at which the proof suites stop a real process, to kill it or to freeze it there.
+//! Named points where the proof suites stop a real process, to kill it or to freeze it.
 //!
 //! Without the private feature `__faults`, which only the suites turn on, a point compiles to nothing.
 
-/// Stops here when a test asked for it: prints the point's name on stdout and waits for a line on stdin.
+/// Stops here when a test asked for this point: prints the point's name on stdout and waits for a line on stdin.
 macro_rules! point {
     ($name:literal) => {
         #[cfg(feature = "__faults")]
@@ -12,7 +12,7 @@ macro_rules! point {
 
 pub(crate) use point;
 
-/// Whether this process is to have this known bug, which the proof must then catch.
+/// Whether this process must have this known bug, which the proof must then catch.
 macro_rules! mutant {
     ($name:literal) => {{
         #[cfg(feature = "__faults")]
@@ -58,7 +58,8 @@ pub(crate) fn hit(name: &str) {
         return;
     }
     let mut out = std::io::stdout().lock();
-    // The parent reads the name and then decides this process's fate; a closed pipe means that it is gone.
+    // The parent reads the name and then decides what happens to this process; a closed pipe means that the parent is
+    // gone.
     if writeln!(out, "at {name}").and_then(|()| out.flush()).is_ok() {
         drop(out);
         let mut line = String::new();

@@ -1,15 +1,15 @@
-//! A group: jobs that run one after the other, in the order they were enqueued, while other groups go on beside it.
+//! A group: jobs that run one after the other, in the order they were enqueued, while other groups run concurrently.
 //!
-//! Only the job whose turn it is, the head, can be claimed; the others wait behind it. The turn passes on in the commit that
-//! ends the head.
+//! Only the head, the job whose turn it is, can be claimed; the others wait behind it. The turn passes on in the commit
+//! that ends the head.
 
 use crate::{
     error::Result,
     job::{check_name, number},
 };
 
-/// The group a job belongs to, by its name, such as `account:42`. At most one job of a group is under way in the whole fleet;
-/// a head that fails holds its group while it is tried again.
+/// The group a job belongs to, by its name, such as `account:42`. At most one job of a group is under way in the whole
+/// fleet; a head that fails holds its group while it is tried again.
 ///
 /// ```
 /// use rowlock::Group;
@@ -33,7 +33,8 @@ impl Group {
         }
     }
 
-    /// When the job is retired, the group stops: nothing behind it runs until the case is reopened and done, or removed.
+    /// When the job is retired, the group stops: nothing behind it runs until the case is reopened and done, or
+    /// removed.
     #[must_use]
     pub fn stop_when_retired(mut self) -> Group {
         self.stops = true;
@@ -44,7 +45,7 @@ impl Group {
         check_name("group", &self.name)
     }
 
-    /// What it is stored under.
+    /// The number that the group is stored under.
     pub(crate) fn no(&self) -> i64 {
         group_no(&self.name)
     }
@@ -76,7 +77,7 @@ pub struct Member {
 }
 
 impl Member {
-    /// From what its body says; `None` where it is in no group.
+    /// From the job's body; `None` when the job is in no group.
     pub fn of(no: Option<i64>, stops: Option<bool>) -> Option<Member> {
         let stops = stops.unwrap_or(false);
         no.map(|no| Member { no, stops })

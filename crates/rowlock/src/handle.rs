@@ -1,9 +1,9 @@
-//! Run user code: what a handler is given, and what it gives back.
+//! Run user code: what a handler gets, and what it returns.
 //!
-//! The transaction is owned by the handler and handed back through the return value. [`Done`] can only be made from a
-//! [`Tx`] (or from a staged context that needs none), so an atomic handler cannot report success without handing its
-//! transaction back. Dropped on the way (an error, a panic), a `Tx` leaves its connection in a `DroppedTx` that the
-//! engine holds; the engine rolls back to its savepoint there and records the failure.
+//! The handler owns the transaction and hands it back through the return value. [`Done`] can only be made from a [`Tx`]
+//! (or from a staged context that needs none), so an atomic handler cannot report success without handing its
+//! transaction back. A `Tx` that is dropped on the way (an error, a panic) leaves its connection in a `DroppedTx` that
+//! the engine holds; the engine rolls back to its savepoint there and records the failure.
 
 mod answer;
 pub(crate) mod atomic;
@@ -65,7 +65,7 @@ use crate::{
 /// What a handler returns.
 pub type Outcome<DB> = std::result::Result<Done<DB>, Fail>;
 
-/// What every handler may know about the job in its hands.
+/// What every handler may know about its job.
 #[derive(Clone, Debug)]
 pub struct Attempt {
     pub(crate) token: Token,
@@ -104,12 +104,12 @@ impl Attempt {
         self.token.id.into()
     }
 
-    /// The job's name for the world outside; effect keys derive from it.
+    /// The job's name for external systems; effect keys derive from it.
     pub fn uid(&self) -> Uuid {
         self.uid
     }
 
-    /// Which attempt this is, from 1. Never build an outside key from it: it changes with every retry.
+    /// Which attempt this is, from 1. Never build an idempotency key from it: it changes with every retry.
     pub fn attempt(&self) -> i32 {
         self.attempt
     }
@@ -119,7 +119,7 @@ impl Attempt {
         self.attempts_max
     }
 
-    /// A number that rises with every claim of the job, for ever: a fencing token for outside systems.
+    /// A number that rises with every claim of the job, for ever: a fencing token for external systems.
     pub fn epoch(&self) -> i64 {
         self.token.epoch
     }
@@ -139,19 +139,19 @@ impl Attempt {
         self.created_at
     }
 
-    /// Whose doing the job is, as W3C trace context: what a call outside hands on as `traceparent`.
+    /// The W3C trace context of the enqueuing code. Pass it on as the `traceparent` header of external calls.
     pub fn traceparent(&self) -> Option<&str> {
         let trace = self.trace.as_deref()?;
         Some(trace.split_once(' ').map_or(trace, |(parent, _)| parent))
     }
 
-    /// What goes with [`Attempt::traceparent`] as `tracestate`, if anything does.
+    /// The `tracestate` that belongs to [`Attempt::traceparent`], if there is one.
     pub fn tracestate(&self) -> Option<&str> {
         let (_, state) = self.trace.as_deref()?.split_once(' ')?;
         Some(state).filter(|state| !state.is_empty())
     }
 
-    /// Whether the worker that had it before was lost; it runs with nothing beside it until it is settled once.
+    /// Whether the worker that had the job before was lost; the job then runs alone until it is settled once.
     pub fn is_recovered(&self) -> bool {
         self.recovered
     }
@@ -249,7 +249,7 @@ impl<DB: Backend, T> Tx<DB, T> {
         }
     }
 
-    /// The same transaction, given to a handler for something else.
+    /// The same transaction, for a handler with another attempt type.
     pub(crate) fn given_for<U>(mut self) -> Tx<DB, U> {
         Tx {
             held: self.held.take(),
@@ -312,7 +312,7 @@ impl<DB: Backend, T> InTransaction<DB> for Tx<DB, T> {
     }
 }
 
-/// A connection on its way back to the engine; dropped before it arrives, it waits in `DroppedTx`.
+/// A connection on its way back to the engine. If it is dropped before it arrives, it waits in `DroppedTx`.
 pub(crate) struct Handed<DB: Backend> {
     held: Option<DB::Held>,
     dropped: DroppedTx<DB>,
@@ -362,12 +362,12 @@ pub struct Done<DB: Backend, T = Attempt> {
     pub(crate) next: Vec<Draft>,
     pub(crate) hooks: Vec<Hook>,
     pub(crate) error: Option<Error>,
-    /// What becomes of a row; a job ends in one way.
+    /// What to do with the row; a job ends in one way.
     pub(crate) row: RowAfter,
     pub(crate) of: PhantomData<fn(T)>,
 }
 
-/// What becomes of a row whose handler succeeded.
+/// What to do with a row whose handler succeeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RowAfter {
     #[default]
@@ -379,7 +379,7 @@ pub(crate) enum RowAfter {
 crate::debug::debug_fields!([DB: Backend, T] Done<DB, T>, "Done", token, error);
 
 impl<DB: Backend, T> Done<DB, T> {
-    /// Of a staged handler that has no transaction: the engine settles it in a batch.
+    /// For a staged handler without a transaction: the engine settles it in a batch.
     pub(crate) fn without_writes(attempt: &Attempt, rowlock: &Rowlock<DB>) -> Done<DB, T> {
         Done {
             token: attempt.token,
@@ -394,7 +394,7 @@ impl<DB: Backend, T> Done<DB, T> {
         }
     }
 
-    /// The same success, of a handler for something else.
+    /// The same success, for a handler with another attempt type.
     pub(crate) fn given_for<U>(self) -> Done<DB, U> {
         let Done {
             token,
@@ -444,7 +444,7 @@ impl<DB: Backend> Done<DB> {
             Ok(draft) => self.next.push(Draft {
                 chain: Some(self.link.chain),
                 position: self.link.position,
-                // Where nobody shows attempts, the trace goes on as it came.
+                // If no span is recorded for the attempt, the trace continues as it came.
                 trace: draft.trace.or_else(|| self.link.trace.clone()),
                 ..draft
             }),
@@ -453,7 +453,7 @@ impl<DB: Backend> Done<DB> {
         self
     }
 
-    /// Stores what the handler found, beside the outcome, in the same commit.
+    /// Stores the handler's result beside the outcome, in the same commit.
     pub fn result<T: Serialize>(mut self, result: &T) -> Self {
         match serde_json::to_string(result) {
             Ok(json) => match crate::job::check_payload(&json, &self.link.limits) {
@@ -472,9 +472,10 @@ impl<DB: Backend> Done<DB> {
     }
 }
 
-/// Zero rows matched means that somebody did this already.
+/// Zero matched rows mean that the work was done already.
 pub trait Applied: Sized {
-    /// Turns zero affected rows into [`AlreadyHandled`], which settles the job as done, quietly, and is counted.
+    /// Turns zero affected rows into [`AlreadyHandled`], which settles the job as done, without an error, and is
+    /// counted.
     ///
     /// # Errors
     /// [`AlreadyHandled`] when no row was affected.

@@ -1,6 +1,7 @@
-//! Numbers of rows, each with a type of its own: a job's number cannot be given where an effect's is asked for.
+//! Numbers of rows, each with its own type: a job's number does not compile where an effect's number is expected.
 //!
-//! In the database and in JSON they are plain numbers. sqlx binds and reads them as such, in your own statements too.
+//! In the database and in JSON they are plain numbers. sqlx binds and reads them as numbers, in your own statements
+//! too.
 
 use std::{fmt, num::ParseIntError, str::FromStr};
 

@@ -29,11 +29,11 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     const KIND: &'static str;
     /// The payload's version. A worker leaves jobs of a newer version than its own untouched.
     const VERSION: i32 = 1;
-    /// The queue it goes to unless told otherwise.
+    /// The queue of its jobs unless set at enqueue.
     const QUEUE: &'static str = "default";
-    /// How many attempts it gets unless told otherwise.
+    /// How many attempts a job gets unless set at enqueue.
     const ATTEMPTS_MAX: i32 = 10;
-    /// Its priority unless told otherwise: 1 runs before 2, strictly, up to 5.
+    /// The priority of its jobs unless set at enqueue: 1 runs before 2, strictly, up to 5.
     const PRIORITY: i16 = 3;
     /// A handler that runs longer is cut off and the attempt fails.
     const TIME_LIMIT: Duration = Duration::from_secs(600);
@@ -41,10 +41,10 @@ pub trait Job: Serialize + DeserializeOwned + Send + 'static {
     /// Reads a payload of any version up to [`Job::VERSION`].
     ///
     /// # Errors
-    /// Whatever it returns makes the job a case, with this text as its reason.
+    /// Any error makes the job a case, with the error's text as its reason.
     fn decode(version: i32, payload: &str) -> std::result::Result<Self, String> {
         let _ = version;
-        // Keeping track of where it is takes as long as reading, so only what cannot be read is read a second time.
+        // Tracking the path takes as long as reading, so only a payload that cannot be read is read a second time.
         let error = match serde_json::from_str(payload) {
             Ok(job) => return Ok(job),
             Err(error) => error,
@@ -70,12 +70,12 @@ pub enum Due {
     /// This long from now, by the database's clock.
     In(Duration),
     At(Timestamp),
-    /// When somebody triggers it.
+    /// When it is triggered.
     OnTrigger,
 }
 
-/// Where a job stands that nobody has triggered: due after every time that can be asked for, so that no claim ever sees it
-/// and nobody takes it for one that was scheduled.
+/// The due time of an untriggered job. It is later than every time that can be requested, so no claim ever sees the
+/// job, and the job cannot be mistaken for a scheduled one.
 const UNTRIGGERED_S: i64 = 253_370_851_200;
 
 /// The due time of a job that waits to be triggered.
@@ -83,7 +83,7 @@ pub(crate) fn untriggered() -> Timestamp {
     Timestamp::from_second(UNTRIGGERED_S).unwrap_or(Timestamp::MAX)
 }
 
-/// What may be chosen for one job when it is enqueued; `None` takes the kind's default.
+/// The options of one job at enqueue; `None` takes the kind's default.
 #[derive(Clone, Default)]
 pub(crate) struct Options {
     pub(crate) queue: Option<String>,
@@ -99,7 +99,7 @@ pub(crate) struct Options {
     pub(crate) group: Option<Group>,
     pub(crate) key: Option<String>,
     pub(crate) hold: Option<Hold>,
-    /// JSON that stands for the payload when two requests are compared.
+    /// JSON that replaces the payload when two requests are compared.
     pub(crate) fingerprint: Option<String>,
 }
 
@@ -111,7 +111,7 @@ crate::debug::debug_fields!(
 /// What a job waits for before it may run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wait {
-    /// The name that somebody must complete.
+    /// The name that must be completed.
     pub name: String,
     /// How long it waits at most.
     pub limit: Option<Duration>,
@@ -174,9 +174,9 @@ pub struct Draft {
     pub position: i32,
     /// What is enqueued when the job is retired, as [`Draft::to_json`] writes it.
     pub if_retired: Option<String>,
-    /// Whose doing it is, as [`trace`](crate::trace) writes it.
+    /// The trace context of the enqueuing code, as [`trace`](crate::trace) writes it.
     pub trace: Option<String>,
-    /// Stands in waiting until then.
+    /// The job is in `waiting` until this is completed.
     pub wait: Option<Wait>,
     pub group: Option<Group>,
     pub key: Option<Box<Keyed>>,
@@ -273,8 +273,8 @@ impl Draft {
         }
     }
 
-    /// The one form in which a job travels: as a next job, as a compensation in another job's body, and as an element of what
-    /// SQLite enqueues. `rowlock.put_job` and SQLite's `enqueue/jobs.sql` read it.
+    /// The only form in which a job travels: as a next job, as a compensation in another job's body, and as an element
+    /// of what SQLite enqueues. `rowlock.put_job` and SQLite's `enqueue/jobs.sql` read this form.
     pub(crate) fn encoded(&self) -> Encoded<'_> {
         let group = self.group.as_ref();
         Encoded {
@@ -312,8 +312,8 @@ impl Draft {
     }
 }
 
-/// See [`Draft::encoded`]. What is JSON itself goes in as text: parsed and written again, its keys could change order and its
-/// numbers their digits. Times are microseconds since 1970; what is not there is left out.
+/// See [`Draft::encoded`]. Fields that hold JSON are stored as text: parsing and rewriting could change the order of
+/// keys and the digits of numbers. Times are microseconds since 1970; missing values are left out.
 #[derive(Serialize)]
 pub(crate) struct Encoded<'a> {
     uid: Uuid,
@@ -351,7 +351,7 @@ pub(crate) struct Encoded<'a> {
     group_stops: Option<bool>,
 }
 
-/// The nearest time that every database and driver can store; beyond, "long ago" and "never" mean the same anyway.
+/// The nearest time that every database and driver can store. Beyond it, "long ago" and "never" mean the same.
 pub(crate) fn storable(at: Timestamp) -> Timestamp {
     /// The end of the year 9998.
     const LATEST_S: i64 = 253_370_764_800;
@@ -364,7 +364,7 @@ pub(crate) fn queue_no(queue: &str) -> i64 {
     number(queue)
 }
 
-/// The number of a kind at a payload version. The version is part of it, so that a worker's claims never even see
+/// The number of a kind at a payload version. The version is part of the number, so that a worker's claims never see
 /// jobs that are newer than its code.
 pub(crate) fn kind_no(kind: &str, version: i32) -> i64 {
     number(&format!("{kind}@{version}"))
@@ -407,7 +407,7 @@ fn tags_json(tags: &[String], limits: &Limits) -> Result<Option<String>> {
     Ok((!tags.is_empty()).then(|| serde_json::json!(tags).to_string()))
 }
 
-/// Size, depth and NUL, in one walk over the text. The text is JSON already: a serialiser or a parser made it.
+/// Checks size, depth and NUL in one walk over the text. The text is already JSON: a serialiser or a parser made it.
 pub(crate) fn check_payload(payload: &str, limits: &Limits) -> Result<()> {
     if payload.len() > limits.payload_bytes_max {
         let problem = format!(

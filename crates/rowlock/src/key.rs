@@ -1,7 +1,7 @@
-//! Keys and fingerprints: the caller's name for a logical operation, and what tells two requests apart.
+//! Keys and fingerprints: the caller's name for a logical operation, and the hash that distinguishes two requests.
 //!
-//! A key is equal on every repeat of the same operation. A fingerprint is taken over the request, so that the same key
-//! with another request is noticed instead of answered.
+//! A key is equal on every repeat of the same operation. A fingerprint is a hash of the request, so that another
+//! request under the same key is refused instead of answered.
 
 use std::{collections::BTreeMap, fmt, time::Duration};
 
@@ -52,7 +52,7 @@ impl Hold {
         }
     }
 
-    /// Refuses a period that is none, or that no database could add to a time.
+    /// Refuses a period of zero, or one that no database could add to a time.
     pub(crate) fn checked(self) -> Result<Hold> {
         const LONGEST: Duration = Duration::from_secs(3600 * 24 * 366 * 10);
         match self {
@@ -67,9 +67,9 @@ impl Hold {
     }
 }
 
-/// Whether an enqueue key may be given to another job: the only place that decides. `hold` is the word stored beside
-/// the key, `passed` says that its period is over, `state` is where its job stands. A key held by policy goes with the
-/// workers' sweep alone.
+/// Whether an enqueue key may be given to another job: only this function decides. `hold` is the word stored beside the
+/// key, `passed` says that its period is over, `state` is the state of its job. Only the workers' sweep removes a key
+/// held by policy.
 pub(crate) fn hold_is_over(hold: &str, passed: bool, state: Option<State>) -> bool {
     let in_a_place = !matches!(state, None | Some(State::Finished));
     match hold {
@@ -79,7 +79,7 @@ pub(crate) fn hold_is_over(hold: &str, passed: bool, state: Option<State>) -> bo
     }
 }
 
-/// What a draft is called, what it asks for, and how long that name is held.
+/// The key of a draft, the fingerprint of its request, and how long the key is held.
 #[doc(hidden)]
 #[derive(Clone, Debug)]
 pub struct Keyed {
@@ -89,7 +89,7 @@ pub struct Keyed {
 }
 
 impl Keyed {
-    /// Checks the key and takes the fingerprint of the request: its kind, and the JSON that tells it from others.
+    /// Checks the key and takes the fingerprint of the request: its kind, and the JSON that identifies it.
     pub(crate) fn new(key: &str, hold: Hold, kind: &str, request: &str) -> Result<Box<Keyed>> {
         check_key("key", key)?;
         Ok(Box::new(Keyed {
@@ -125,13 +125,13 @@ impl Enqueued {
     }
 }
 
-/// The job that holds a key already, as it stood when it was looked at.
+/// The job that already holds a key, as it was when it was read.
 #[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Existing {
     /// The job.
     pub id: JobId,
-    /// Where it stands. `None` when its history is gone: it came to its end longer ago than history is kept.
+    /// Its state. `None` when its history is gone: it ended longer ago than history is kept.
     pub state: Option<State>,
     /// How its last attempt ended, if one has.
     pub outcome: Option<Ended>,
@@ -145,7 +145,7 @@ crate::debug::debug_fields!(
 );
 
 impl Existing {
-    /// Whether only the key is left of it: the operation was over, and what it returned is not known any more.
+    /// Whether only the key is left: the operation is over, and its result is no longer known.
     pub fn is_pruned(&self) -> bool {
         self.state.is_none()
     }
@@ -157,7 +157,7 @@ impl Existing {
 pub struct Fingerprint(pub(crate) [u8; 32]);
 
 impl Fingerprint {
-    /// Of JSON text, and of a word that says what it is a request for.
+    /// Of JSON text, and of a word that says what the request is for.
     pub(crate) fn of_json(what: &str, json: &str) -> Result<Fingerprint> {
         let invalid = |e: serde_json::Error| Error::invalid("request", format!("not valid JSON: {e}"));
         check_depth(json)?;
@@ -178,7 +178,7 @@ impl Fingerprint {
     pub(crate) fn of_bytes(what: &str, bytes: &[u8]) -> Fingerprint {
         let mut hash = Sha256::new();
         hash.update(what.as_bytes());
-        // No word and no JSON text holds a NUL, so the two parts cannot run into each other.
+        // Neither the word nor the JSON text contains a NUL, so the boundary between the two parts is unambiguous.
         hash.update([0]);
         hash.update(bytes);
         Fingerprint(hash.finalize().into())
@@ -200,7 +200,7 @@ impl Fingerprint {
     }
 }
 
-/// The first bytes: enough for a person to tell two apart.
+/// The first bytes: enough for a person to distinguish two of them.
 impl fmt::Display for Fingerprint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0[..6].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -270,7 +270,7 @@ fn canonical(raw: &RawValue, out: &mut String) -> serde_json::Result<()> {
     Ok(())
 }
 
-/// Keys are what callers make up: 1 to 250 bytes, no control characters.
+/// Callers invent keys: 1 to 250 bytes, no control characters.
 pub(crate) fn check_key(field: &str, key: &str) -> Result<()> {
     if key.is_empty() || key.len() > KEY_BYTES_MAX || key.chars().any(char::is_control) {
         let shown: String = key.chars().take(40).collect();

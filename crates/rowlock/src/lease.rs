@@ -1,7 +1,7 @@
 //! A lease: ownership of a job for one attempt, and the token that proves it.
 //!
-//! Every write to a claimed job carries the token. A token that no longer matches a row means that the lease is
-//! lost: a value, never an error.
+//! Every write to a claimed job carries the token. A token that no longer matches a row means that the lease is lost,
+//! which is a value, never an error.
 
 use std::fmt;
 
@@ -11,8 +11,8 @@ use uuid::Uuid;
 
 use crate::{fault::mutant, group::Member};
 
-/// A worker process, by a random number it made itself. Never a host name, a process id or a sequence: those come
-/// back after a restart or a failover, and an old token must not fit a new owner.
+/// A worker process, identified by a random number that it made itself. A host name, a process id or a sequence would
+/// come back after a restart or a failover, and an old token must not fit a new owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct WorkerId(pub(crate) i64);
@@ -37,7 +37,7 @@ impl fmt::Display for WorkerId {
 pub struct Token {
     /// The job.
     pub id: i64,
-    /// Which claim of it; a fencing number that may be handed to outside systems.
+    /// Which claim of the job; a fencing number that may be passed to external systems.
     pub epoch: i64,
     /// Who claimed it.
     pub worker: WorkerId,
@@ -49,7 +49,7 @@ impl fmt::Display for Token {
     }
 }
 
-/// A job in a worker's hands: the token, the attempt, and the body.
+/// A job that a worker holds: the token, the attempt, and the body.
 #[derive(Clone, Debug)]
 pub struct Claimed {
     pub token: Token,
@@ -61,11 +61,11 @@ pub struct Claimed {
     pub due_at: Timestamp,
     /// By the database's clock, as `due_at` is.
     pub claimed_at: Timestamp,
-    /// Its last worker was lost; it runs with nothing beside it.
+    /// Its last worker was lost; it runs alone.
     pub alone: bool,
     /// Past its expiry when claimed, by the database's clock.
     pub expired: bool,
-    /// `None` when the body is missing, which makes a case of it.
+    /// `None` when the body is missing; the job then becomes a case.
     pub body: Option<Body>,
 }
 

@@ -12,19 +12,20 @@
 //! | test them | [`rig`] |
 //! | see what happens | [`event`], [`observe`] |
 //! | act as an operator | [`operate`], [`Admin`] |
-//! | work off a table of your own | `adopt`, on PostgreSQL |
+//! | run jobs from an existing table | `adopt`, on PostgreSQL |
 //!
 //! The modules of this crate, in the order a job travels:
 //!
-//! - nouns, plain data: `job`, `id`, [`key`], `lease`, `case`, [`effect`], [`event`], `state` (which alone decides), `backoff`,
-//!   [`breaker`], `pause`, `retention`, `table`, [`error`]
+//! - nouns, plain data: `job`, `id`, [`key`], `lease`, `case`, [`effect`], [`event`], `state` (which alone decides),
+//!   `backoff`, [`breaker`], `pause`, `retention`, `table`, [`error`]
 //! - `store`: the storage contract, and one backend per database behind it
-//! - verbs: [`enqueue`] → `complete` → `claim` → [`handle`] → `settle` → `recover` → [`observe`] → `trigger` → [`operate`]
-//! - `attempt`: the one road of an attempt, for a leased job and for a claimed row of a user's table
-//! - `worker`: the loop that composes them; `adopt`: the same over a table of the user's own
+//! - verbs: [`enqueue`] → `complete` → `claim` → [`handle`] → `settle` → `recover` → [`observe`] → `trigger` →
+//!   [`operate`]
+//! - `attempt`: the path of an attempt, shared by leased jobs and claimed rows of a user's table
+//! - `worker`: the loop that composes them; `adopt`: the same loop over a user's table
 //!
-//! What needs a heavy dependency is a crate of its own: `rowlock-axum` answers repeated requests, `rowlock-otel` measures,
-//! `rowlock-redis` is a first look that saves work.
+//! Features with a heavy dependency are separate crates: `rowlock-axum` answers repeated requests, `rowlock-otel`
+//! measures, `rowlock-redis` is a first check that saves work.
 
 #![warn(missing_debug_implementations)]
 
@@ -80,7 +81,8 @@ pub mod postgres;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
-/// Fills in [`Job`] from attributes: `#[derive(Serialize, Deserialize, Job)] #[job(kind = "…", queue = "…", attempts = 8)]`.
+/// Fills in [`Job`] from attributes:
+/// `#[derive(Serialize, Deserialize, Job)] #[job(kind = "…", queue = "…", attempts = 8)]`.
 pub use rowlock_macros::Job;
 
 pub use crate::{

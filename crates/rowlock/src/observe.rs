@@ -1,4 +1,4 @@
-//! Reads only: what is where, who has it, how often it failed and why. No verb here changes anything.
+//! Reads only: where jobs are, who has them, how often they failed and why. Nothing here changes anything.
 
 mod audit;
 mod doctor;
@@ -53,7 +53,7 @@ pub struct JobView {
     pub queue: String,
     /// 1 runs first.
     pub priority: i16,
-    /// Where it stands.
+    /// Its state.
     #[serde(serialize_with = "state_word")]
     pub state: State,
     /// Attempts used, the running one included.
@@ -66,14 +66,14 @@ pub struct JobView {
     pub due_at: Option<Timestamp>,
     /// The number of the worker that has it, if leased.
     pub worker: Option<WorkerId>,
-    /// Since when, if leased.
+    /// When it was claimed, if leased.
     pub claimed_at: Option<Timestamp>,
     /// How its last attempt ended.
     #[serde(serialize_with = "ended_word")]
     pub last_outcome: Option<Ended>,
     /// When.
     pub last_ended_at: Option<Timestamp>,
-    /// What the last failure said.
+    /// The error of the last failure.
     pub last_error: Option<String>,
     /// What the handler returned, if done.
     pub result: Option<serde_json::Value>,
@@ -118,7 +118,7 @@ fn ended_word<S: serde::Serializer>(ended: &Option<Ended>, s: S) -> std::result:
 pub struct RolloutView {
     /// Its name.
     pub name: String,
-    /// How many of a hundred keys take the new way.
+    /// How many of a hundred keys take the new code path.
     pub percent: u8,
     /// Since when.
     pub changed_at: Timestamp,
@@ -162,13 +162,13 @@ fn one_ended_word<S: serde::Serializer>(ended: &Ended, s: S) -> std::result::Res
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct Status {
-    /// One row per queue and kind that has a job somewhere.
+    /// One row per queue and kind that has an open job.
     pub lanes: Vec<LaneStatus>,
     /// The worker processes known to the database.
     pub workers: Vec<WorkerStatus>,
 }
 
-/// What one queue holds of one kind.
+/// The counts of one queue and kind.
 #[derive(Clone, Debug, Default, Serialize)]
 #[non_exhaustive]
 pub struct LaneStatus {
@@ -182,12 +182,12 @@ pub struct LaneStatus {
     pub scheduled: i64,
     /// Waiting for a name to be completed.
     pub waiting: i64,
-    /// In workers' hands.
+    /// Leased by workers.
     pub leased: i64,
     /// Retired, open for a decision.
     pub cases: i64,
-    /// There are more than were counted: due and scheduled ones are counted to 100,000 for each priority of a queue and kind,
-    /// the others to 100,000 in all.
+    /// There are more jobs than were counted: due and scheduled ones are counted to 100,000 for each priority of a
+    /// queue and kind, the others to 100,000 in all.
     pub more: bool,
     /// How long the oldest due job has been waiting, in milliseconds.
     pub oldest_due_ms: Option<i64>,
@@ -203,17 +203,17 @@ pub struct WorkerStatus {
     pub name: String,
     /// Its lease.
     pub lease_ms: i64,
-    /// How long ago it beat, in milliseconds.
+    /// How long ago its last heartbeat was, in milliseconds.
     pub beat_age_ms: i64,
     /// Declared dead; its jobs are being recovered.
     pub dead: bool,
-    /// What it holds.
+    /// How many leases it holds.
     pub leases: i64,
     /// When it started.
     pub started_at: Timestamp,
 }
 
-/// The reading verbs, on either database. Cheap to clone.
+/// The commands that read, on either database. Cheap to clone.
 #[derive(Clone)]
 pub struct Observe {
     pub(crate) store: Arc<dyn Store>,
@@ -270,9 +270,8 @@ impl Observe {
         self.store.cases(query).await
     }
 
-    /// The errors that open cases have in common, most cases first, at most so many. A case counts within seconds of
-    /// its retirement, while
-    /// a worker runs.
+    /// The errors that open cases have in common, most cases first, at most this many. A case counts within seconds of
+    /// its retirement, while a worker runs.
     ///
     /// # Errors
     /// The database could not be read. Cancel-safe.
@@ -288,7 +287,7 @@ impl Observe {
         self.store.case(id.into().0).await
     }
 
-    /// Effects of staged handlers: of one job, or all; newest first, or those in doubt alone, the oldest doubt first.
+    /// Effects of staged handlers: of one job, or all; newest first, or only those in doubt, the oldest doubt first.
     ///
     /// # Errors
     /// The database could not be read. Cancel-safe.
@@ -312,7 +311,7 @@ impl Observe {
         self.store.jobs(JobQuery::Chain(id.into().0)).await
     }
 
-    /// Every rollout that was ever set, by name; one that was not is at 0.
+    /// Every rollout that was ever set, by name; one that was never set is at 0.
     ///
     /// # Errors
     /// The database could not be read. Cancel-safe.
@@ -328,7 +327,7 @@ impl Observe {
         setting::pauses(&*self.store).await
     }
 
-    /// Every breaker that workers were ever bound to, as it stands.
+    /// Every breaker that workers were ever bound to, with its current state.
     ///
     /// # Errors
     /// The database could not be read. Cancel-safe.
@@ -336,7 +335,7 @@ impl Observe {
         self.store.breakers(None).await
     }
 
-    /// The last changes of a breaker, newest first, at most so many; those older than the history are gone.
+    /// The last changes of a breaker, newest first, at most this many; changes older than the history are gone.
     ///
     /// # Errors
     /// The database could not be read. Cancel-safe.

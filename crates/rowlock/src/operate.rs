@@ -1,4 +1,5 @@
-//! The human verbs. Each is audited with who did it, and refuses with a sentence when the job is not where it must be.
+//! The operator commands. Each is audited with its actor, and refuses with a sentence when the job is in the wrong
+//! place.
 
 mod cases;
 mod prune;
@@ -23,7 +24,7 @@ use crate::{
     },
 };
 
-/// The operator's verbs, on either database. Cheap to clone.
+/// The operator commands, on either database. Cheap to clone.
 #[derive(Clone)]
 pub struct Operate {
     pub(crate) store: Arc<dyn Store>,
@@ -32,13 +33,13 @@ pub struct Operate {
 crate::debug::debug_fields!([] Operate, "Operate");
 
 impl Operate {
-    /// Puts a case back to ready, with all its attempts and under the same uid, so that effect keys stay what they
-    /// were; or to waiting, while the name it waits for is not completed. The epoch goes on rising: no token of an earlier
-    /// attempt fits again.
+    /// Puts a case back to ready, with all its attempts and under the same uid, so that its effect keys do not change.
+    /// If the name it waits for is not completed, it goes to waiting instead. The epoch goes on rising: no token of an
+    /// earlier attempt fits again.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is no case. Cancel-safe: it either happened
-    /// or did not.
+    /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is not a case. Cancel-safe: it either
+    /// happened or did not.
     pub async fn reopen(&self, id: impl Into<JobId>, actor: &str) -> Result<()> {
         let JobId(id) = id.into();
         if self.store.act(Action::Reopen { id }, actor).await? == Verdict::Done {
@@ -51,11 +52,11 @@ impl Operate {
         })
     }
 
-    /// Makes a job due at another time: one that is ready, or that waits for its turn. A time in the past means now.
+    /// Changes the due time of a job that is ready, or that waits for its turn. A time in the past means now.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is leased, a case or finished. Cancel-safe:
-    /// it either happened or did not.
+    /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is leased, a case or finished.
+    /// Cancel-safe: it either happened or did not.
     pub async fn delay(&self, id: impl Into<JobId>, until: Timestamp, actor: &str) -> Result<()> {
         let JobId(id) = id.into();
         let until = Some(storable(until));
@@ -63,7 +64,7 @@ impl Operate {
         self.told(id, verdict, "delayed").await
     }
 
-    /// Makes a job due now. One that waits for a name, or behind the head of its group, still does.
+    /// Makes a job due now. A job that waits for a name, or behind the head of its group, still waits.
     ///
     /// # Errors
     /// As [`Operate::delay`].
@@ -77,13 +78,14 @@ impl Operate {
         Ok(())
     }
 
-    /// Cancels a job that is not finished: one that waits is gone at once. One that runs loses its lease, so that nothing it
-    /// still does counts, not even its commit; its worker stops its handler when it next looks, about three times in a lease,
-    /// and what waited for it may begin before that. Its next links are never enqueued, and a group goes on without it.
+    /// Cancels a job that is not finished. A job that does not run is cancelled immediately. A running job loses its
+    /// lease, so nothing it still does counts, not even its commit. Its worker stops the handler at its next heartbeat,
+    /// about three times per lease, and jobs that waited for it may start before that. Its next links are never
+    /// enqueued, and its group goes on without it.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is a case or finished. Cancel-safe: it
-    /// either happened or did not.
+    /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is a case or finished. Cancel-safe:
+    /// it either happened or did not.
     pub async fn cancel(&self, id: impl Into<JobId>, reason: Option<&str>, actor: &str) -> Result<()> {
         let JobId(id) = id.into();
         let reason = reason.map(|reason| clean(reason.to_owned()));
@@ -92,12 +94,13 @@ impl Operate {
         self.told(id, verdict, "cancelled").await
     }
 
-    /// Makes a case of a job that is not finished, as if its last attempt had failed: its compensation is enqueued in the same
-    /// commit, and its group goes on or stops as its policy says. One that runs is stopped as by [`Operate::cancel`].
+    /// Makes a case of a job that is not finished, as if its last attempt had failed: its compensation is enqueued in
+    /// the same commit, and its group goes on or stops as its policy says. A running job is stopped as by
+    /// [`Operate::cancel`].
     ///
     /// # Errors
-    /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is a case or finished. Cancel-safe: it
-    /// either happened or did not.
+    /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is a case or finished. Cancel-safe:
+    /// it either happened or did not.
     pub async fn retire(&self, id: impl Into<JobId>, reason: Option<&str>, actor: &str) -> Result<()> {
         let JobId(id) = id.into();
         let reason = reason.map(|reason| clean(reason.to_owned()));
@@ -106,13 +109,13 @@ impl Operate {
         self.told(id, verdict, "retired").await
     }
 
-    /// Runs a finished job once more, with all its attempts, under its own uid and a new epoch. Its handler's transaction
-    /// commits once more; what is kept under a key is not done again: an effect gives the reply it has, `once` its answer, and
-    /// next links that it has are not made again. Where it is in a group it waits for its turn.
+    /// Runs a finished job once more, with all its attempts, under its own uid and a new epoch. Its handler's
+    /// transaction commits once more. What is kept under a key is not repeated: an effect returns its stored reply,
+    /// `once` its answer, and existing next links are not enqueued again. A job in a group waits for its turn.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when there is no such job; [`Error::Conflict`] when it is not finished, its expiry is past, or its
-    /// history is gone. Cancel-safe: it either happened or did not.
+    /// [`Error::NotFound`] when there is no such job; [`Error::Conflict`] when it is not finished, its expiry is past,
+    /// or its history is gone. Cancel-safe: it either happened or did not.
     pub async fn rerun(&self, id: impl Into<JobId>, reason: Option<&str>, actor: &str) -> Result<()> {
         let JobId(id) = id.into();
         let reason = reason.map(|reason| clean(reason.to_owned()));
@@ -150,12 +153,14 @@ impl Operate {
         }
     }
 
-    /// Records what somebody found out about an effect in doubt, and returns its job. If it happened, later attempts get
-    /// this reply without a call; if it did not, the next attempt calls. It does not reopen the job's case.
+    /// Records what a person found out about an effect in doubt, and returns its job. If the effect happened, later
+    /// attempts get this reply without a call; if it did not, the next attempt calls. This does not reopen the job's
+    /// case.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when there is no such effect, [`Error::Conflict`] when its call is under way or it is not in doubt;
-    /// [`Error::Invalid`] when the reply is too large or cannot be stored. Cancel-safe: it either happened or did not.
+    /// [`Error::NotFound`] when there is no such effect, [`Error::Conflict`] when its call is under way or it is not in
+    /// doubt; [`Error::Invalid`] when the reply is too large or cannot be stored. Cancel-safe: it either happened or
+    /// did not.
     pub async fn resolve_effect(&self, no: impl Into<EffectNo>, resolution: Resolution, actor: &str) -> Result<JobId> {
         let EffectNo(no) = no.into();
         if let Resolution::Happened(reply) = &resolution {
@@ -185,9 +190,9 @@ impl Operate {
         }))
     }
 
-    /// Nobody claims jobs of this queue or kind any more, in any process, within a second; those that were claimed and not
-    /// started are handed back with their attempt. Running handlers go on. Jobs can be enqueued, and wait. `false` when it
-    /// was paused before.
+    /// Stops claims of this queue, kind or group in every process within a second. Jobs that were claimed and not
+    /// started are handed back with their attempt. Running handlers go on. Jobs can be enqueued, and wait. `false` when
+    /// it was paused before.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad name. Cancel safety: dropped half-way, it may or may not be paused; pause it again.
@@ -196,10 +201,11 @@ impl Operate {
         self.set_pause(target, true, actor).await
     }
 
-    /// Lets it go on, within a second. `false` when it was not paused.
+    /// Resumes claims within a second. `false` when it was not paused.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a bad name. Cancel safety: dropped half-way, it may or may not be resumed; resume it again.
+    /// [`Error::Invalid`] for a bad name. Cancel safety: dropped half-way, it may or may not be resumed; resume it
+    /// again.
     pub async fn resume(&self, target: &Target, actor: &str) -> Result<bool> {
         target.check()?;
         self.set_pause(target, false, actor).await
@@ -210,13 +216,13 @@ impl Operate {
         Ok(verdict == Verdict::Done)
     }
 
-    /// Opens or closes the breaker of this name by hand, so that nothing else moves it until it is left on its own again
-    /// ([`Force::Auto`]). Workers learn of it within a second; no claim that begins after this committed takes a job bound
-    /// to a breaker that is open. `false` when it was so before.
+    /// Opens or closes the breaker of this name by hand. Nothing else changes it until it is automatic again
+    /// ([`Force::Auto`]). Workers learn of it within a second; no claim that begins after this commit takes a job bound
+    /// to an open breaker. `false` when nothing changed.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when no worker ever had a kind bound to this name. Cancel safety: dropped half-way, it may or may
-    /// not have happened; say it again.
+    /// [`Error::NotFound`] when no worker ever had a kind bound to this name. Cancel safety: dropped half-way, it may
+    /// or may not have happened; repeat it.
     pub async fn force_breaker(&self, name: &str, force: Force, actor: &str) -> Result<bool> {
         match self.store.act(Action::ForceBreaker { name, force }, actor).await? {
             Verdict::Done => Ok(true),
@@ -227,12 +233,12 @@ impl Operate {
         }
     }
 
-    /// Sets how many of a hundred keys take the new way of this rollout; it counts within a second in every process,
-    /// without a restart.
+    /// Sets how many of a hundred keys take the new code path of this rollout; the change takes effect within a second
+    /// in every process, without a restart.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a bad name or a percentage above 100. Cancel safety: dropped half-way, it may or may not be
-    /// set; set it again.
+    /// [`Error::Invalid`] for a bad name or a percentage above 100. Cancel safety: dropped half-way, it may or may not
+    /// be set; set it again.
     pub async fn set_rollout(&self, name: &str, percent: u8, actor: &str) -> Result<()> {
         check_name("rollout", name)?;
         if percent > 100 {

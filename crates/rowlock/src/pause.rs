@@ -1,4 +1,4 @@
-//! What people have stopped: a queue, a kind or a group whose jobs nobody claims until it is resumed.
+//! What operators have paused: a queue, a kind or a group whose jobs are not claimed until it is resumed.
 
 use std::{
     collections::HashSet,
@@ -67,7 +67,7 @@ impl Target {
         }
     }
 
-    /// `None` for what a newer version has paused.
+    /// `None` for a target that only a newer version knows.
     pub(crate) fn parse(key: &str) -> Option<Target> {
         match key.split_once(':')? {
             ("queue", name) => Some(Target::queue(name)),
@@ -122,7 +122,7 @@ impl Pauses {
         pauses
     }
 
-    /// Whether jobs of this queue and kind are to be left alone.
+    /// Whether jobs of this queue and kind must not be claimed.
     pub(crate) fn stop(&self, queue_no: i64, kind: &str) -> bool {
         self.stop_queue(queue_no) || (!self.kinds.is_empty() && self.kinds.contains(kind))
     }
@@ -145,7 +145,7 @@ impl KnownPauses {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Whether that is a change.
+    /// Returns whether the pauses changed.
     pub(crate) fn set(&self, pauses: Pauses) -> bool {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let changed = **known != pauses;

@@ -49,8 +49,8 @@ impl Rowlock {
     /// # }
     /// ```
     ///
-    /// When `options` fails, asks for TLS in a build without it, or takes longer than 5 seconds, the verb that needs a connection fails with
-    /// [`Error::Database`], and workers try again.
+    /// When `options` fails, asks for TLS in a build without it, or takes longer than 5 seconds, the operation that
+    /// needs a connection fails with [`Error::Database`], and workers try again.
     ///
     /// # Errors
     /// As [`Rowlock::open_by_in`].

@@ -1,7 +1,7 @@
-//! Expire the leases of dead workers, retire the exhausted, forget the dead.
+//! Expire the leases of dead workers, retire exhausted jobs, and forget dead workers.
 //!
-//! Any worker runs this on a jittered timer, whatever its load. It keeps no state that matters: a round that fails or
-//! dies half-way is finished by the next one, here or elsewhere.
+//! Every worker runs this on a jittered timer, whatever its load. It keeps no state that matters: the next round, in
+//! any process, finishes a round that fails or dies half-way.
 
 use std::time::{Duration, Instant};
 
@@ -12,11 +12,13 @@ use crate::{
 
 /// Leases ended in one commit.
 const BATCH: i32 = 1000;
-/// Rounds are at most this far apart; a dead worker is noticed within it.
+/// The longest time between rounds; a dead worker is noticed within it.
 const EVERY_MAX: Duration = Duration::from_millis(700);
-/// While this worker may not judge, it still ends the leases of those whom others declared dead, this often.
+/// While this worker may not declare others dead, it still ends the leases of workers that others declared dead, this
+/// often.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
-/// An aimed look is this late, so that it is never too early; all who aim at the same moment are spread by their clocks alone.
+/// An aimed look is this late, so that it is never too early. Only clock differences spread the workers that aim at the
+/// same moment.
 const MARGIN: Duration = Duration::from_millis(5);
 
 /// One process's part in the recovery.
@@ -27,8 +29,8 @@ pub(crate) struct Recovery {
     look_in: Option<Duration>,
     /// Dead workers still hold something that another transaction has locked.
     pending: bool,
-    /// Until then nobody is declared dead from here: the database was out of reach a moment ago, for the others too, and
-    /// their beats must have had their chance.
+    /// Until then this process declares no worker dead. The database was unreachable a moment ago, for other workers
+    /// too, and they need time to send their heartbeats.
     blind_until: Option<Instant>,
     blind_for: Duration,
 }
@@ -45,14 +47,14 @@ impl Recovery {
         }
     }
 
-    /// The wait before the next round. Who is suspected is looked at as soon as that can tell: a second look that came by
-    /// chance would keep the jobs of the dead waiting for longer than their lease and a second.
+    /// The wait before the next round. A suspected worker is checked as soon as a check can decide. A check at a random
+    /// time would keep the jobs of a dead worker waiting for longer than their lease and a second.
     pub(crate) fn pause(&self) -> Duration {
         let by_chance = self.every.mul_f64(0.8 + 0.4 * fastrand::f64());
         self.look_in.map_or(by_chance, |aimed| by_chance.min(aimed + MARGIN))
     }
 
-    /// One round; `may_judge` says that this worker itself is in good standing.
+    /// One round; `may_judge` says that this worker's own heartbeat is in good order.
     pub(crate) async fn round(&mut self, store: &dyn Store, may_judge: bool) -> Result<Vec<Expired>> {
         let sees = self.blind_until.is_none_or(|until| Instant::now() >= until);
         let mut expired = Vec::new();
@@ -61,7 +63,7 @@ impl Recovery {
             self.blind_until = Some(Instant::now() + self.blind_for);
         }
         match ended {
-            // What was ended is told, whatever failed after it.
+            // Expired leases are reported, even if something failed after them.
             Err(error) if !expired.is_empty() => tracing::warn!("recovery failed halfway, retrying: {}", chain(&error)),
             ended => ended?,
         }

@@ -1,4 +1,4 @@
-//! How long things are kept, and the rule that keeps a key from being forgotten before its operation is over: pure.
+//! How long data is kept, and the rule that keeps a key until its operation is over: pure.
 
 use std::time::Duration;
 
@@ -8,13 +8,14 @@ use crate::{
 };
 
 const HOUR: Duration = Duration::from_secs(3600);
-/// Nobody removes what people did before others had a chance to look.
+/// The audit is kept at least this long, so that others can read it before it is removed.
 const AUDIT_MIN: Duration = Duration::from_secs(30 * 24 * 3600);
 
 /// How long the workers keep what is over. Upkeep removes it in small batches.
 ///
-/// A worker refuses to start when keys would be forgotten while their operation may still be tried:
-/// `keys >= retry horizon + cases`, and the same with history, where the retry horizon is the longest time that one of its kinds may be tried for.
+/// A worker refuses to start when keys would be removed while their operation may still be tried:
+/// `keys >= retry horizon + cases`, and the same with history. The retry horizon is the longest time that one of its
+/// kinds may be tried for.
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,22 +50,20 @@ impl Retention {
         self
     }
 
-    /// How long cases are kept that nobody decided on: at least an hour. A case with an effect in doubt is kept whatever
-    /// its age.
+    /// How long undecided cases are kept: at least an hour. A case with an effect in doubt is kept whatever its age.
     pub const fn cases(mut self, time: Duration) -> Retention {
         self.cases = Some(time);
         self
     }
 
-    /// Keeps cases until somebody decides on them. Keys must then be kept for ever too.
+    /// Keeps cases until they are decided. Keys must then be kept for ever too.
     pub const fn cases_for_ever(mut self) -> Retention {
         self.cases = None;
         self
     }
 
-    /// How long keys are kept that are held by policy ([`Hold::Policy`](crate::Hold::Policy)), of jobs and of the ledger,
-    /// and names that were completed. A name that a job of whatever state waits or waited for is kept as long as that
-    /// job's body.
+    /// How long keys held by policy ([`Hold::Policy`](crate::Hold::Policy)), of jobs and of the ledger, and completed
+    /// names are kept. A name that any job waits or waited for is kept as long as that job's body.
     pub const fn keys(mut self, time: Duration) -> Retention {
         self.keys = Some(time);
         self
@@ -76,8 +75,8 @@ impl Retention {
         self
     }
 
-    /// How long the audit of what people did is kept: at least 30 days. What was done to a job is kept as long as its
-    /// body, whatever its age.
+    /// How long the audit of operator commands is kept: at least 30 days. Rows about a job are kept as long as the
+    /// job's body, whatever their age.
     pub const fn audit(mut self, time: Duration) -> Retention {
         self.audit = Some(time);
         self
@@ -121,7 +120,7 @@ impl<'a> Horizon<'a> {
 }
 
 impl Retention {
-    /// Refuses what would lose a history at once, or a key before its operation is over.
+    /// Refuses a retention that would lose a history immediately, or a key before its operation is over.
     pub(crate) fn check<'a>(&self, horizons: impl Iterator<Item = Horizon<'a>>) -> Result<()> {
         if self.history < HOUR {
             return Err(Error::Config(

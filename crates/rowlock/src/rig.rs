@@ -53,7 +53,7 @@ use crate::{
 /// The rig's lease, by its own clock.
 const LEASE: Duration = Duration::from_secs(15);
 
-/// A real database with a clock you move. Jobs run when you say so, one at a time.
+/// A real database with a clock you move. Jobs run when you call for them, one at a time.
 pub struct TestRig<A, DB: Backend> {
     rowlock: Rowlock<DB>,
     url: String,
@@ -83,11 +83,11 @@ impl TestRig<(), sqlx::Sqlite> {
 
 #[cfg(feature = "postgres")]
 impl TestRig<(), sqlx::Postgres> {
-    /// A rig in this PostgreSQL database, named by one host, in a schema of its own which stays until the database is
+    /// A rig in this PostgreSQL database, named by one host, in a separate schema which stays until the database is
     /// dropped.
     ///
     /// # Errors
-    /// The database could not be reached or the schema not be made.
+    /// The database could not be reached or the schema could not be created.
     pub async fn postgres(url: &str) -> Result<TestRig<(), sqlx::Postgres>> {
         TestRig::open(url, &format!("rig_{}", uuid::Uuid::now_v7().simple())).await
     }
@@ -144,7 +144,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         self
     }
 
-    /// The handle, for enqueuing in transactions of your own and for looking.
+    /// The handle, for enqueuing in your own transactions and for reading.
     pub fn rowlock(&self) -> &Rowlock<DB> {
         &self.rowlock
     }
@@ -167,13 +167,13 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         self.clock.now().unwrap_or(self.start)
     }
 
-    /// Moves the clock forward: due times and leases are judged by it.
+    /// Moves the clock forward. Due times and leases use this clock.
     pub fn advance(&self, by: Duration) {
         let later = self.now().checked_add(by).unwrap_or(Timestamp::MAX);
         self.clock.set(later);
     }
 
-    /// Enqueues a job in a commit of its own.
+    /// Enqueues a job in a separate commit.
     ///
     /// # Errors
     /// As [`Rowlock::enqueue_now`].
@@ -229,8 +229,8 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         })
     }
 
-    /// Claims the next due job and loses its worker before anything ran, as a kill right after the claim does. The clock
-    /// moves past the lease. Returns the job's id.
+    /// Claims the next due job and loses its worker before anything ran, as a kill right after the claim does. The
+    /// clock moves past the lease. Returns the job's id.
     ///
     /// # Errors
     /// [`Error::NotFound`] when nothing is due.
@@ -239,12 +239,13 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         self.lose(&claimed).await
     }
 
-    /// Runs the next due job's handler to its end and loses the worker right before the commit: what the handler did
-    /// outside has happened and its effects' replies are stored, nothing else of it is in the database. The clock moves past the lease. Run the job again to see
-    /// that a repeat is safe.
+    /// Runs the next due job's handler to its end and loses the worker right before the commit. The handler's external
+    /// calls have happened and its effects' replies are stored; nothing else of it is in the database. The clock moves
+    /// past the lease. Run the job again to check that a repeat is safe.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when nothing is due; [`Error::Config`] with the handler's error when it failed before its end.
+    /// [`Error::NotFound`] when nothing is due; [`Error::Config`] with the handler's error when it failed before its
+    /// end.
     pub async fn lose_before_commit(&self) -> Result<JobId> {
         let (claimed, handler, job) = self.claim_next().await?;
         let attempt = Attempt::of(&claimed, CancellationToken::new());
@@ -254,7 +255,8 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         Ok(id)
     }
 
-    /// One round of upkeep at the rig's time: what is over by this retention goes. Returns how many cases went.
+    /// One round of upkeep at the rig's time, which removes what is past this retention. Returns how many cases were
+    /// removed.
     ///
     /// # Errors
     /// The database could not be reached.
@@ -262,7 +264,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         Ok(self.rowlock.store().maintain(retention).await?.cases)
     }
 
-    /// Removes the rig's file. A schema in PostgreSQL stays until its database is dropped, for you to look at.
+    /// Removes the rig's file. A schema in PostgreSQL stays until its database is dropped, so that you can inspect it.
     ///
     /// # Errors
     /// The file could not be removed.
@@ -282,7 +284,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         Ok(())
     }
 
-    /// Writes an attempt's end as the engine does; one whose next link is refused becomes a case.
+    /// Writes an attempt's end as the engine does; an end whose next link is refused becomes a case.
     async fn settle(&self, mut end: Settlement, job: &InHand) -> Result<(Option<Ended>, Option<String>)> {
         let store = self.rowlock.store();
         let applied = match store.settle(std::slice::from_ref(&end)).await {
@@ -306,7 +308,7 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
 
     async fn claim_next(&self) -> Result<(Claimed, &Bound<DB>, Arc<InHand>)> {
         let store = self.rowlock.store();
-        // What a worker's watch does beside it: waits end by the rig's clock too.
+        // A worker's watch also does this: waits end by the rig's clock too.
         if store.sweep(Sweep::Waits { names: true }, 1000).await?.groups {
             store.sweep(Sweep::Groups, 1000).await?;
         }
@@ -354,12 +356,12 @@ impl<A: Send + Sync + 'static, DB: Backend> TestRig<A, DB> {
         )))
     }
 
-    /// Past the lease, everyone agrees that the worker is gone.
+    /// Past the lease, every worker agrees that this worker is gone.
     async fn lose(&self, claimed: &Claimed) -> Result<JobId> {
         let store = self.rowlock.store();
         self.advance(LEASE + Duration::from_secs(1));
         store.mark_dead().await?;
-        // SQLite wants to see it silent twice.
+        // SQLite must see the worker silent twice.
         self.advance(LEASE / 3 + Duration::from_secs(1));
         store.mark_dead().await?;
         store.expire(1000).await?;
@@ -378,7 +380,7 @@ pub struct Ran {
     pub ended: Option<Ended>,
     /// What went wrong, if anything.
     pub error: Option<String>,
-    /// The job as it stands now.
+    /// The job as it is now.
     pub job: Option<JobView>,
     /// The next links of its chain.
     pub next: Vec<JobView>,

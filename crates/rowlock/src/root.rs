@@ -1,4 +1,4 @@
-//! The handle: one database, its limits, and the doors to every verb.
+//! The handle: one database, its limits, and the way to every operation.
 
 use std::sync::Arc;
 
@@ -29,15 +29,15 @@ pub trait Backend: InTx {
     /// The same database with another lease and number of connections for handlers.
     #[doc(hidden)]
     fn with(store: &Self::Store, timing: Timing, handlers_max: usize) -> Result<Self::Store>;
-    /// The schema number this binary speaks.
+    /// The schema number that this binary uses.
     #[doc(hidden)]
     const SCHEMA: i32;
 }
 
-/// What the driver needs to know to connect: `PgConnectOptions` or `SqliteConnectOptions`.
+/// The driver's connection options: `PgConnectOptions` or `SqliteConnectOptions`.
 pub type Options<DB> = <<DB as sqlx::Database>::Connection as Connection>::Options;
 
-/// Proof that there is a transaction: [`sqlx::Transaction`], a handler's [`Tx`](crate::Tx), or your word for it,
+/// Proof that there is a transaction: [`sqlx::Transaction`], a handler's [`Tx`](crate::Tx), or your assertion,
 /// [`BegunByHand`]. Sealed.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not say that it is in a transaction",
@@ -51,7 +51,7 @@ pub trait InTransaction<DB: Backend>: sealed::Sealed<DB> + Send {
     fn connection(&mut self) -> &mut DB::Connection;
 }
 
-/// Nobody else may claim to be a transaction.
+/// No other type may claim to be a transaction.
 pub(crate) mod sealed {
     pub trait Sealed<DB> {}
 }
@@ -72,8 +72,8 @@ impl<DB: Backend, T: InTransaction<DB>> InTransaction<DB> for &mut T {
     }
 }
 
-/// A connection on which you began the transaction yourself, by `begin` as SQL. Rowlock cannot see that transaction and
-/// takes your word for it: where there is none, each verb commits by itself.
+/// A connection on which you began the transaction yourself, by `begin` as SQL. Rowlock cannot check for that
+/// transaction: if there is none, each operation commits by itself.
 ///
 /// ```
 /// use rowlock::BegunByHand;
@@ -88,7 +88,7 @@ pub struct BegunByHand<'c, DB: Backend>(&'c mut DB::Connection);
 crate::debug::debug_fields!([DB: Backend] BegunByHand<'_, DB>, "BegunByHand");
 
 impl<'c, DB: Backend> BegunByHand<'c, DB> {
-    /// Says that a transaction is open on this connection.
+    /// Asserts that a transaction is open on this connection.
     pub fn new(conn: &'c mut DB::Connection) -> Self {
         BegunByHand(conn)
     }
@@ -124,16 +124,17 @@ impl<DB: Backend> Clone for Rowlock<DB> {
 impl<DB: Backend> Rowlock<DB> {
     /// Names the database by its URL (`postgres://…`, `sqlite:jobs.db`), in the schema `rowlock`. No I/O yet.
     ///
-    /// A PostgreSQL URL may name several hosts, as libpq has it: `postgres://app@db1:5432,db2:5432/shop`. Every connection of
-    /// the handle and of its workers is then to the one that takes writes. A host that is out of reach, a standby, read-only,
-    /// or does not answer within two seconds is passed over; where all are, the verb fails with [`Error::Database`], whose
-    /// source names each host and why, and workers try again until one takes writes.
+    /// A PostgreSQL URL may name several hosts, in libpq's syntax: `postgres://app@db1:5432,db2:5432/shop`. Every
+    /// connection of the handle and of its workers then goes to the host that takes writes. A host is skipped if it is
+    /// unreachable, a standby, read-only, or does not answer within two seconds. If all are skipped, the operation
+    /// fails with [`Error::Database`], whose source names each host and why, and workers try again until one takes
+    /// writes.
     ///
     /// # Errors
-    /// [`Error::Config`] when the URL cannot be read or names another kind of database; with several hosts also when one of
-    /// them has no name or a wrong port, when there are more than 16, when a parameter (`host`, `port`) names others, or when
-    /// `target_session_attrs` is neither `read-write` nor `primary`; or when `sslmode` needs TLS and neither the feature
-    /// `tls` nor a TLS feature of sqlx is on. It never quotes the URL.
+    /// [`Error::Config`] when the URL cannot be parsed or names another kind of database; with several hosts also when
+    /// one of them has no name or a wrong port, when there are more than 16, when a parameter (`host`, `port`) names
+    /// others, or when `target_session_attrs` is neither `read-write` nor `primary`; or when `sslmode` needs TLS and
+    /// neither the feature `tls` nor a TLS feature of sqlx is on. The error never quotes the URL.
     pub fn open(url: &str) -> Result<Rowlock<DB>> {
         Rowlock::open_in(url, "rowlock")
     }
@@ -146,8 +147,8 @@ impl<DB: Backend> Rowlock<DB> {
         Rowlock::with_clock(url, schema, Clock::default())
     }
 
-    /// [`Rowlock::open`] with the driver's own options, for what a URL cannot say. For a database that you have a pool of:
-    /// `Rowlock::open_with((*pool.connect_options()).clone())`. Rowlock opens its own connections.
+    /// [`Rowlock::open`] with the driver's own options, for settings that a URL cannot express. For a database that you
+    /// have a pool for: `Rowlock::open_with((*pool.connect_options()).clone())`. Rowlock opens its own connections.
     ///
     /// # Errors
     /// [`Error::Config`] for a SQLite database in memory, or for TLS in a build without it.
@@ -196,18 +197,19 @@ impl<DB: Backend> Rowlock<DB> {
         &self.limits
     }
 
-    /// Creates the schema, or applies what it lacks: migrations, and functions whose text has changed. Safe when many
-    /// processes start at the same time, and beside running workers. Returns the names of what it applied. It changes nothing
-    /// in a schema that is newer than this binary, nor in functions of a newer release.
+    /// Creates the schema, or applies what is missing: migrations, and functions whose text has changed. Safe when many
+    /// processes start at the same time, and while workers run. Returns the names of what was applied. It changes
+    /// nothing in a schema that is newer than this binary, nor in functions of a newer release.
     ///
     /// # Errors
-    /// [`Error::SchemaUnknown`] when the schema was made by an unreleased version, or [`Error::Database`]. Then nothing was
-    /// applied. Cancel-safe: all of it is one transaction.
+    /// [`Error::SchemaUnknown`] when the schema was made by an unreleased version, or [`Error::Database`]. Then nothing
+    /// was applied. Cancel-safe: all of it is one transaction.
     pub async fn migrate(&self) -> Result<Vec<String>> {
         store::Operate::migrate(&self.store, &[]).await
     }
 
-    /// The same with made-up migrations behind this binary's own: name, oldest binary that still works, and script.
+    /// [`Rowlock::migrate`] with made-up migrations after this binary's own: name, oldest binary that still works, and
+    /// script.
     #[cfg(feature = "__faults")]
     #[doc(hidden)]
     pub async fn migrate_with(&self, more: &[(&'static str, i32, &'static str)]) -> Result<Vec<String>> {
@@ -226,14 +228,14 @@ impl<DB: Backend> Rowlock<DB> {
         check(self.store.schema().await?, DB::SCHEMA)
     }
 
-    /// The reading verbs.
+    /// The commands that read.
     pub fn observe(&self) -> Observe {
         Observe {
             store: Arc::new(self.store.clone()),
         }
     }
 
-    /// The operator's verbs.
+    /// The operator commands.
     pub fn operate(&self) -> Operate {
         Operate {
             store: Arc::new(self.store.clone()),

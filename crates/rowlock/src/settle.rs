@@ -1,7 +1,7 @@
 //! Record an outcome, only if the lease still holds; the next link in the same commit.
 //!
-//! This is where an attempt's end becomes a [`Settlement`]: the decision, from `state.rs`, and the data that goes with
-//! it. The store applies it.
+//! Here an attempt's end becomes a [`Settlement`]: the decision, from `state.rs`, and the data that goes with it. The
+//! store applies it.
 
 use std::time::Duration;
 
@@ -15,16 +15,17 @@ use crate::{
     store::Settlement,
 };
 
-/// The delay after the first serialisation failure or deadlock: short, and spread so that the two do not meet again.
+/// The delay after the first serialisation failure or deadlock: short, and spread so that the two transactions do not
+/// meet again.
 const SOON: Duration = Duration::from_millis(20);
 
 /// How often that delay may double.
 const DOUBLINGS_MAX: i32 = 7;
 
-/// How many attempts of a job are given back before a serialisation failure or a probe's counts as one.
+/// How many attempts of a job are given back before a serialisation failure or a probe's failure counts as an attempt.
 const GIVEN_BACK_MAX: i64 = 100;
 
-/// No delay is longer: a due time must stay a time that every database can store.
+/// The longest delay: every database must be able to store the due time.
 const DELAY_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
 /// What a settlement needs to know of the attempt it ends.
@@ -34,10 +35,10 @@ pub(crate) struct Ending {
     pub(crate) attempt: i32,
     pub(crate) attempts_max: i32,
     pub(crate) backoff: Backoff,
-    /// It was claimed to try a breaker.
+    /// It was claimed to probe a breaker.
     pub(crate) probe: bool,
     pub(crate) member: Option<Member>,
-    /// It is a row of a user's own table, which has no column for attempts that were given back.
+    /// It is a row of a user's table, which has no column for attempts that were given back.
     pub(crate) of_row: bool,
 }
 
@@ -67,7 +68,7 @@ impl Ending {
         let text = Some(fail.text);
         let again = state::failed(self.attempt, self.attempts_max);
         match fail.how {
-            // What a probe is there to find out costs its job nothing.
+            // A failed probe costs its job no attempt.
             How::Retry | How::RetryAfter(_)
                 if self.probe && fail.dependency.is_some() && self.given_back() < GIVEN_BACK_MAX =>
             {
@@ -77,7 +78,7 @@ impl Ending {
                 };
                 self.settlement(Ended::Deferred, delay, text)
             }
-            // A lost lease is told before it comes to this; its settlement would be refused.
+            // A lost lease is reported earlier; its settlement would be refused.
             How::Retry | How::LeaseLost => self.settlement(again, self.backoff.jittered(self.attempt), text),
             How::RetryAfter(delay) => self.settlement(again, delay, text),
             How::RetrySoon => self.in_the_way(text, fastrand::f64()),
@@ -88,9 +89,9 @@ impl Ending {
         }
     }
 
-    /// Another transaction was in the way, which is nobody's failure: the attempt is given back, so that many that want
-    /// one row do not use up their attempts against each other. Each time the delay may double, and they come apart.
-    /// A job that meets one too often is treated like any other failure, and so is every row.
+    /// Another transaction was in the way, which is not this job's failure. The attempt is given back, so that many
+    /// jobs that want one row do not use up their attempts. The delay may double each time, which spreads the jobs. A
+    /// job that meets this too often is treated like any other failure, and so is every row.
     fn in_the_way(&self, text: Option<String>, jitter: f64) -> Settlement {
         let again = state::failed(self.attempt, self.attempts_max);
         if self.of_row {
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!(probe.failed(down(Fail::retry("down"))).ended, Ended::Deferred);
         let settlement = probe.failed(down(Fail::retry_after(later, "down")));
         assert_eq!((settlement.ended, settlement.delay), (Ended::Deferred, later));
-        // Whatever is not the dependency's fault counts, and so does what is no probe.
+        // A failure without the dependency's fault counts, and so does any failure of a job that is not a probe.
         assert_eq!(probe.failed(Fail::retry("bad data")).ended, Ended::Retried);
         assert_eq!(probe.failed(down(Fail::retire("over"))).ended, Ended::Retired);
         let other = ending(1, Backoff::DEFAULT);

@@ -55,7 +55,7 @@ impl Backend for Sqlite {
     }
 
     fn open_with(options: SqliteConnectOptions, _schema: &str, clock: Clock) -> Result<SqliteStore> {
-        // The driver gives a database in memory a name of its own.
+        // The driver gives a database in memory a unique name.
         let name = options.get_filename().to_string_lossy();
         match name == ":memory:" || name.starts_with("file:sqlx-in-memory-") {
             true => Err(Error::Config(IN_MEMORY.into())),

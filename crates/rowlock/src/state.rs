@@ -1,7 +1,7 @@
-//! Where a job can stand and where each outcome moves it: the only place that decides.
+//! The places a job can be in and where each outcome moves it: only this file decides.
 //!
-//! SQL applies what this table says. Where a bulk statement must repeat it (recovery, which settles
-//! jobs whose worker is gone), a proof case checks that the two agree.
+//! SQL applies this table. Where a bulk statement must repeat it (recovery, which settles jobs whose worker is gone), a
+//! proof case checks that the two agree.
 //!
 //! A job has no status column. It is in exactly one place, and moving it *is* the transition.
 
@@ -11,7 +11,7 @@
 pub enum State {
     /// Due, or scheduled for later.
     Ready,
-    /// For somebody outside to complete the name it waits for.
+    /// Waits until the name that it waits for is completed.
     Waiting,
     /// A worker has it.
     Leased,
@@ -104,8 +104,8 @@ impl State {
     }
 }
 
-/// Where a leased job stands after an attempt ended like this. `attempt` is the number of the attempt that
-/// ended. Only a lease can be settled, so the state before is always [`State::Leased`].
+/// The place of a leased job after an attempt ended like this. `attempt` is the number of the attempt that ended. Only
+/// a lease can be settled, so the state before is always [`State::Leased`].
 pub fn after(ended: Ended, attempt: i32, attempts_max: i32) -> State {
     match ended {
         Ended::Done | Ended::Cancelled => State::Finished,
@@ -116,7 +116,7 @@ pub fn after(ended: Ended, attempt: i32, attempts_max: i32) -> State {
     }
 }
 
-/// Whether a group goes on when its head came to stand there; `stops` is the head's own policy for when it is retired.
+/// Whether a group goes on when its head moved to this state; `stops` is the head's own policy for its retirement.
 pub fn passes_turn(to: State, stops: bool) -> bool {
     match to {
         State::Finished => true,
@@ -125,7 +125,7 @@ pub fn passes_turn(to: State, stops: bool) -> bool {
     }
 }
 
-/// What a failed attempt becomes: another try while there are attempts left, else a case.
+/// What a failed attempt becomes: another try while there are attempts left, otherwise a case.
 pub fn failed(attempt: i32, attempts_max: i32) -> Ended {
     if attempt < attempts_max {
         Ended::Retried
@@ -134,8 +134,8 @@ pub fn failed(attempt: i32, attempts_max: i32) -> Ended {
     }
 }
 
-/// Where a waiting job stands after its wait: ready when the name was completed (`None`: nothing ended), else where the
-/// end takes it that its limit (retired) or its expiry (cancelled) brought. No attempt was made, so none is used up.
+/// The place of a waiting job after its wait: ready when the name was completed (`None`: nothing ended); otherwise the
+/// place of its end by limit (retired) or by expiry (cancelled). No attempt was made, so none is used up.
 pub fn after_wait(ended: Option<Ended>) -> State {
     match ended {
         None => State::Ready,

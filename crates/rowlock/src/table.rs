@@ -1,8 +1,8 @@
-//! A table of the user's own that is worked off like a queue: its name, which of its columns play which part, and what
-//! was found of them.
+//! A user's table that is worked off like a queue: its name, the part that each of its columns plays, and the result of
+//! its inspection.
 //!
-//! Names go into statements, so they are taken from the catalogue and always quoted. A template names its places
-//! `{id}`, `{due}` and so on, and is filled in one pass: what is put in is never looked at again.
+//! Names go into statements, so they are taken from the catalogue and always quoted. A template names its placeholders
+//! `{id}`, `{due}` and so on, and is filled in one pass: inserted text is never expanded again.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -23,18 +23,18 @@ pub struct Columns {
     names: [String; Part::ALL.len()],
 }
 
-/// What a column is for.
+/// The purpose of a column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Part {
-    /// When the row is to be worked on; a failure moves it ahead.
+    /// When the row is due; a failure moves it ahead.
     Due,
-    /// Since when somebody has the row, or renewed that last.
+    /// When the row was claimed, or the claim last renewed.
     ClaimedAt,
-    /// Who.
+    /// The worker that claimed it.
     ClaimedBy,
-    /// The proof of it: no write without.
+    /// The proof of the claim: every write needs it.
     ClaimToken,
     /// Attempts that failed or were lost.
     Attempts,
@@ -49,7 +49,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Every part, in the order in which people are told of them.
+    /// Every part, in the order in which they are shown.
     pub const ALL: [Part; 9] = [
         Part::Due,
         Part::ClaimedAt,
@@ -62,7 +62,7 @@ impl Part {
         Part::LastErrorAt,
     ];
 
-    /// Its name in templates, and the column's unless it is given another.
+    /// Its name in templates, and the column's name unless set.
     pub fn as_str(self) -> &'static str {
         match self {
             Part::Due => "due",
@@ -77,7 +77,7 @@ impl Part {
         }
     }
 
-    /// The types that fit, the one that is added first.
+    /// The types that fit; a new column gets the first one.
     pub(crate) fn types(self) -> &'static [&'static str] {
         match self {
             Part::Due | Part::ClaimedAt | Part::LastErrorAt => &["timestamp with time zone"],
@@ -88,12 +88,12 @@ impl Part {
         }
     }
 
-    /// Whether it is null while nobody has the row, or nothing went wrong.
+    /// Whether it is null while the row is not claimed, or nothing went wrong.
     pub(crate) fn is_cleared(self) -> bool {
         self != Part::Due && self.default().is_none()
     }
 
-    /// What a column that is added has beside its type: a constant, so that no row is written for it.
+    /// The default of a column that is added: a constant, so that no row is rewritten for it.
     pub(crate) fn default(self) -> Option<&'static str> {
         match self {
             Part::Attempts => Some("0"),
@@ -113,7 +113,7 @@ impl Columns {
         .with(Part::Due, name)
     }
 
-    /// With another name for one of them.
+    /// Sets another name for one of them.
     pub fn with(mut self, part: Part, name: impl Into<String>) -> Columns {
         self.names[part as usize] = name.into();
         self
@@ -141,17 +141,17 @@ impl Columns {
 /// A table by its exact name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct TableName {
-    /// Its schema; `None` while nobody has looked where it is.
+    /// Its schema; `None` until it is looked up.
     pub(crate) schema: Option<String>,
     pub(crate) name: String,
 }
 
 impl TableName {
-    /// Reads `table`, `schema.table` or `"odd schema"."odd.table"`. Without quotes a name is taken as it stands too: it
+    /// Reads `table`, `schema.table` or `"odd schema"."odd.table"`. A name without quotes is also taken literally: it
     /// is not folded to lower case.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for what is no name.
+    /// [`Error::Invalid`] for text that is not a name.
     pub fn parse(text: &str) -> Result<TableName> {
         let mut parts = identifiers(text)?;
         let name = parts.pop().unwrap_or_default();
@@ -166,7 +166,7 @@ impl TableName {
         Ok(TableName { schema, name })
     }
 
-    /// For statements.
+    /// Quoted for statements.
     pub(crate) fn quoted(&self) -> String {
         match &self.schema {
             Some(schema) => format!("{}.{}", quoted(schema), quoted(&self.name)),
@@ -174,7 +174,7 @@ impl TableName {
         }
     }
 
-    /// What it is known by where it is stored: as people see it, or quoted where another table could be seen so too.
+    /// The name under which it is stored: as people see it, or quoted where another table would look the same.
     pub(crate) fn exact(&self) -> String {
         let clear = |part: &String| !part.contains(['.', '"']);
         match self.schema.iter().all(clear) && clear(&self.name) {
@@ -183,8 +183,8 @@ impl TableName {
         }
     }
 
-    /// The queue under which its cases and metrics appear: its own name where that is one, with the schema unless that
-    /// is `public`; else what can be kept of it and a number.
+    /// The queue under which its cases and metrics appear: its own name if that is a valid name, with the schema unless
+    /// that is `public`; otherwise the valid characters of it and a number.
     pub(crate) fn queue(&self) -> String {
         let whole = self.exact();
         let plain = whole.strip_prefix("public.").unwrap_or(&whole);
@@ -254,20 +254,20 @@ fn check_identifier(field: &str, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// An identifier for a statement, whatever is in it.
+/// An identifier for a statement, whatever characters it has.
 pub(crate) fn quoted(name: &str) -> String {
     format!("\"{}\"", name.replace('"', "\"\""))
 }
 
-/// A table that was looked at and can be worked off.
+/// A table that was inspected and can be worked off.
 #[derive(Clone, Debug)]
 pub struct Adoptee {
     pub table: TableName,
     /// The primary key: its column and its type, as the catalogue has them.
     pub key: (String, String),
     pub columns: Columns,
-    /// Whether the index that claims lean on has the claim's time before the due time. It is null wherever they look,
-    /// but the planner walks an index in order only if it is told all of that order.
+    /// Whether the index that claims use has the claim's time before the due time. The claim's time is null wherever
+    /// claims look, but the planner walks an index in order only if the statement names the whole order.
     pub claim_first: bool,
 }
 
@@ -315,9 +315,9 @@ impl Adoptee {
     }
 }
 
-/// What the world outside knows a row by: the same on every attempt, after a reopen too, and of no other row. It is
-/// made of the table's random name and the primary key, and of nothing that changes: the due time moves with every
-/// backoff.
+/// The name of a row for external systems: the same on every attempt, after a reopen too, and different for every row.
+/// It is made of the table's random name and the primary key, and of nothing that changes: the due time moves with
+/// every backoff.
 pub(crate) fn row_uid(identity: Uuid, id: &str) -> Uuid {
     let mut hash = Sha256::new();
     hash.update(identity.as_bytes());
@@ -327,14 +327,14 @@ pub(crate) fn row_uid(identity: Uuid, id: &str) -> Uuid {
     uuid::Builder::from_custom_bytes(first).into_uuid()
 }
 
-/// What stands for a retired row among the jobs: its case. Reopened, it puts the row back.
+/// The case of a retired row, among the jobs. Reopening it puts the row back.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct RetiredRow {
     pub(crate) table: String,
     pub(crate) id: String,
-    /// As the row's own `last_error_at` has it.
+    /// The value of the row's own `last_error_at`.
     pub(crate) retired_at: jiff::Timestamp,
-    /// Outside calls of which nobody knows whether they happened.
+    /// External calls that may or may not have happened.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) doubts: Vec<String>,
 }
@@ -343,7 +343,7 @@ impl Job for RetiredRow {
     const KIND: &'static str = "rowlock.adopted-row";
 }
 
-/// What was found of one part.
+/// What was found for one part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct ColumnFound {
@@ -353,11 +353,11 @@ pub struct ColumnFound {
     pub column: String,
     /// Its type, if it is there.
     pub has: Option<String>,
-    /// What keeps it from being used.
+    /// Why it cannot be used.
     pub problem: Option<String>,
 }
 
-/// What a look at a table found, and what it needs.
+/// The result of inspecting a table: what it has, and what it needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Inspection {
@@ -367,13 +367,13 @@ pub struct Inspection {
     pub key: Option<(String, String)>,
     /// Each part and its column.
     pub columns: Vec<ColumnFound>,
-    /// The index that claims lean on, if there is one.
+    /// The index that claims use, if there is one.
     pub claim_index: Option<String>,
-    /// The index that recovery leans on, if there is one.
+    /// The index that recovery uses, if there is one.
     pub recovery_index: Option<String>,
-    /// What no migration of ours mends: nothing of the user's is changed or dropped.
+    /// What our migrations cannot fix, because they change or drop nothing of the user's.
     pub problems: Vec<String>,
-    /// The statements that are missing, in order; each is a commit of its own.
+    /// The statements that are missing, in order; each is a separate commit.
     pub migration: Vec<String>,
 }
 

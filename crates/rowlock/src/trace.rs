@@ -1,10 +1,11 @@
-//! The W3C trace context of the code that enqueued a job, which the job's row carries to every attempt.
+//! The W3C trace context of the code that enqueued a job. The job's row carries it to every attempt.
 //!
-//! In the row it is a `traceparent`, and behind a space a `tracestate` if there is one. An attempt's span links to it
-//! instead of being its child: what enqueued the job has ended long ago, and a job may be tried for days.
+//! In the row it is a `traceparent`, followed by a space and a `tracestate` if there is one. An attempt's span links to
+//! the context instead of being its child: the enqueuing code ended long ago, and a job may be tried for days.
 //!
 //! The library stores and checks this text. A [`Propagator`] connects the text to a tracing system; the crate
-//! `rowlock-otel` has one for OpenTelemetry. Without one, a job carries what `.trace("00-…")` says at its enqueue.
+//! `rowlock-otel` has one for OpenTelemetry. Without one, a job carries the context set with `.trace("00-…")` at its
+//! enqueue.
 
 use std::sync::OnceLock;
 
@@ -18,13 +19,13 @@ use crate::{
 
 /// Connects the trace context of jobs to a tracing system.
 pub trait Propagator: Send + Sync + 'static {
-    /// The trace context of the code that calls this: a W3C `traceparent`, and behind a space a `tracestate` if there
-    /// is one. Called wherever an enqueue that sets no context itself is awaited, so keep it quick. A `tracestate` that
-    /// is not valid is left out, and a `traceparent` that is not valid is no context.
+    /// The trace context of the calling code: a W3C `traceparent`, followed by a space and a `tracestate` if there is
+    /// one. Called wherever an enqueue that sets no context itself is awaited, so keep it quick. An invalid
+    /// `tracestate` is left out, and an invalid `traceparent` means no context.
     fn current(&self) -> Option<String>;
 
-    /// Links the span of an attempt to the context that its job carries, which is valid. Called for spans that somebody
-    /// listens to.
+    /// Links the span of an attempt to the context that its job carries, which is valid. Called for spans that a
+    /// subscriber records.
     fn link(&self, span: &Span, trace: &str);
 }
 
@@ -35,10 +36,10 @@ pub fn set_propagator(propagator: impl Propagator) -> bool {
     PROPAGATOR.set(Box::new(propagator)).is_ok()
 }
 
-/// What the specification allows a `tracestate` to be.
+/// The longest `tracestate` that the specification allows.
 const STATE_MAX: usize = 512;
 
-/// Refuses what no one could read back.
+/// Refuses text that could not be read back.
 pub(crate) fn check(trace: &str) -> Result<()> {
     let (parent, state) = trace.split_once(' ').unwrap_or((trace, ""));
     let hex = |part: &str, digits| part.len() == digits && part.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
@@ -71,7 +72,7 @@ pub(crate) fn check(trace: &str) -> Result<()> {
     Ok(())
 }
 
-/// The span of an attempt, linked to where its job came from. Nothing is made where nobody listens.
+/// The span of an attempt, linked to the context of its job. No span is created when no subscriber records it.
 pub(crate) fn attempt(
     (queue, worker): (&str, &str),
     token: Token,
@@ -98,7 +99,7 @@ pub(crate) fn attempt(
         otel.status_code = field::Empty,
         otel.status_description = field::Empty,
     );
-    // What does not read was not written here, and is not worth an attempt.
+    // Invalid text was not written here; ignore it instead of failing the attempt.
     if let Some(trace) = trace.filter(|trace| !span.is_disabled() && check(trace).is_ok())
         && let Some(propagator) = PROPAGATOR.get()
     {
@@ -107,12 +108,13 @@ pub(crate) fn attempt(
     span
 }
 
-/// Writes in an attempt's span how it ended, and ends it; `failed` where that is so, and what went wrong if it is known.
+/// Writes into an attempt's span how the attempt ended, and ends the span; `failed` if it failed, and the error if it
+/// is known.
 pub(crate) fn ended(span: Option<Span>, outcome: &'static str, failed: bool, error: Option<&str>) {
     let Some(span) = span.filter(|span| !span.is_disabled()) else {
         return;
     };
-    // Inside it: a span is as long as the last time that somebody was.
+    // Inside the span, because a span lasts until it was last entered.
     span.in_scope(|| {
         span.record("outcome", outcome);
         if failed {
@@ -124,12 +126,12 @@ pub(crate) fn ended(span: Option<Span>, outcome: &'static str, failed: bool, err
     });
 }
 
-/// Where this is awaited.
+/// The context of the code that awaits this.
 pub(crate) fn current() -> Option<String> {
     PROPAGATOR.get()?.current().and_then(valid)
 }
 
-/// What a caller from outside sent along must not keep a job from being enqueued.
+/// A context from an external caller must not keep a job from being enqueued.
 fn valid(trace: String) -> Option<String> {
     if check(&trace).is_ok() {
         return Some(trace);

@@ -1,7 +1,7 @@
-//! Trigger jobs that stand untriggered: a hint from outside, such as a pointer in an SQS queue, makes them due now.
+//! Trigger jobs: a hint from outside, such as a pointer in an SQS queue, makes untriggered jobs due now.
 //!
-//! The hint may come twice, late, out of order, or for a job of another database; the row alone says what it means. It is
-//! no deed of a person, so the audit has no row of it.
+//! The hint may come twice, late, out of order, or for a job of another database; the row alone decides. A trigger is
+//! not an operator command, so the audit does not record it.
 
 use uuid::Uuid;
 
@@ -21,7 +21,7 @@ use crate::{
 /// How many pointers one call takes.
 const POINTERS_MAX: usize = 1000;
 
-/// How often a job is followed that was moved from waiting to ready just then.
+/// How often to follow a job that was moved from waiting to ready in the meantime.
 const ROUNDS: usize = 5;
 
 /// What a pointer did.
@@ -29,27 +29,28 @@ const ROUNDS: usize = 5;
 #[must_use]
 #[non_exhaustive]
 pub enum Triggered {
-    /// It stood untriggered and is due now: in ready, or in waiting for its turn or a name. The epoch is that of before, or
-    /// that of the attempt where a worker has taken it at once.
+    /// The job was untriggered and is due now: in ready, or in waiting for its turn or a name. The epoch is the one
+    /// before, or the attempt's epoch if a worker has already taken the job.
     Now(Standing),
-    /// It was triggered before, or never had to be: it is ready, waits, or a worker has it. Nothing was changed.
+    /// It was triggered before, or did not need a trigger: it is ready, waits, or a worker has it. Nothing was changed.
     Already(Standing),
     /// It is finished or a case. Nothing was changed.
     Over(Standing),
-    /// There is a job of this number, and it is not the one that is meant: the pointer is of another database, or of this
+    /// There is a job with this number, but another one is meant: the pointer is from another database, or from this
     /// one before it was restored.
     Foreign,
-    /// There is no job of this number, or its retention is over.
+    /// There is no job with this number, or its retention is over.
     Unknown,
 }
 
 impl<DB: Backend> Rowlock<DB> {
-    /// Makes the jobs due now that were enqueued with `on_trigger` and that nobody has triggered yet, and wakes the workers;
-    /// answers for each pointer, a job's number and uid, in the order given. Repeats change nothing.
+    /// Makes untriggered jobs that were enqueued with `on_trigger` due now, and notifies the workers. Returns a result
+    /// for each pointer, a job's number and uid, in the order given. Repeats change nothing.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for more than 1,000 pointers; [`Error::TryAgain`] or [`Error::Conflict`] when somebody was in the
-    /// way; [`Error::Database`] otherwise. After an error any of them may have been triggered; trigger them again.
+    /// [`Error::Invalid`] for more than 1,000 pointers; [`Error::TryAgain`] or [`Error::Conflict`] when another
+    /// transaction was in the way; [`Error::Database`] otherwise. After an error any of them may have been triggered;
+    /// trigger them again.
     ///
     /// Cancel safety: dropped half-way, any of them may have been triggered; trigger them again.
     pub async fn trigger(&self, pointers: &[(JobId, Uuid)]) -> Result<Vec<Triggered>> {
@@ -71,7 +72,7 @@ pub(crate) async fn trigger(store: &dyn Store, pointers: &[(JobId, Uuid)]) -> Re
     for _ in 0..ROUNDS {
         pulled.extend(store.trigger(&rows).await?);
         let found = store.standing(StandingQuery::Of(&ids)).await?;
-        // Between the two it was promoted, and came to stand in ready as untriggered as it was.
+        // Between the two statements the job moved to ready, still untriggered.
         let still = |(id, uid): &(JobId, Uuid)| found.iter().any(|s| (s.id, s.uid) == (*id, *uid) && s.untriggered());
         if pointers.iter().any(still) {
             continue;
@@ -85,7 +86,7 @@ pub(crate) async fn trigger(store: &dyn Store, pointers: &[(JobId, Uuid)]) -> Re
     ))
 }
 
-/// A pointer that comes twice has pulled once.
+/// A pointer that comes twice triggers once.
 fn said((id, uid): (JobId, Uuid), found: &[Standing], pulled: &mut Vec<Pulled>) -> Triggered {
     let Some(standing) = found.iter().find(|s| s.id == id) else {
         return Triggered::Unknown;
@@ -96,7 +97,7 @@ fn said((id, uid): (JobId, Uuid), found: &[Standing], pulled: &mut Vec<Pulled>) 
     let mut standing = standing.clone();
     if let Some(at) = pulled.iter().position(|p| p.id == id.0) {
         let pulled = pulled.swap_remove(at);
-        // Taken meanwhile, its own epoch is that of the attempt that the pointer started.
+        // If a worker took the job meanwhile, its epoch is that of the attempt that the pointer started.
         if standing.state != State::Leased {
             standing.epoch = pulled.epoch;
         }
@@ -108,7 +109,7 @@ fn said((id, uid): (JobId, Uuid), found: &[Standing], pulled: &mut Vec<Pulled>) 
     }
 }
 
-/// Only for those in ready: what waits is woken for when its turn comes.
+/// Only for jobs in ready: for a waiting job the workers are notified when its turn comes.
 fn wake(store: &dyn Store, said: &[Triggered]) {
     let mut queues: Vec<i64> = said
         .iter()
@@ -125,7 +126,7 @@ fn wake(store: &dyn Store, said: &[Triggered]) {
 }
 
 impl Standing {
-    /// Whether it was enqueued with `on_trigger` and nobody has triggered it yet.
+    /// Whether it was enqueued with `on_trigger` and is not triggered yet.
     pub fn untriggered(&self) -> bool {
         self.due_at == Some(untriggered())
     }

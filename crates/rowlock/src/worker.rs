@@ -1,7 +1,7 @@
-//! The worker: the loop claim → handle → settle, and the only place that composes the verbs.
+//! The worker: the loop claim → handle → settle. Only this file composes the operations.
 //!
-//! Three parts run beside each other: the claimer, the handlers' tasks and the settler on the caller's runtime, and the
-//! watch (beats, recovery, time limits) on a thread of its own.
+//! Three parts run concurrently: the claimer, the handlers' tasks and the settler on the caller's runtime, and the
+//! watch (heartbeats, recovery, time limits) on a separate thread.
 
 mod batch;
 pub(crate) mod breaker;
@@ -41,7 +41,7 @@ use crate::{
     store::{Store, Timing},
 };
 
-/// Connections for handlers unless told otherwise.
+/// Connections for handlers unless set.
 const CONNECTIONS_MAX: usize = 20;
 
 /// How long a worker waits at its start for a database that does not answer or is not ready.
@@ -50,7 +50,7 @@ const START_PATIENCE: Duration = Duration::from_secs(30);
 /// What runs beside a worker.
 type Companion<DB> = Box<dyn FnOnce(Rowlock<DB>) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync>;
 
-/// A worker process in the making: queues, handlers, state, timing. `run_until` runs it.
+/// A worker process that is being configured: queues, handlers, state, timing. `run_until` runs it.
 pub struct Worker<A, DB: Backend> {
     rowlock: Rowlock<DB>,
     state: Arc<A>,
@@ -81,13 +81,14 @@ impl<DB: Backend> Worker<(), DB> {
         }
     }
 
-    /// What every handler can reach through its context. Set it before the handlers: they are typed by it.
+    /// What every handler can reach through its context. Set the state before the handlers, because their types depend
+    /// on it.
     pub fn state<A: Send + Sync + 'static>(self, state: A) -> Worker<A, DB> {
         Worker {
             state: Arc::new(state),
             rowlock: self.rowlock,
             queues: self.queues,
-            // Handlers registered for no state keep working: theirs is captured already.
+            // Handlers registered without a state keep working: theirs is captured already.
             handlers: self.handlers,
             settings: self.settings,
             prefetch: self.prefetch,
@@ -99,7 +100,7 @@ impl<DB: Backend> Worker<(), DB> {
 }
 
 impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
-    /// Serves this queue with at most so many handlers at once.
+    /// Serves this queue with at most this many handlers at the same time.
     pub fn queue(mut self, queue: impl Into<String>, concurrency: usize) -> Self {
         self.queues.push((queue.into(), concurrency));
         self
@@ -114,7 +115,7 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         self
     }
 
-    /// A name for people; it need not be unique, and decides nothing.
+    /// A name for people; it need not be unique, and has no effect.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.settings.name = name.into();
         self
@@ -132,40 +133,40 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         self
     }
 
-    /// How long history, cases and keys are kept. A worker whose keys would go before their operations are over refuses
-    /// to start; see [`Retention`].
+    /// How long history, cases and keys are kept. A worker refuses to start if its keys would be removed before their
+    /// operations are over; see [`Retention`].
     pub fn retention(mut self, retention: Retention) -> Self {
         self.settings.retention = retention;
         self
     }
 
     /// How many jobs per queue to claim ahead of free slots. Unless set, as many as its handlers finish in a tenth of a
-    /// second, at most 1000: enough to keep the slots busy, and never many that another worker could start sooner.
+    /// second, at most 1000: enough to keep the slots busy, but few that another worker could start sooner.
     pub fn prefetch(mut self, jobs: usize) -> Self {
         self.prefetch = Some(jobs);
         self
     }
 
-    /// How many connections handlers may use at once (as many as there are handlers, at most 20, unless set).
+    /// How many connections handlers may use at the same time (as many as there are handlers, at most 20, unless set).
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = Some(connections);
         self
     }
 
-    /// Finds jobs by polling alone, without a connection that listens for wakes.
+    /// Finds jobs by polling only, without a connection that listens for notifications.
     pub fn poll_only(mut self) -> Self {
         self.listen = false;
         self
     }
 
-    /// Calls this for every event, after the commit that made it so. Keep it quick: it runs on the worker's tasks.
+    /// Calls the listener for every event, after the event's commit. Keep it quick: it runs on the worker's tasks.
     pub fn on_event(mut self, listener: impl Fn(&Event) + Send + Sync + 'static) -> Self {
         self.settings.listen(listener);
         self
     }
 
-    /// Runs this on a task beside the worker, from when the worker starts to claim until it has stopped, then drops it:
-    /// something that looks at the queues now and then, for example. It gets a handle on the worker's own connections.
+    /// Runs this on a task beside the worker, from when the worker starts to claim until it has stopped, then drops it.
+    /// Use it to inspect the queues from time to time, for example. It gets a handle on the worker's own connections.
     pub fn alongside<F, Fut>(mut self, companion: F) -> Self
     where
         F: FnOnce(Rowlock<DB>) -> Fut + Send + Sync + 'static,
@@ -181,16 +182,16 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         self.settings.counters.clone()
     }
 
-    /// Runs until `stop` resolves, then stops in good order: no more claims, unstarted jobs are released without
-    /// burning an attempt, running handlers are told and given the grace period, and after-commit hooks get what is
-    /// left of it.
+    /// Runs until `stop` resolves, then shuts down gracefully: claims stop, unstarted jobs are released without using
+    /// an attempt, running handlers are notified and get the grace period, and after-commit hooks get the rest of it.
     ///
     /// Once started it does not fail: it survives any database outage and goes on when the database is back.
     ///
     /// # Errors
-    /// Before it starts: a contradiction in its settings, a schema that does not fit, a database out of reach.
+    /// Before it starts: contradictory settings, a schema that does not fit, or an unreachable database.
     ///
-    /// Cancel safety: dropped, its handlers are dropped with it and their jobs are recovered by others after the lease.
+    /// Cancel safety: if dropped, its handlers are dropped with it and other workers recover their jobs after the
+    /// lease.
     pub async fn run_until(self, stop: impl Future<Output = ()>) -> Result<()> {
         let timing = self.settings.timing();
         self.check(timing)?;
@@ -210,7 +211,7 @@ impl<A: Send + Sync + 'static, DB: Backend> Worker<A, DB> {
         let names = self.names();
         let mut worker = WorkerId::random();
         patiently(|| {
-            // A new id for each try: the one before may have been entered although its reply was lost.
+            // A new id for each try: the previous id may have been registered although its reply was lost.
             worker = WorkerId::random();
             rowlock
                 .store()

@@ -77,7 +77,7 @@ impl NamedJob {
         self
     }
 
-    /// Due when somebody triggers it, whatever the delay is.
+    /// Due when it is triggered, whatever the delay is.
     pub fn on_trigger(mut self) -> NamedJob {
         self.on_trigger = true;
         self

@@ -1,4 +1,4 @@
-//! A claimed row on the road of an attempt: what is decoded, where its end is written, where it is looked up.
+//! An attempt at a claimed row: what is decoded, where its end is written, where it is looked up.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Claim<Postgres> for RowClaim<'_> {
     }
 
     fn succeeded(&self, after: RowAfter) {
-        // Calls that a staged handler made are over when the row goes on.
+        // When the row goes on, the calls of its staged handler are over.
         let staged = matches!(self.shared.handler, Handler::Staged(_));
         self.row.done_as(match after {
             RowAfter::Inactive => RowEnd::Done,
@@ -72,7 +72,7 @@ impl Claim<Postgres> for RowClaim<'_> {
             .await
     }
 
-    /// A row has no log of outcomes: once others may claim it, its columns say nothing about this attempt.
+    /// A row has no log of outcomes: once others may claim it, its columns no longer tell how this attempt ended.
     fn gives_up(&self) -> bool {
         self.row.is_claim_over()
     }
@@ -88,7 +88,7 @@ pub(super) async fn run(claim: &RowClaim<'_>, claimed: &ClaimedRow) -> Finished 
     let RowClaim { shared, row, .. } = claim;
     let ending = &row.hand.ending;
     if claimed.attempts >= claimed.max_attempts {
-        // Set by hand, or left by another program. Without a case nobody would ever claim the row.
+        // Set by hand, or left by another program. Without a case the row would never be claimed again.
         let problem = format!(
             "{} of {} attempts are already used; lower the row's attempts to run it again",
             claimed.attempts, claimed.max_attempts
@@ -112,7 +112,7 @@ pub(super) async fn run(claim: &RowClaim<'_>, claimed: &ClaimedRow) -> Finished 
     }
 }
 
-/// The attempt as jobs have it, for the transaction that the two share.
+/// The attempt in the form that jobs use, for the transaction that jobs and rows share.
 pub(super) fn plain(shared: &RowShared, row: &RowInHand) -> Attempt {
     let InHand {
         token, ending, names, ..

@@ -21,12 +21,12 @@ use crate::{
     worker::{breaker::Breakers, shared::Claims},
 };
 
-/// The wait after a claim that found less than was asked for; it doubles up to the poll.
+/// The wait after a claim that found fewer rows than it asked for; it doubles up to the poll interval.
 const WAIT_MIN: Duration = Duration::from_millis(20);
-/// The wait after an error of a claim.
+/// The wait after a claim failed.
 const WAIT_ERROR: Duration = Duration::from_millis(500);
 
-/// Claims until the worker stops. An idle worker asks again after this time at most.
+/// Claims until the worker stops. An idle worker claims again after `poll` at most.
 pub(super) async fn run(crew: Arc<RowCrew>, poll: Duration, tasks: TaskTracker) {
     let (shared, line) = (&crew.shared, &crew.line);
     let mut wait = WAIT_MIN;
@@ -76,7 +76,7 @@ async fn pause(shared: &RowShared, reason: &Notify, time: Duration) {
     }
 }
 
-/// Claims as many as it may: any rows, those that probe a breaker, or none.
+/// Claims as many rows as allowed: any rows, only probes of a breaker, or none.
 async fn claim(crew: &RowCrew, room: usize) -> Result<Vec<WaitingRow>> {
     let shared = &crew.shared;
     if shared.pauses.now().stop(crew.line.queue.queue_no, RetiredRow::KIND) {
@@ -101,8 +101,7 @@ async fn claim(crew: &RowCrew, room: usize) -> Result<Vec<WaitingRow>> {
     };
     let closed: Vec<String> = names.iter().filter(|name| !to_try.contains(name)).cloned().collect();
     let probed = store.probe_rows(table, asked, (&to_try, &closed)).await?;
-    // The breaker may have become half-open with this. Rows that were claimed are in hand, whether or not that can be
-    // read.
+    // This may have made the breaker half-open. The claimed rows are in hand, whether or not the breaker can be read.
     if let Err(error) = shared.breakers.refresh(store, &shared.settings.name).await {
         tracing::debug!("could not read breakers, using the last known state: {}", error.cause());
     }
@@ -113,7 +112,7 @@ async fn claim(crew: &RowCrew, room: usize) -> Result<Vec<WaitingRow>> {
     Ok(in_hand(crew, rows, sent, &tried))
 }
 
-/// Rows just claimed, to probe these versions of breakers or as any other.
+/// Rows just claimed: as probes of these breaker versions, or as ordinary rows.
 fn in_hand(crew: &RowCrew, rows: Vec<ClaimedRow>, sent: Instant, tried: &[(String, i64)]) -> Vec<WaitingRow> {
     let shared = &crew.shared;
     let in_hand = |claimed: ClaimedRow| {

@@ -27,15 +27,17 @@ use crate::{
 
 /// A row from its claim to its end.
 pub(crate) struct RowInHand {
-    /// The row on the road of an attempt. Its token marks the row's transaction and span; the claim itself is `token`.
+    /// The row in the form that attempts use. Its token marks the row's transaction and span; the claim itself is
+    /// `token`.
     pub(super) hand: InHand,
     pub(super) token: RowToken,
     pub(super) uid: Uuid,
     pub(super) due_at: Timestamp,
     lease: Duration,
-    /// When the last renewal that wrote the row was sent. A row that somebody has locked is held, but not written.
+    /// When the last renewal that wrote the row was sent. A row that another transaction has locked is held, but not
+    /// written.
     written: Mutex<Instant>,
-    /// What its handler asked for when it was done.
+    /// The end that the handler asked for when it was done.
     done_as: Mutex<RowEnd>,
     /// Ledger keys of external calls for which a person must find out whether they happened.
     pub(super) doubts: Mutex<Vec<String>>,
@@ -81,7 +83,7 @@ impl RowInHand {
         })
     }
 
-    /// How the row's columns say this end.
+    /// The row's columns for this end.
     pub(super) fn end_of(&self, settlement: &Settlement) -> RowEnd {
         let error = settlement.error.clone();
         match settlement.ended {

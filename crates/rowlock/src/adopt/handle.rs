@@ -19,8 +19,8 @@ use crate::{
 /// The context of a row's atomic handler.
 pub type RowCtx<A = ()> = Ctx<A, Postgres, RowAttempt>;
 
-/// The context of a row's staged handler. An effect's name stands for one call in a row's whole life. Where a row is
-/// worked off again and again ([`Tx::keep`]), put the occasion into the name: `format!("mail-{}", row.round)`.
+/// The context of a row's staged handler. An effect's name means one call in the row's whole life. If a row is worked
+/// off again and again ([`Tx::keep`]), put the occasion into the name: `format!("mail-{}", row.round)`.
 pub type RowStaged<A = ()> = Staged<A, Postgres, RowAttempt>;
 
 /// The transaction of a row's handler: what is written through it commits with the row's end, or not at all.
@@ -32,7 +32,7 @@ pub type RowDone = Done<Postgres, RowAttempt>;
 /// What a row's handler returns.
 pub type RowOutcome = std::result::Result<RowDone, Fail>;
 
-/// What a handler may know about the row in its hands, beside the row itself.
+/// What a handler may know about its row, besides the row itself.
 #[derive(Clone)]
 pub struct RowAttempt {
     pub(super) row: Arc<RowInHand>,
@@ -54,12 +54,12 @@ impl RowAttempt {
         &self.row.token.id
     }
 
-    /// The row's name for the world outside: made of the table and the primary key, and of nothing that changes.
+    /// The row's name for external systems: made from the table and the primary key, and from nothing that changes.
     pub fn uid(&self) -> Uuid {
         self.row.uid
     }
 
-    /// Which attempt this is, from 1. Never build an outside key from it: it changes with every retry.
+    /// Which attempt this is, from 1. Never build an idempotency key from it: it changes with every retry.
     pub fn attempt(&self) -> i32 {
         self.row.hand.ending.attempt
     }
@@ -92,7 +92,8 @@ impl RowAttempt {
 
 impl RowTx {
     /// This occasion is done, and the row goes on: its claim and its last error are cleared and it has all its attempts
-    /// again. Everything else is as your own SQL left it. Move the due time there, or the row is due again immediately.
+    /// again. Everything else is as your SQL left it. Move the due time in your SQL, or the row is due again
+    /// immediately.
     pub fn keep(self) -> RowDone {
         Done {
             row: RowAfter::Kept,
@@ -100,8 +101,8 @@ impl RowTx {
         }
     }
 
-    /// The row is done and is deleted in the same commit as what the handler wrote, only while the claim holds. Do not
-    /// delete it by a statement of your own: its end then finds nothing, and everything is rolled back.
+    /// The row is done and is deleted in the same commit as the handler's writes, only while the claim holds. Do not
+    /// delete it with your own statement: its end then finds no row, and everything is rolled back.
     pub fn delete(self) -> RowDone {
         Done {
             row: RowAfter::Deleted,
@@ -150,7 +151,7 @@ impl Handler {
                 rowlock,
                 attempt,
             };
-            // Not called before it is polled: what it does before its first await may panic too.
+            // Called when it is polled, because the code before its first await may panic too.
             Ok(Box::new(move |tx| {
                 Box::pin(async move { f(cx, row, tx.given_for()).await.map(Done::given_for) })
                     as HandlerFuture<Postgres>

@@ -36,7 +36,7 @@ pub(super) struct RowJournal {
 #[derive(Clone, Copy)]
 struct BegunCall {
     made_at: Timestamp,
-    /// An earlier call may have happened, whatever becomes of this one.
+    /// An earlier call may have happened, whatever the result of this one is.
     doubted: bool,
 }
 
@@ -57,7 +57,7 @@ impl RowJournal {
 
     /// The call may be made.
     fn go(&self, intent: &Intent, made_at: Timestamp, doubted: bool) -> Begun {
-        // A reconciler that said no has answered the doubt.
+        // A reconciler that said no has resolved the doubt.
         self.remember(intent, made_at, doubted && intent.policy != Policy::Ask);
         Begun::Go {
             no: 0,
@@ -98,7 +98,7 @@ impl RowJournal {
     }
 
     async fn take_back(&self, name: &str) -> Result<Noted> {
-        // That this call did not happen says nothing of an earlier one.
+        // If this call did not happen, an earlier one still may have.
         let call = lock(&self.begun).get(name).copied();
         if let Some(BegunCall {
             made_at,
@@ -140,7 +140,7 @@ fn known(found: FoundCall) -> Option<Known> {
 }
 
 impl CallJournal for RowJournal {
-    /// Sent once: an intent cannot tell its own first try from one of an earlier attempt.
+    /// Sent once: an intent cannot distinguish its own first try from the intent of an earlier attempt.
     fn begin_call<'a>(&'a self, intent: &'a Intent) -> Fut<'a, Begun> {
         Box::pin(async move {
             let (key, token) = (self.key(&intent.name), &self.row.token);
@@ -177,14 +177,14 @@ impl CallJournal for RowJournal {
                         self.store_reply(&end.name, reply).await
                     }
                     EffectState::Undone => self.take_back(&end.name).await,
-                    // The intent stays open, which says the same.
+                    // The intent stays open, which means the same.
                     EffectState::InFlight | EffectState::Uncertain => Ok(Noted::Yes),
                 }
             })
         }))
     }
 
-    /// Whoever reopens the case says that the call did not happen.
+    /// An operator who reopens the case confirms that the call did not happen.
     fn parked(&self, intent: &Intent) {
         lock(&self.row.doubts).push(self.key(&intent.name));
     }

@@ -13,7 +13,7 @@ use crate::{
     store::postgres::adopt::Refused,
 };
 
-/// How long such a row is left out; somebody may fix it meanwhile.
+/// How long such a row is left out; it may be fixed meanwhile.
 const LEFT_OUT: Duration = Duration::from_secs(60);
 /// No more than this are remembered.
 const ROWS_MAX: usize = 10_000;

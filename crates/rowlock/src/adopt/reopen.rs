@@ -1,4 +1,4 @@
-//! Reopened cases of an adopted table: a job that puts its row back.
+//! Reopened cases of an adopted table: a job that puts the case's row back.
 
 use std::{sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ use crate::{
     worker::{Worker, shared::Claims},
 };
 
-/// The wait before the database is asked again whether a worker can start on it.
+/// The wait before checking again whether a worker can start on the database.
 const WAIT_START: Duration = Duration::from_secs(5);
 
 /// How long a reopened case may be retried. The worker below checks the same, but could only log it.

@@ -1,4 +1,4 @@
-//! Rows under a claim each: how the shared loop of a worker renews them, ends them and runs their handler.
+//! Rows with one claim each: how the worker's shared loop renews them, ends them and runs their handler.
 
 use std::{sync::Arc, time::Duration};
 
@@ -51,7 +51,7 @@ impl Claims for Rows {
     type Held = RowInHand;
     type Store = PgStore;
 
-    /// A row has no log of outcomes: once others may claim it, its columns say nothing about an earlier attempt.
+    /// A row has no log of outcomes: once others may claim it, its columns no longer tell how an earlier attempt ended.
     const LOGS_ENDS: bool = false;
 
     fn store(&self) -> &PgStore {
@@ -87,7 +87,8 @@ impl Claims for Rows {
     fn abandons(&self, row: &RowInHand, error: &Error) -> bool {
         let id = &row.token.id;
         if refused(error) {
-            // The table would refuse it again, perhaps from recovery too. The claim stays until somebody fixes the row.
+            // The table would refuse the write again, perhaps from recovery too. The claim stays until the row is
+            // fixed.
             self.refused.warn_once(&self.table.queue, id, error);
             return true;
         }
@@ -98,8 +99,7 @@ impl Claims for Rows {
         over
     }
 
-    /// The row keeps its slot until the breakers have heard of its end: the next row begins with what this one found
-    /// out.
+    /// The row keeps its slot until the breakers have recorded its end: the next row starts with that knowledge.
     async fn tell_breakers(shared: &RowShared, news: Vec<BreakerNews>) {
         breaker::report(shared, news).await;
     }
@@ -128,7 +128,7 @@ impl Claims for Rows {
         watch::watch_rows(shared, beats, rest).await;
     }
 
-    /// Nothing is entered for a worker on a table.
+    /// A worker on a table has no entry to remove.
     async fn leave(_: &RowShared) {}
 }
 
@@ -147,7 +147,7 @@ impl Waits for WaitingRow {
         RetiredRow::KIND
     }
 
-    /// Two keys of a table may have the same number, so the random part of the token is in it.
+    /// Two keys of a table may have the same number, so the place includes the random part of the token.
     fn place(&self) -> Place {
         let token = self.row.hand.token;
         (0, self.claimed.due_at, token.id, token.worker.0)
@@ -162,14 +162,15 @@ pub(super) struct RowCrew {
 }
 
 impl RowCrew {
-    /// Puts a row in line.
+    /// Appends a row to the rows that wait for a slot.
     pub(super) fn push(&self, waiting: WaitingRow) {
         self.line.queue.took_one();
         self.shared.take(waiting.row.clone());
         self.line.push(waiting);
     }
 
-    /// Waits for a slot and runs the row that is first then, until its end is written and the breakers know it.
+    /// Waits for a slot and runs the row that is first then, until its end is written and the breakers have recorded
+    /// it.
     pub(super) async fn run_next(&self, session: Arc<crate::attempt::hand::Session>) {
         match self.line.next(&self.shared, &session).await {
             Turn::Leave => {}
@@ -203,7 +204,7 @@ impl RowCrew {
     }
 }
 
-/// Lets go of a row however its task ends: what stays in hand is renewed for ever.
+/// Releases a row however its task ends, because a row that stays in hand is renewed for ever.
 struct HeldRow<'a> {
     crew: &'a RowCrew,
     token: crate::lease::Token,

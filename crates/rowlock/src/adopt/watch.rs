@@ -24,7 +24,7 @@ use crate::{
 const LOCKED_EVERY: Duration = Duration::from_millis(50);
 /// A worker looks for stale claims at least as often as this, and at most.
 const RECOVER_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
-/// How long a renewal waits for somebody's lock at most, before it is sent again.
+/// The longest time that a renewal waits for another transaction's lock before it is sent again.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
 
 pub(super) async fn watch_rows(shared: &RowShared, beats: &PgStore, rest: &PgStore) {
@@ -35,7 +35,7 @@ pub(super) async fn watch_rows(shared: &RowShared, beats: &PgStore, rest: &PgSto
     }
 }
 
-/// One statement renews every claim that is a third of the lease old. Claims that end sooner are never written for it.
+/// One statement renews every claim that is older than a third of the lease. Claims that end sooner are never renewed.
 async fn renew_always(shared: &RowShared, store: &PgStore) {
     let every = shared.timing.lease / 3;
     let pause = (every / 5).min(Duration::from_millis(500));
@@ -61,7 +61,7 @@ async fn renew(shared: &RowShared, store: &PgStore, rows: &[Arc<RowInHand>]) -> 
             let held: HashMap<_, _> = held.into_iter().collect();
             for row in rows {
                 match held.get(&row.token.token) {
-                    // A row that somebody has locked is held, and asked for again after the next pause.
+                    // A locked row is held, and is renewed again after the next pause.
                     Some(written) => row.renew(sent, *written),
                     None => row.hand.session().stop(Cut::DeclaredDead),
                 }
@@ -69,7 +69,7 @@ async fn renew(shared: &RowShared, store: &PgStore, rows: &[Arc<RowInHand>]) -> 
             Ok(())
         }
         Err(error) if refused(&error) => {
-            // One by one, so that those which the table refuses do not take the others with them.
+            // One by one, so that the rows that the table refuses do not fail the others.
             match rows {
                 [row] => shared.refused.warn_once(&shared.table.queue, &row.token.id, &error),
                 _ => {
@@ -84,8 +84,8 @@ async fn renew(shared: &RowShared, store: &PgStore, rows: &[Arc<RowInHand>]) -> 
     }
 }
 
-/// A claim that could not be renewed for half the lease, because somebody has its row locked, waits for the lock in a
-/// separate statement. Recovery skips locked rows, so the renewal comes first when the lock ends.
+/// A claim that could not be renewed for half the lease, because its row is locked, waits for the lock in a separate
+/// statement. Recovery skips locked rows, so the renewal comes first when the lock ends.
 async fn renew_locked(shared: &RowShared, store: &PgStore) {
     let lease = shared.timing.lease;
     let wait = (lease / 6).min(LOCK_WAIT_MAX);
@@ -93,14 +93,14 @@ async fn renew_locked(shared: &RowShared, store: &PgStore) {
     loop {
         let mut rows = shared.in_hand();
         rows.retain(locked);
-        // While there is a lock to wait for, hardly any time passes without a renewal that waits.
+        // While there is a lock to wait for, a waiting renewal is almost always under way.
         let pause = if rows.is_empty() {
             LOCKED_EVERY
         } else {
             LOCKED_EVERY / 10
         };
         tokio::time::sleep(pause).await;
-        // Two at a time, so that they take few connections; none holds one lock while it waits for another.
+        // Two at a time, to use few connections. None of them holds one lock while it waits for another.
         let every_second = |first: usize| {
             let rows = &rows;
             async move {
@@ -108,7 +108,7 @@ async fn renew_locked(shared: &RowShared, store: &PgStore) {
                     let sent = Instant::now();
                     match store.beat_row_in_turn(&shared.table, &row.token, wait).await {
                         Ok(true) => row.renew(sent, true),
-                        // Whether it is lost, the next beat says.
+                        // The next heartbeat shows whether the claim is lost.
                         Ok(false) => {}
                         Err(error) => {
                             tracing::debug!("could not renew the claim of a locked row, retrying: {}", error.cause());
@@ -122,7 +122,7 @@ async fn renew_locked(shared: &RowShared, store: &PgStore) {
     }
 }
 
-/// Every worker recovers, each at its own times. A round that is interrupted is finished by the next one, anywhere.
+/// Every worker recovers, each at its own times. If a round is interrupted, the next round of any worker finishes it.
 async fn recover_always(shared: &RowShared, store: &PgStore) {
     let every = (shared.timing.lease / 4).clamp(RECOVER_EVERY.0, RECOVER_EVERY.1);
     let mut more = false;

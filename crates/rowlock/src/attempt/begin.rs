@@ -1,4 +1,4 @@
-//! Opens what a handler needs and runs the handler: a transaction for an atomic one, the way outside for a staged one.
+//! Opens what a handler needs and runs the handler: a transaction for an atomic one, an `Outside` for a staged one.
 
 use std::{
     future::Future,
@@ -68,7 +68,7 @@ pub(crate) async fn staged<DB: Backend>(claim: &impl Claim<DB>, ready: Ready<DB>
     conclude(claim, outcome, dropped, called, &mut Nobody).await
 }
 
-/// What a staged handler is lent.
+/// What a staged handler borrows.
 pub(crate) fn outside<DB: Backend>(
     claim: &impl Claim<DB>,
     dropped: DroppedTx<DB>,

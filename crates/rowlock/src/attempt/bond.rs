@@ -1,4 +1,4 @@
-//! What a job or row in hand has to do with the breakers of its handler.
+//! How a job or row in hand relates to the breakers of its handler.
 
 use std::sync::Mutex;
 
@@ -15,9 +15,9 @@ use crate::{
 pub(crate) struct Bond {
     /// Each dependency, with the version of its breaker at the claim.
     pub(crate) seen: Vec<(String, i64)>,
-    /// Those that the attempt tries out, because their breaker is not closed.
+    /// The dependencies that the attempt probes, because their breaker is not closed.
     pub(crate) tries: Vec<String>,
-    /// The one that the handler failed with.
+    /// The dependency that the handler failed with.
     blamed: Mutex<Option<String>>,
 }
 
@@ -33,7 +33,7 @@ impl Bond {
     /// Whether the breakers that must be closed for a start are closed, as far as is known here.
     pub(crate) fn admitted(&self, known: &KnownBreakers) -> bool {
         self.seen.iter().all(|(name, version)| match known.of(name) {
-            // Once another probe has opened it again, this one has nothing to find out.
+            // Once another probe has opened the breaker again, this probe is pointless.
             Some(standing) if self.tries.contains(name) => {
                 standing.state == BreakerState::Closed || standing.version <= *version
             }
@@ -52,7 +52,7 @@ impl Bond {
         *lock(&self.blamed) = None;
     }
 
-    /// What a handler's `Fail` becomes, and whom it blames.
+    /// What a handler's `Fail` becomes, and which dependency it blames.
     pub(super) fn failed(&self, ending: &Ending, fail: Fail) -> Settlement {
         lock(&self.blamed).clone_from(&fail.dependency);
         ending.failed(fail)

@@ -66,7 +66,7 @@ pub(super) async fn conclude<DB: Backend>(
     }
 }
 
-/// Ends an attempt that was cut off. Its connection is not used again, whatever was under way on it.
+/// Ends an attempt that was cut off. Its connection is not used again, because a statement may be under way on it.
 pub(crate) async fn cut_off<DB: Backend>(
     env: &Env<DB>,
     holder: i64,
@@ -88,8 +88,8 @@ pub(crate) async fn ended_by_hand<DB: Backend>(env: &Env<DB>, holder: i64) -> bo
     holder != 0 && matches!(within(limit, env.rowlock.store().cut(holder)).await, Ok(cut) if cut.by_hand)
 }
 
-/// Ends a hung handler's backend, so that it keeps no row lock, then drops the handler. The settlement is for the
-/// caller to write, from another thread than the handler's, which may be the one that hangs.
+/// Ends a hung handler's backend, so that it keeps no row lock, then drops the handler. The caller writes the
+/// settlement, from another thread than the handler's, because the handler may block its own thread.
 pub(crate) async fn end_hung(store: &dyn Store, hand: &InHand, problem: String) -> Settlement {
     let holder = hand.holder.load(Ordering::Relaxed);
     let mut committed = false;

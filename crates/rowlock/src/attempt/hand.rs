@@ -32,15 +32,15 @@ pub(crate) enum Cut {
     TimeLimit,
     /// The lease could not be renewed in time, so it stops before anyone else may start.
     LeaseEnding,
-    /// The worker was declared dead, or the job was cancelled by hand: it is not its any more.
+    /// The worker was declared dead, or the job was cancelled by hand: the job no longer belongs to the worker.
     DeclaredDead,
-    /// The server that it has its transaction on was left in a failover.
+    /// A failover abandoned the server that holds its transaction.
     FailedOver,
     /// The worker stopped and the grace period is over.
     Stopped,
 }
 
-/// The time in which a claim is good: of a worker's id with all its jobs, or of one row.
+/// The time in which a claim is valid: of a worker's id with all its jobs, or of one row.
 pub(crate) struct Session {
     pub(crate) worker: WorkerId,
     pub(crate) cut: CancellationToken,
@@ -116,19 +116,19 @@ pub(crate) struct InHand {
     tx_since: Mutex<Option<Instant>>,
     /// The backend to end when it hangs; 0 while there is none.
     pub(crate) holder: Arc<AtomicI64>,
-    /// What its handler wants run once its commit is known to have happened.
+    /// The hooks to run once its commit is known to have happened.
     hooks: Mutex<Vec<Hook>>,
-    /// Its commit was sent, and nobody knows yet what became of it.
+    /// Its commit was sent, and the result is not known yet.
     in_doubt: AtomicBool,
     pub(crate) bond: Bond,
     /// From when it was due to when it was claimed.
     pub(crate) waited: Duration,
     trace: Option<String>,
-    /// What shows its handler's run.
+    /// The span of its handler's run.
     span: Mutex<Option<tracing::Span>>,
 }
 
-/// A claimed job or row, with what its kind of claim needs beside it.
+/// A claimed job or row, with the extra state of its kind of claim.
 pub(crate) trait Held: Send + Sync + 'static {
     fn hand(&self) -> &InHand;
 }
@@ -190,7 +190,7 @@ impl InHand {
         self.bond.failed(&self.ending, fail)
     }
 
-    /// Shows its handler's run from here on.
+    /// Opens the span of its handler's run.
     pub(crate) fn show(&self) -> tracing::Span {
         let (names, attempt) = (&self.names, self.ending.attempt);
         let of = (&*names.queue, &*names.worker);
@@ -199,7 +199,7 @@ impl InHand {
         span
     }
 
-    /// The span with how it ended; it is over once that is dropped.
+    /// The span, with how the handler ended; the span closes when it is dropped.
     pub(crate) fn shown(&self) -> Option<tracing::Span> {
         lock(&self.span).take()
     }
@@ -246,8 +246,8 @@ impl InHand {
         *lock(&self.started) = Some(Instant::now());
     }
 
-    /// The user's code is over, so that its time limit is too; settling has limits of its own, and the connection may
-    /// soon be another job's. `false` when the watch had condemned it before.
+    /// The user's code is over, and so is its time limit. Settling has separate limits, and another job may soon use
+    /// the connection. `false` when the watch had condemned the attempt before.
     pub(crate) fn returned(&self) -> bool {
         let why = lock(&self.why);
         if *why == Some(Cut::TimeLimit) {
@@ -289,8 +289,8 @@ impl InHand {
         lock(&self.started).is_some()
     }
 
-    /// Its time is over: whatever its handler still returns is dropped, and the watch records how it ended. Its
-    /// connection is left alone until the watch has looked at it. `false` when the handler has returned already.
+    /// Its time is over: the handler's result is dropped, and the watch records how it ended. Its connection stays
+    /// untouched until the watch has checked it. `false` when the handler has returned already.
     pub(crate) fn condemn(&self) -> bool {
         let mut why = lock(&self.why);
         if self.over.load(Ordering::Relaxed) {
@@ -305,7 +305,7 @@ impl InHand {
         self.over.load(Ordering::Relaxed)
     }
 
-    /// The claim that it is held under.
+    /// The session that it is held under.
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.session
     }

@@ -1,4 +1,5 @@
-//! Finds out what became of a commit whose reply was an error or did not come. It is looked up, never guessed.
+//! Finds out whether a commit happened when its reply was an error or did not come. The result is looked up, never
+//! guessed.
 
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::{
 /// The longest pause between two questions.
 const WAIT_MAX: Duration = Duration::from_secs(1);
 
-/// Ends an attempt whose commit was not answered by what became of the commit.
+/// Ends an attempt whose commit was not answered, by whether the commit happened.
 pub(super) async fn resolve<DB: Backend>(
     claim: &impl Claim<DB>,
     error: Error,
@@ -35,7 +36,7 @@ pub(super) async fn resolve<DB: Backend>(
     }
 }
 
-/// What became of the commit of this attempt's transaction; `None` when nobody can say it any more.
+/// Whether the commit of this attempt's transaction happened; `None` when this can no longer be found out.
 pub(crate) async fn what_became<DB: Backend>(claim: &impl Claim<DB>, settlement: &Settlement) -> Option<Resolved> {
     let hand = claim.hand();
     hand.doubt(true);
@@ -64,8 +65,8 @@ pub(crate) async fn what_became<DB: Backend>(claim: &impl Claim<DB>, settlement:
     }
 }
 
-/// Waits until what was sent on a broken connection has run or never will; until then the rows say nothing. `false`
-/// when nobody can say it any more.
+/// Waits until what was sent on a broken connection has run or never will; until then the rows prove nothing. `false`
+/// when this can no longer be found out.
 pub(super) async fn quiet<DB: Backend>(claim: &impl Claim<DB>, holder: i64) -> bool {
     let mut wait = Duration::from_millis(5);
     loop {
@@ -91,8 +92,8 @@ pub(super) async fn quiet<DB: Backend>(claim: &impl Claim<DB>, holder: i64) -> b
 /// The handler's transaction rolled back at its very end: a deferred constraint, a deadlock, a broken connection.
 ///
 /// A handler that succeeded has lost its writes, so its attempt failed with the database's error. A handler that ended
-/// in any other way wrote only the record of that, which the engine writes again in its own words. The exception is
-/// `AlreadyHandled` or `Changed` after a serialisation failure: what the handler saw may never have been true.
+/// in any other way wrote only the record of its end, which the engine writes again. The exception is `AlreadyHandled`
+/// or `Changed` after a serialisation failure: what the handler saw may never have been true.
 pub(super) fn not_committed(error: Error, settlement: Settlement, skipped: Option<Skipped>, hand: &InHand) -> Finished {
     drop(hand.take_hooks());
     let fail = Fail::from(error);

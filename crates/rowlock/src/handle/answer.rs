@@ -6,11 +6,11 @@ use super::{Fail, Prepare, Tx};
 use crate::root::{Backend, Rowlock};
 
 impl<DB: Backend> Tx<DB> {
-    /// The answer that the name was completed with that this job waits for (`.waits_for(name)`). `None` when it waits
-    /// for nothing, or was completed without an answer.
+    /// The answer that the name this job waits for (`.waits_for(name)`) was completed with. `None` when the job waits
+    /// for nothing, or the name was completed without an answer.
     ///
     /// # Errors
-    /// The database refused; or the answer is no `T`, which retires the job: a repeat would read the same.
+    /// The database refused; or the answer is not a `T`, which retires the job, because a repeat would read the same.
     ///
     /// Cancel safety: dropped half-way, the transaction's connection is closed and the attempt fails.
     pub async fn answer<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Fail> {
@@ -20,7 +20,7 @@ impl<DB: Backend> Tx<DB> {
 }
 
 impl<DB: Backend> Prepare<'_, DB> {
-    /// As [`Tx::answer`], before going outside.
+    /// As [`Tx::answer`], before external calls.
     ///
     /// # Errors
     /// As [`Tx::answer`].

@@ -1,4 +1,4 @@
-//! The two shapes of handler, told apart by their signature and stored without their types.
+//! The two shapes of handler, distinguished by their signature and stored without their types.
 
 use std::{borrow::Cow, future::Future, pin::Pin, sync::Arc, time::Duration};
 
@@ -17,7 +17,7 @@ pub(crate) type HandlerFuture<DB> = Pin<Box<dyn Future<Output = Outcome<DB>> + S
 /// An atomic handler with its job decoded, waiting for its transaction.
 pub(crate) type Decoded<DB> = Box<dyn FnOnce(Tx<DB>) -> HandlerFuture<DB> + Send>;
 
-/// A staged handler with its job decoded, waiting to be let out.
+/// A staged handler with its job decoded, waiting to start.
 pub(crate) type Ready<DB> = Box<dyn FnOnce(Outside<DB>) -> HandlerFuture<DB> + Send>;
 
 /// Decoding fails with the text that the case will show.
@@ -26,13 +26,13 @@ type Decode<DB, T> = Arc<dyn Fn(&Body, Attempt, &Rowlock<DB>) -> Result<T, Strin
 /// One handler, without its job's type.
 pub(crate) struct Handler<DB: Backend> {
     pub(crate) kind: Cow<'static, str>,
-    /// Where its jobs go unless told otherwise.
+    /// The queue of its jobs unless set.
     pub(crate) queue: &'static str,
     pub(crate) version: i32,
     pub(crate) attempts_max: i32,
     pub(crate) time_limit: Duration,
     pub(crate) backoff: Backoff,
-    /// Of the transaction that its outcome commits in.
+    /// The isolation level of the transaction that its outcome commits in.
     pub(crate) level: Isolation,
     /// How many of its jobs may share that transaction.
     pub(crate) batch: Batch,
@@ -42,9 +42,9 @@ pub(crate) struct Handler<DB: Backend> {
 }
 
 pub(crate) enum Shape<DB: Backend> {
-    /// Handed its transaction, settled in it.
+    /// Gets a transaction and is settled in it.
     Atomic(Decode<DB, Decoded<DB>>),
-    /// Opens transactions of its own, never across an effect.
+    /// Opens its own transactions, never across an effect.
     Staged(Decode<DB, Ready<DB>>),
 }
 

@@ -1,13 +1,13 @@
-//! How many jobs of a kind may share one transaction, and for how long it takes up further ones.
+//! How many jobs of a kind may share one transaction, and for how long it accepts further jobs.
 
 use std::time::Duration;
 
-/// The most jobs that may share a commit: beyond it they wait for each other's row locks longer than a commit costs.
+/// The most jobs that may share a commit: with more, they wait for each other's row locks longer than a commit costs.
 pub(crate) const JOBS_MAX: usize = 50;
 
 /// Jobs of one kind that share a transaction and its commit, for [`Handler::batch`](crate::Handler::batch).
 ///
-/// Whatever was locked by the first of them stays locked until the last one's commit, so this is for short handlers.
+/// Rows that the first job locks stay locked until the last job's commit, so use this for short handlers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch {
     pub(crate) jobs_max: usize,
@@ -16,14 +16,14 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Each job has a transaction of its own.
+    /// Each job has a separate transaction.
     pub(crate) const NONE: Batch = Batch {
         jobs_max: 1,
         within: Duration::from_millis(50),
         savepoints: true,
     };
 
-    /// At most so many jobs per commit, 1 to 50. Nobody waits for more to come: a batch takes what is claimed and
+    /// At most this many jobs per commit, 1 to 50. A batch does not wait for more jobs: it takes what is claimed and
     /// waiting.
     pub fn up_to(jobs: usize) -> Batch {
         Batch {
@@ -32,22 +32,22 @@ impl Batch {
         }
     }
 
-    /// No further job joins once the transaction has been open for so long (50 ms unless set; at most a tenth of the
+    /// No further job joins once the transaction has been open for this long (50 ms unless set; at most a tenth of the
     /// worker's lease). The job that runs then still has its own time limit.
     pub fn within(mut self, time: Duration) -> Batch {
         self.within = time;
         self
     }
 
-    /// Spares each job's savepoint, which is a round trip. A job that fails then takes the transaction with it, and
-    /// everybody in it is run again alone, by this worker and under the same tokens: it still fails alone, but its
-    /// neighbours have run twice. Worth it where failures are rare.
+    /// Skips each job's savepoint, which saves a round trip. A job that fails then rolls the whole transaction back,
+    /// and every job in it is run again alone, by this worker and under the same tokens. The job still fails alone, but
+    /// its neighbours have run twice. Use this where failures are rare.
     pub fn without_savepoints(mut self) -> Batch {
         self.savepoints = false;
         self
     }
 
-    /// What is wrong with it, if anything is.
+    /// What is wrong with the settings, if anything is.
     pub(crate) fn problem(&self, lease: Duration) -> Option<String> {
         let jobs = self.jobs_max;
         if jobs == 0 || jobs > JOBS_MAX {

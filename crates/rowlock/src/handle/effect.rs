@@ -1,8 +1,8 @@
-//! Outside calls of staged handlers: the intent is committed before the call, the reply after it, and a later attempt
+//! External calls of staged handlers: the intent is committed before the call, the reply after it, and a later attempt
 //! gets the stored reply without a call.
 //!
-//! Whatever ends a call without a reply (an error, a time-out, a panic, a crash, a lost lease) leaves a doubt, unless
-//! the error says that the effect did not happen. What follows a doubt is said per effect. The key that the outside
+//! A call that ends without a reply (an error, a time-out, a panic, a crash, a lost lease) leaves a doubt, unless the
+//! error says that the effect did not happen. Each effect sets what to do about a doubt. The key that the external
 //! system gets is the same on every attempt, by construction.
 
 use std::{
@@ -24,15 +24,15 @@ use crate::{
     key::Fingerprint,
 };
 
-/// No deadline is later: it must stay a time that every database can store.
+/// The latest deadline: every database must be able to store the time.
 const LIMIT_MAX: Duration = Duration::from_secs(10 * 366 * 24 * 3600);
 
-/// How often an effect that changes under our hands is looked at anew.
+/// How often an effect that changes concurrently is read again.
 const LOOKS_MAX: usize = 5;
 
-/// The name of one effect of one job for the system outside; hand it over as its idempotency key.
+/// The name of one effect of one job for the external system; pass it on as the idempotency key.
 ///
-/// It derives from what was fixed when the job was enqueued and from the effect's name, and from nothing else: not
+/// The key derives from what was fixed when the job was enqueued and from the effect's name, and from nothing else: not
 /// from the attempt, the epoch, the time or a number that a failover could reissue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EffectKey(String);
@@ -63,7 +63,7 @@ impl From<EffectKey> for String {
 type Calling<'a, T> = Pin<Box<dyn Future<Output = std::result::Result<T, Fail>> + Send + 'a>>;
 type Call<'a, T> = Box<dyn FnOnce(EffectKey) -> Calling<'a, T> + Send + 'a>;
 
-/// An outside call in the making; await it. See [`Staged::effect`](crate::Staged::effect).
+/// An external call that is being configured; await it. See [`Staged::effect`](crate::Staged::effect).
 ///
 /// ```
 /// use std::time::Duration;
@@ -147,20 +147,20 @@ impl<'a, T> Effect<'a, T> {
         }
     }
 
-    /// What follows when nobody knows whether it happened.
+    /// What to do when it is unknown whether the effect happened.
     pub fn on_unknown(mut self, on_unknown: OnUnknown) -> Self {
         self.policy = on_unknown.into();
         self
     }
 
-    /// Never calls again while nobody knows whether it happened: the job becomes a case that shows the open intent, and
-    /// a person resolves it. For outside systems that do not honour keys.
+    /// Never calls again while it is unknown whether the effect happened: the job becomes a case that shows the open
+    /// intent, and a person resolves it. For external systems that do not honour keys.
     pub fn park(self) -> Self {
         self.on_unknown(OnUnknown::Park)
     }
 
-    /// Asks the outside system whether it happened, before a later attempt does anything about a doubt. What the
-    /// reconciler says is final; while it does not know, attempts fail and later ones ask again.
+    /// Asks the external system whether the effect happened, before a later attempt acts on a doubt. The reconciler's
+    /// verdict is final; while the reconciler does not know, attempts fail and later ones ask again.
     pub fn ask<F, Fut, E>(mut self, reconciler: F) -> Self
     where
         F: FnOnce(EffectKey) -> Fut + Send + 'a,
@@ -173,15 +173,15 @@ impl<'a, T> Effect<'a, T> {
         self
     }
 
-    /// What is asked of the outside system. An attempt that asks for something else under the same name becomes a case,
-    /// instead of getting the reply to another request.
+    /// The request to the external system. An attempt with another request under the same name becomes a case, instead
+    /// of getting the reply to a different request.
     pub fn request<Q: Serialize + ?Sized>(mut self, request: &Q) -> Self {
         self.fingerprint = Fingerprint::of(&self.name, request).map(Some);
         self
     }
 
-    /// How long the call may take; past it the call is dropped and its effect is in doubt. Without it the handler's own
-    /// time limit ends the call, and the attempt with it.
+    /// How long the call may take; after that the call is dropped and its effect is in doubt. Without a timeout, the
+    /// handler's time limit ends the call and the attempt.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.limit = Some(timeout);
         self
@@ -316,7 +316,7 @@ impl Effects {
         self.journal.doubt(intent, open.no, open.since, why)
     }
 
-    /// What an attempt fails with whose effect must not be called again before a person has decided.
+    /// The failure of an attempt whose effect must not be called again before a person has decided.
     fn parked(&self, intent: &Intent, open: Open, why: &str) -> Fail {
         self.journal.parked(intent);
         Fail::retire(self.doubt(intent, open, why))
@@ -339,14 +339,14 @@ impl Intent {
     }
 }
 
-/// What to do about an effect that is known from before.
+/// What to do about an effect that is already known.
 #[derive(Debug, PartialEq, Eq)]
 enum Step {
     Replay,
     Conflict,
     Park,
     Ask,
-    /// It changed between two looks.
+    /// The effect changed between two reads.
     LookAgain,
 }
 
@@ -381,7 +381,7 @@ fn replay<T: DeserializeOwned>(effects: &Effects, name: &str, known: &Known) -> 
     Ok(reply)
 }
 
-/// Stores the reply. Once it is here it is stored even when nobody waits for it any more.
+/// Stores the reply. A reply that has arrived is stored even when no caller waits for it any more.
 async fn happened<T: Serialize + DeserializeOwned>(
     effects: &Effects,
     intent: &Intent,
@@ -415,7 +415,7 @@ async fn happened<T: Serialize + DeserializeOwned>(
     }
 }
 
-/// Records that the call failed; what the attempt fails with.
+/// Records that the call failed; returns what the attempt fails with.
 async fn failed(effects: &Effects, intent: &Intent, open: Open, fail: Fail) -> Fail {
     if fail.not_done {
         let end = intent.call_end(EffectState::Undone, None, Some(fail.text.clone()));
@@ -440,8 +440,8 @@ async fn uncertain(effects: &Effects, intent: &Intent, open: Open, why: String, 
     effects.recorded(end, fail).await
 }
 
-/// A process that was frozen between its intent and its call may wake up when its lease is over, and the doubt that it
-/// left behind resolved: it calls only while the lease is surely held.
+/// A process that was frozen between its intent and its call may resume when its lease is over and its doubt is already
+/// resolved. So the call is made only while the lease is surely held.
 async fn stood_still(effects: &Effects, intent: &Intent) -> Option<Fail> {
     if (effects.held)() {
         return None;
@@ -465,7 +465,7 @@ fn conflict(known: &Known, intent: &Intent) -> Fail {
     ))
 }
 
-/// How messages name an effect. The effects of a row have no number.
+/// How error messages name an effect. The effects of a row have no number.
 fn shown(no: i64, name: &str) -> String {
     match no {
         0 => format!("{name:?}"),

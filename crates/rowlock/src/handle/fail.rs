@@ -1,4 +1,4 @@
-//! How a handler says that it did not succeed, and what any error turns into.
+//! How a handler reports that it did not succeed, and what any error turns into.
 
 use std::{error::Error as StdError, time::Duration};
 
@@ -19,9 +19,9 @@ const TEXT_MAX: usize = 8 * 1024;
 pub struct Fail {
     pub(crate) how: How,
     pub(crate) text: String,
-    /// An outside call failed with this, and its effect did not happen.
+    /// An external call failed with this, and its effect did not happen.
     pub(crate) not_done: bool,
-    /// What it depends on is to blame, not the job.
+    /// The dependency to blame, instead of the job.
     pub(crate) dependency: Option<String>,
 }
 
@@ -29,18 +29,18 @@ pub struct Fail {
 pub(crate) enum How {
     /// Another attempt, after the kind's backoff.
     Retry,
-    /// Another attempt, after this.
+    /// Another attempt, after this delay.
     RetryAfter(Duration),
-    /// Another attempt almost at once: the database asked for it.
+    /// Another attempt almost immediately: the database asked for it.
     RetrySoon,
     Retire,
     Defer(Duration),
     Cancel,
     Already,
-    /// What a guard protects changed meanwhile: done without its effect, quietly. Like `Already`, a case where an
-    /// outside call was made.
+    /// What a guard protects changed meanwhile: done without its effect, without an error. Like `Already`, it is a case
+    /// if an external call was made.
     Changed,
-    /// The token no longer held: nothing of this attempt is recorded.
+    /// The token no longer holds: nothing of this attempt is recorded.
     LeaseLost,
 }
 
@@ -55,38 +55,39 @@ impl Fail {
         Fail::new(How::RetryAfter(delay), reason)
     }
 
-    /// Give up on it now: it becomes a case, whatever attempts are left.
+    /// Gives up on the job now: it becomes a case, however many attempts are left.
     pub fn retire(reason: impl Into<String>) -> Fail {
         Fail::new(How::Retire, reason)
     }
 
-    /// Not yet: look again after this delay. The attempt is given back.
+    /// Not yet: run again after this delay. The attempt is given back.
     pub fn defer(delay: Duration) -> Fail {
         Fail::new(How::Defer(delay), "")
     }
 
-    /// Says why, where that is not said yet: `Fail::defer(delay).because("the provider asks for a minute")`. It stands
-    /// in the job's history.
+    /// Adds a reason where none is set yet: `Fail::defer(delay).because("the provider asks for a minute")`. The job's
+    /// history shows it.
     pub fn because(mut self, reason: impl Into<String>) -> Fail {
         self.text = clean(reason.into());
         self
     }
 
-    /// It is not to be done any more; the job is over without its effect.
+    /// The work is no longer wanted; the job is over without its effect.
     pub fn cancel(reason: impl Into<String>) -> Fail {
         Fail::new(How::Cancel, reason)
     }
 
-    /// The effect of the outside call that fails with this did not happen and will not, like
+    /// The effect of the external call that fails with this did not happen and will not, like
     /// [`NotDone`](crate::NotDone) in an error's chain: `Fail::retire("card declined").not_done()`.
     pub fn not_done(mut self) -> Fail {
         self.not_done = true;
         self
     }
 
-    /// This dependency is to blame, not the job's data: the failure counts for its [`Breaker`](crate::Breaker), if this
-    /// worker has a kind bound to it, and is else treated as any other. `Fail::dependency("till", error)`; the second
-    /// may be any error, a text, or another `Fail` that says what is to follow.
+    /// This dependency is to blame, not the job's data. The failure counts for the dependency's
+    /// [`Breaker`](crate::Breaker) if this worker has a kind bound to it; otherwise it is treated like any other
+    /// failure. `Fail::dependency("till", error)`: the second argument may be any error, a text, or another `Fail` that
+    /// says what follows.
     pub fn dependency(name: impl Into<String>, error: impl Into<Fail>) -> Fail {
         Fail {
             dependency: Some(name.into()),
@@ -109,7 +110,7 @@ impl Fail {
 }
 
 impl Fail {
-    /// Why it is no failure at all, but work that need not be done.
+    /// Why this is not a failure, but work that need not be done.
     pub(crate) fn skipped(&self) -> Option<Skipped> {
         match self.how {
             How::Already => Some(Skipped::AlreadyHandled),
@@ -128,7 +129,7 @@ impl<E: Into<Box<dyn StdError + Send + Sync>>> From<E> for Fail {
         let mut next: Option<&(dyn StdError + 'static)> = Some(&*error);
         while let Some(link) = next {
             let mut text = link.to_string();
-            // Many errors print their source themselves; say it once.
+            // Many errors print their source themselves; print it once.
             if !texts.last().is_some_and(|last| last.contains(&text)) {
                 if let Some(code) = link.downcast_ref::<sqlx::Error>().and_then(sqlstate) {
                     text.push_str(&format!(" (code {code})"));
@@ -157,7 +158,7 @@ fn known(error: &(dyn StdError + 'static)) -> How {
     }
     match error.downcast_ref::<Meaning>() {
         Some(Meaning::LookAgain) => return How::Changed,
-        // A person must look.
+        // A person must decide.
         Some(Meaning::Final) => return How::Retire,
         None => {}
     }

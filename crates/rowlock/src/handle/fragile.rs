@@ -8,7 +8,7 @@ use std::{
     task::Poll,
 };
 
-/// A future that may panic at any time without taking anybody with it.
+/// A future that may panic at any time without affecting other code.
 pub(crate) struct Fragile<T>(Option<Pin<Box<dyn Future<Output = T> + Send>>>);
 
 impl<T> Fragile<T> {
@@ -16,7 +16,7 @@ impl<T> Fragile<T> {
         Fragile(Some(future))
     }
 
-    /// Runs it to its end, or to its panic, after which it is dropped like any other.
+    /// Runs the future until it ends or panics; then drops it like any other.
     pub(crate) async fn caught(mut self) -> Result<T, String> {
         std::future::poll_fn(move |cx| {
             let Some(future) = &mut self.0 else {
@@ -41,7 +41,7 @@ impl<T> Drop for Fragile<T> {
     }
 }
 
-/// What a panic said.
+/// The text of a panic.
 pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|s| (*s).to_owned());
     text.or_else(|| panic.downcast_ref::<String>().cloned())

@@ -1,9 +1,9 @@
-//! Guards: act on what was seen only if it is still so, decided in the transaction of the write.
+//! Guards: act on what was read only if it has not changed, decided in the transaction of the write.
 //!
-//! Look, evaluate for as long as it takes without any lock or connection, then, in a short transaction: lock, look
-//! again, compare, write. Lock and second look are two statements, because a statement's snapshot is older than the
-//! locks it waits for; and the transaction must be read committed, because at a stricter level every snapshot is. Every
-//! function here asks for a transaction by type: outside one, the lock would be gone as soon as it was taken.
+//! Read, then evaluate for as long as it takes without any lock or connection. Then, in a short transaction: lock, read
+//! again, compare, write. The lock and the second read are two statements, because a statement's snapshot is older than
+//! the locks it waits for. The transaction must be read committed, because at a stricter level every snapshot is older.
+//! Every function here requires a transaction by type: outside one, the lock would be released as soon as it was taken.
 
 use std::{
     future::{Future, IntoFuture},
@@ -18,7 +18,7 @@ use crate::{
     store::guard::{GuardAsk, lock_number},
 };
 
-/// Something that may change between a look and a write, and how to look at it.
+/// Something that may change between a read and a write, and how to read it.
 ///
 /// ```
 /// use rowlock::Guard;
@@ -42,18 +42,18 @@ use crate::{
 /// }
 /// ```
 pub trait Guard<DB: Backend>: Send + Sync {
-    /// What a look gives; two that are equal mean *unchanged*. Let it hold all that the decision rests on, in a fixed
-    /// order.
+    /// What a read returns; two equal values mean *unchanged*. It must hold everything that the decision depends on, in
+    /// a fixed order.
     type Seen: PartialEq + Send + Sync;
 
-    /// The name of what is protected: 1 to 250 bytes. Whoever writes under the same key waits for the other.
+    /// The name of what is protected: 1 to 250 bytes. Writers under the same key wait for each other.
     fn key(&self) -> String;
 
-    /// Reads what is protected, by one statement or more; it must not write.
+    /// Reads what is protected, with one statement or more; it must not write.
     fn look(&self, conn: &mut DB::Connection) -> impl Future<Output = sqlx::Result<Self::Seen>> + Send;
 }
 
-/// One guard and what was seen, without their types.
+/// One guard and what was read, without their types.
 trait Check<DB: Backend>: Send + Sync {
     fn same<'c>(
         &'c self,
@@ -75,7 +75,7 @@ impl<DB: Backend, G: Guard<DB>> Check<DB> for Pair<'_, G, G::Seen> {
     }
 }
 
-/// Several guards to be checked together, in one order of locks for everyone; `.await` it.
+/// Several guards to be checked together, with one order of locks for everyone; `.await` it.
 #[must_use = "nothing is checked until this is awaited"]
 pub struct Guards<'a, DB: Backend> {
     store: DB::Store,
@@ -96,13 +96,14 @@ impl<'a, DB: Backend> Guards<'a, DB> {
         }
     }
 
-    /// Also what this guard protects must be as it was seen.
+    /// Also requires that what this guard protects is as it was read.
     pub fn add<G: Guard<DB>>(mut self, guard: &'a G, seen: &'a G::Seen) -> Self {
         self.checks.push((guard.key(), Box::new(Pair { guard, seen })));
         self
     }
 
-    /// Also this counter must stand where it was seen; it is raised if all the rest is unchanged too.
+    /// Also requires that this counter has the value that was read; the counter is raised if everything else is
+    /// unchanged too.
     pub fn version(mut self, key: impl Into<String>, seen: i64) -> Self {
         self.versions.push((key.into(), seen));
         self
@@ -165,11 +166,11 @@ async fn raise_if<DB: Backend>(store: &DB::Store, conn: &mut DB::Connection, key
 }
 
 impl<DB: Backend> Rowlock<DB> {
-    /// Goes on only if what the guard protects is still as it was seen; then it stays so until the transaction ends,
-    /// as far as everyone who writes it asks the same guard first.
+    /// Goes on only if what the guard protects is still as it was read. It then stays unchanged until the transaction
+    /// ends, if every writer asks the same guard first.
     ///
     /// # Errors
-    /// [`Error::Changed`]: roll back, and look again. [`Error::Isolation`] in a repeatable read or serializable
+    /// [`Error::Changed`]: roll back, and read again. [`Error::Isolation`] in a repeatable read or serializable
     /// transaction, which stays usable. [`Error::TryAgain`] when another transaction is in the way; [`Error::Invalid`]
     /// for a bad key, before any SQL; [`Error::Database`].
     ///
@@ -183,8 +184,9 @@ impl<DB: Backend> Rowlock<DB> {
         self.guards(tx).add(guard, seen).await
     }
 
-    /// Several guards at once: `rowlock.guards(&mut tx).add(&a, &seen_a).add(&b, &seen_b).await?`. All locks are taken
-    /// before the first look, in an order that is the same for everyone, so that two callers never wait for each other.
+    /// Checks several guards together: `rowlock.guards(&mut tx).add(&a, &seen_a).add(&b, &seen_b).await?`. All locks
+    /// are taken before the first read, in an order that is the same for everyone, so that two callers never wait for
+    /// each other.
     ///
     /// # Errors
     /// As [`Rowlock::unchanged`]. Cancel safety: the same.
@@ -195,8 +197,8 @@ impl<DB: Backend> Rowlock<DB> {
     /// How often what this key protects has been changed, by [`Rowlock::unchanged_version`] and
     /// [`Rowlock::raise_version`]; 0 when never.
     ///
-    /// Read it before what it protects, or both in one snapshot such as [`Staged::prepare`](crate::Staged::prepare) is:
-    /// a counter that is read later counts a change as seen that came in between.
+    /// Read the counter before what it protects, or both in one snapshot such as
+    /// [`Staged::prepare`](crate::Staged::prepare). A counter that is read later counts a change in between as seen.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad key, before any SQL; [`Error::TryAgain`]; [`Error::Database`]. Cancel safety: as
@@ -206,18 +208,19 @@ impl<DB: Backend> Rowlock<DB> {
         Ok(DB::guard(self.store(), conn, GuardAsk::Read(key)).await?.unwrap_or(0))
     }
 
-    /// Goes on only if this counter still stands where it was seen, and raises it: opened and closed again in between
-    /// is noticed too, which comparing what is open now cannot. Returns what it is now. Works at every isolation level.
+    /// Goes on only if this counter still has the value that was read, and raises it. This also notices a change that
+    /// was undone in between, such as opened and closed again; comparing the current values cannot. Returns the new
+    /// value. Works at every isolation level.
     ///
     /// # Errors
-    /// As [`Rowlock::unchanged`], but for [`Error::Isolation`]. Cancel safety: the same.
+    /// As [`Rowlock::unchanged`], except [`Error::Isolation`]. Cancel safety: the same.
     pub async fn unchanged_version(&self, tx: &mut impl InTransaction<DB>, key: &str, seen: i64) -> Result<i64> {
         check_key("guard", key)?;
         raise_if::<DB>(self.store(), tx.connection(), key, seen).await
     }
 
-    /// Raises a counter without asking: for every other writer of what the key protects. It waits for whoever holds a
-    /// guard of this key. Returns what it is now.
+    /// Raises a counter unconditionally: for every other writer of what the key protects. It waits for any transaction
+    /// that holds a guard of this key. Returns the new value.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad key, before any SQL; [`Error::TryAgain`]; [`Error::Database`]. Cancel safety: as
@@ -234,9 +237,9 @@ impl<DB: Backend> Rowlock<DB> {
 }
 
 impl<DB: Backend, T> Tx<DB, T> {
-    /// Goes on only if what the guard protects is still as it was seen: see [`Rowlock::unchanged`]. Through the
-    /// handler's `?`, *changed* settles the job as done, quietly, and is counted; where an outside call of the job was
-    /// made, it is a case instead. `map_err` it to choose otherwise.
+    /// Goes on only if what the guard protects is still as it was read: see [`Rowlock::unchanged`]. Through the
+    /// handler's `?`, *changed* settles the job as done, without an error, and is counted. If the job made an external
+    /// call, it becomes a case instead. Use `map_err` to choose otherwise.
     ///
     /// # Errors
     /// As [`Rowlock::unchanged`]. Cancel safety: the engine does not use the connection again.
@@ -244,7 +247,7 @@ impl<DB: Backend, T> Tx<DB, T> {
         self.guards().add(guard, seen).await
     }
 
-    /// Several guards at once: see [`Rowlock::guards`].
+    /// Checks several guards together: see [`Rowlock::guards`].
     ///
     /// # Errors
     /// As [`Rowlock::unchanged`]. Cancel safety: the engine does not use the connection again.
@@ -253,7 +256,7 @@ impl<DB: Backend, T> Tx<DB, T> {
         Guards::new(&rowlock, self)
     }
 
-    /// A counter as it stands, to be read before what it protects: see [`Rowlock::version`].
+    /// The value of a counter, to be read before what it protects: see [`Rowlock::version`].
     ///
     /// # Errors
     /// As [`Rowlock::version`]. Cancel safety: the engine does not use the connection again.
@@ -262,7 +265,8 @@ impl<DB: Backend, T> Tx<DB, T> {
         rowlock.version(self, key).await
     }
 
-    /// Goes on only if this counter still stands where it was seen, and raises it: see [`Rowlock::unchanged_version`].
+    /// Goes on only if this counter still has the value that was read, and raises it: see
+    /// [`Rowlock::unchanged_version`].
     ///
     /// # Errors
     /// As [`Rowlock::unchanged_version`]. Cancel safety: the engine does not use the connection again.
@@ -271,7 +275,7 @@ impl<DB: Backend, T> Tx<DB, T> {
         rowlock.unchanged_version(self, key, seen).await
     }
 
-    /// Raises a counter without asking: see [`Rowlock::raise_version`].
+    /// Raises a counter unconditionally: see [`Rowlock::raise_version`].
     ///
     /// # Errors
     /// As [`Rowlock::raise_version`]. Cancel safety: the engine does not use the connection again.
@@ -282,8 +286,8 @@ impl<DB: Backend, T> Tx<DB, T> {
 }
 
 impl<DB: Backend> Prepare<'_, DB> {
-    /// A counter as it stands, to be compared after the evaluation: see [`Rowlock::version`]. All that this transaction
-    /// reads is of one moment, so it may be read before or after what it protects.
+    /// The value of a counter, to be compared after the evaluation: see [`Rowlock::version`]. This transaction reads
+    /// one snapshot, so you can read the counter before or after what it protects.
     ///
     /// # Errors
     /// As [`Rowlock::version`]. Cancel-safe: a connection dropped half-way is closed.

@@ -1,15 +1,15 @@
 //! After-commit hooks: run after a successful commit only, and never part of it.
 //!
-//! A hook is a hint. It is kept with the `Done` until the commit is known to have happened; a rollback, a failure or a
-//! crash drops it unrun, and nothing that it does or fails to do changes what was committed. What must happen belongs
-//! into the transaction, as a write or as a next link.
+//! A hook is a hint. It is kept with the `Done` until the commit is known to have happened. A rollback, a failure or a
+//! crash drops the hook unrun, and nothing in the hook changes what was committed. What must happen belongs in the
+//! transaction, as a write or as a next link.
 
 use std::future::Future;
 
 use super::{Done, Fail, Tx, fragile::Fragile};
 use crate::root::Backend;
 
-/// What is to run once the commit is known to have happened.
+/// Code to run once the commit is known to have happened.
 pub(crate) struct Hook(Fragile<Result<(), Fail>>);
 
 impl Hook {
@@ -45,7 +45,7 @@ impl<DB: Backend, T> Tx<DB, T> {
 }
 
 impl<DB: Backend, T> Done<DB, T> {
-    /// As [`Tx::after_commit`], also for a staged handler that has nothing of its own to write.
+    /// As [`Tx::after_commit`], also for a staged handler that writes nothing itself.
     pub fn after_commit<F, E>(mut self, hook: F) -> Self
     where
         F: Future<Output = Result<(), E>> + Send + 'static,

@@ -1,4 +1,4 @@
-//! What the effects of one attempt share, and how they reach the journal: on separate tasks, and with retries.
+//! What the effects of one attempt share, and how they write to the journal: on separate tasks, and with retries.
 
 use std::{
     collections::HashSet,
@@ -42,11 +42,11 @@ pub(crate) trait CallJournal: Send + Sync {
     /// The effect is parked: a person decides whether its call happened.
     fn parked(&self, _: &Intent) {}
 
-    /// Whether the end of a failed call is stored. If not, the intent stays open, and the next attempt that finds it
-    /// reports the doubt.
+    /// Whether the end of a failed call is stored. If not, the intent stays open, and the next attempt that finds the
+    /// intent reports the doubt.
     fn keeps_failures(&self) -> bool;
 
-    /// What the case of an effect in doubt says, so that whoever opens it knows what to do.
+    /// The text of the case of an effect in doubt, which tells its reader what to do.
     fn doubt(&self, intent: &Intent, no: i64, since: Timestamp, why: &str) -> String;
 }
 
@@ -57,12 +57,12 @@ pub(super) struct JobJournal {
 }
 
 impl CallJournal for JobJournal {
-    /// Sent again after an error, an intent finds its own first try.
+    /// An intent that is sent again after an error finds its own first try.
     fn begin_call<'a>(&'a self, intent: &'a Intent) -> Fut<'a, Begun> {
         Box::pin(patiently(self.lease, || self.store.effect_begin(intent)))
     }
 
-    /// A reply is worth more patience than the lease: the token says whether it may be stored.
+    /// A reply is retried for longer than the lease, because the token decides whether it may be stored.
     fn end_call<'a>(&'a self, end: &'a CallEnd) -> Fut<'a, Noted> {
         Box::pin(patiently(self.lease * REPLY_PATIENCE, || self.store.effect_end(end)))
     }
@@ -94,7 +94,7 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
-    /// A name is good for one effect per attempt.
+    /// A name may be used for one effect per attempt.
     pub(super) fn claim_name(&self, name: &str) -> std::result::Result<(), Fail> {
         check_name("effect", name).map_err(|error| Fail::retire(error.to_string()))?;
         let fresh = self
@@ -136,7 +136,7 @@ impl Effects {
             Ok(Noted::LeaseLost) => Fail::lease_lost(),
             Ok(Noted::Yes | Noted::Otherwise(_)) => fail,
             Err(error) => {
-                // The intent stays open, and that says the same or more.
+                // The intent stays open, which means the same or more.
                 tracing::warn!(
                     job = self.attempt.token.id,
                     "could not record how an external call failed: {}",

@@ -1,8 +1,8 @@
 //! The body lock: keyed concurrency around a staged body, without a connection held.
 //!
 //! A lock belongs to the attempt's token. It holds while the lease does: settling, a crash or a lost lease end it,
-//! because whoever wants the slot next sees that the lease is gone. It shuts out other holders of the same key and
-//! nobody else; what must be decided at the commit belongs into the commit.
+//! because the next caller that wants the slot sees that the lease is gone. The lock excludes only other holders of the
+//! same key. What must be decided at the commit belongs in the commit.
 
 use std::{
     collections::HashSet,
@@ -30,22 +30,22 @@ use crate::{
 /// The most slots that a key may have.
 const SLOTS_MAX: i32 = 1000;
 
-/// Between two tries: at first, and at most.
+/// The pause between two tries: the first, and the longest.
 const TRY_FIRST: Duration = Duration::from_millis(10);
 const TRY_MAX: Duration = Duration::from_millis(100);
 
-/// About how long a job that found no slot stays away: the first time, and at most. Each time is written down.
+/// About how long a job that found no slot is deferred: the first time, and at most. Each deferral is recorded.
 const DEFER: Duration = Duration::from_secs(1);
 const DEFER_MAX: Duration = Duration::from_secs(20);
 
-/// How long this time, after it came so often before without spending an attempt; `spread` is in 0..1.
+/// The delay of this deferral, after this many earlier claims that used no attempt; `spread` is in 0..1.
 fn away(before: i64, spread: f64) -> Duration {
     let before = i32::try_from(before.clamp(0, 30)).unwrap_or(0);
     let about = DEFER.mul_f64(1.5_f64.powi(before)).min(DEFER_MAX);
     about.mul_f64(0.5 + spread)
 }
 
-/// The locks in the hands of one attempt.
+/// The locks that one attempt holds.
 #[derive(Default)]
 pub(crate) struct Locks {
     keys: Mutex<HashSet<String>>,
@@ -53,7 +53,7 @@ pub(crate) struct Locks {
     pub(super) settling: AtomicBool,
 }
 
-/// One key in this attempt's hands, in memory; gone when dropped.
+/// One key that this attempt holds, in memory; removed when dropped.
 struct InHand {
     locks: Arc<Locks>,
     key: String,
@@ -79,7 +79,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A body lock about to be taken; set its slots and patience, then `.await` it.
+/// A body lock that is being configured; set its slots and timeout, then `.await` it.
 #[must_use = "nothing is locked until this is awaited"]
 pub struct TakeLock {
     store: Arc<dyn Store>,
@@ -88,21 +88,21 @@ pub struct TakeLock {
     key: String,
     slots: i32,
     patience: Duration,
-    /// How often the job was claimed before without spending an attempt.
+    /// How often the job was claimed before without using an attempt.
     given_back: i64,
 }
 
 crate::debug::debug_fields!([] TakeLock, "TakeLock", key, slots, patience);
 
 impl TakeLock {
-    /// So many attempts may hold the key at once (1 unless set, at most 1000). Give the same number wherever the key is
-    /// used: each caller looks at the slots up to its own number only.
+    /// How many attempts may hold the key at the same time (1 unless set, at most 1000). Use the same number wherever
+    /// the key is used: each caller looks at the slots up to its own number only.
     pub fn slots(mut self, slots: i32) -> TakeLock {
         self.slots = slots;
         self
     }
 
-    /// Waits this long for a slot before the job is deferred (not at all unless set). The time counts against the
+    /// Waits this long for a slot before the job is deferred (not at all unless set). The wait counts against the
     /// kind's time limit, and the queue's slot stays taken meanwhile.
     pub fn timeout(mut self, timeout: Duration) -> TakeLock {
         self.patience = timeout;
@@ -130,7 +130,7 @@ impl TakeLock {
         let mut pause = TRY_FIRST;
         let ask = SlotAsk::Take { slots: self.slots };
         loop {
-            // On SQLite it would wait for the writer that this attempt's own transaction holds.
+            // On SQLite the lock would wait for the writer that this attempt's own transaction holds.
             if self.locks.settling.load(Ordering::Relaxed) {
                 let key = &self.key;
                 return Err(Fail::retire(format!(
@@ -146,9 +146,9 @@ impl TakeLock {
                         in_hand,
                     });
                 }
-                // Whoever was quicker got a slot, so this comes to an end.
+                // Another caller got a slot first, so this loop ends.
                 Slot::Raced | Slot::Freed => {}
-                // However this is settled, the token will say so too.
+                // However this is settled, the token shows the lost lease too.
                 Slot::LeaseLost => return Err(Fail::retry("lease lost before the lock was taken")),
                 Slot::Full => {
                     let left = self.patience.saturating_sub(start.elapsed());
@@ -172,7 +172,8 @@ impl IntoFuture for TakeLock {
     }
 }
 
-/// A slot of a key in this attempt's hands. Dropped, it stays taken until the attempt is settled or its lease is lost.
+/// A slot of a key that this attempt holds. If dropped, the slot stays taken until the attempt is settled or its lease
+/// is lost.
 #[must_use = "the lock is held until the attempt ends; keep this to release it earlier"]
 pub struct BodyLock {
     store: Arc<dyn Store>,
@@ -189,12 +190,12 @@ impl BodyLock {
         self.slot
     }
 
-    /// Frees the slot now instead of with the attempt's end. `false` when the lease was lost before, and the lock with
-    /// it: somebody else may have been in the body since, and keeps the slot. What this attempt still settles is
+    /// Frees the slot now instead of at the attempt's end. `false` when the lease, and the lock with it, was lost
+    /// before: another attempt may have run the body since, and keeps the slot. A later settlement of this attempt is
     /// refused.
     ///
     /// # Errors
-    /// [`Error::Config`] after `begin`: from there on the lock ends with the commit. [`Error::Database`] otherwise; the
+    /// [`Error::Config`] after `begin`, because the lock then ends with the commit. Otherwise [`Error::Database`]; the
     /// slot is then free when the attempt ends at the latest. Cancel-safe in the same way.
     pub async fn release(self) -> Result<bool> {
         if self.in_hand.locks.settling.load(Ordering::Relaxed) {
@@ -211,12 +212,12 @@ impl BodyLock {
 
 impl<A, DB: Backend> Staged<A, DB> {
     /// Locks a key for the rest of this attempt: `let lock = cx.lock("customer:42").slots(3).timeout(limit).await?`.
-    /// While every slot is taken by attempts that hold their leases, the job is deferred, which gives the attempt back:
-    /// for about a second the first time, and longer each time up to 30 s. No connection is held while the lock is.
+    /// While attempts that hold their leases have every slot, the job is deferred, which gives the attempt back: for
+    /// about a second the first time, and longer each time up to 30 s. The lock holds no connection.
     ///
     /// # Errors
-    /// A deferral when no slot became free; a case when the key, the number of slots, a second lock of the same key in
-    /// this attempt or a lock after `begin` makes no sense; a retry when the database refused.
+    /// A deferral when no slot became free. A case when the key or the number of slots is invalid, when this attempt
+    /// already holds the key, or after `begin`. A retry when the database refused.
     ///
     /// Cancel safety: dropped half-way, the slot may be taken; it ends with the attempt, and taking it again succeeds.
     pub fn lock(&self, key: impl Into<String>) -> TakeLock {

@@ -1,8 +1,7 @@
-//! Handlers of kinds that are known by name alone: for programs that are told at their start what to serve.
+//! Handlers of kinds that are known only by name: for programs that learn at start which kinds to serve.
 //!
-//! There is no type to decode into, so nothing can be wrong with a payload here, and it reaches the handler byte for
-//! byte. Claims go by kind and version, so even here somebody says which versions the handler reads; newer ones stay
-//! untouched.
+//! There is no type to decode into, so no payload is invalid here, and each payload reaches the handler byte for byte.
+//! Claims go by kind and version, so you still set which versions the handler reads; newer ones stay untouched.
 
 use std::{borrow::Cow, future::Future, sync::Arc, time::Duration};
 
@@ -12,8 +11,7 @@ use super::{
 };
 use crate::{backoff::Backoff, root::Backend, store::Isolation};
 
-/// A kind by its name, with what a type would say in its [`Job`](crate::Job) impl. See
-/// [`NamedKind::staged`].
+/// A kind by its name, with the settings that a type has in its [`Job`](crate::Job) impl. See [`NamedKind::staged`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamedKind {
     pub(crate) kind: String,
@@ -39,7 +37,7 @@ impl NamedKind {
         self
     }
 
-    /// How many attempts its jobs have at most (10 unless set). Each job has its own number; this one only says how
+    /// The most attempts that its jobs have (10 unless set). Each job has its own number; this one only determines how
     /// long keys must be kept.
     pub fn attempts(mut self, attempts_max: i32) -> NamedKind {
         self.attempts_max = attempts_max;

@@ -1,8 +1,7 @@
-//! Once: one committed effect per key, in whatever transaction the effect is written.
+//! Once: one committed effect per key, in the transaction that writes the effect.
 //!
 //! The first caller under a key gets a slot and stores its answer in the same commit. Every repeat gets that answer. A
-//! twin that comes while the first is still open waits for it, and gets the answer, or the slot if the first rolled
-//! back.
+//! concurrent caller waits for the first one, and gets the answer, or the slot if the first rolled back.
 
 use std::{
     fmt,
@@ -25,12 +24,12 @@ use crate::{
     store::ledger::{Ask, Entry, Mine, Taken},
 };
 
-/// What a key was found to be.
+/// What was found under a key.
 #[must_use = "the first must do the work, a repeat must not"]
 pub enum Once<DB: Backend> {
-    /// Nobody has committed under this key: do the work in this transaction, and store the answer in the slot.
+    /// No call has committed under this key: do the work in this transaction, and store the answer in the slot.
     First(OnceSlot<DB>),
-    /// It was done before; this is the answer that was stored with it.
+    /// The work was done before; this is the stored answer.
     Seen(Answer),
 }
 
@@ -43,13 +42,13 @@ impl<DB: Backend> fmt::Debug for Once<DB> {
     }
 }
 
-/// The right to store the answer under a key, in the transaction that took it. Dropped, the key is kept with an empty
-/// answer.
+/// The right to store the answer under a key, in the transaction that took the key. If dropped, the key is kept with an
+/// empty answer.
 pub struct OnceSlot<DB: Backend> {
     rowlock: Rowlock<DB>,
     key: String,
     mine: Mine,
-    /// Tells its savepoint from those of other slots in the same transaction.
+    /// Distinguishes its savepoint from those of other slots in the same transaction.
     no: u64,
 }
 
@@ -68,9 +67,9 @@ impl<DB: Backend> OnceSlot<DB> {
     ///
     /// # Errors
     /// [`Error::Invalid`] before any SQL when the answer is too big or holds a NUL character; [`Error::NotFound`] when
-    /// the key's entry cannot be seen here, because the transaction that took it was rolled back or is open elsewhere;
+    /// the key's entry is not visible here, because the transaction that took it was rolled back or is open elsewhere;
     /// [`Error::TryAgain`] and [`Error::Database`] from the database. Store in the transaction that took the key: a
-    /// later one would change an answer that repeats may have had.
+    /// later one would change an answer that repeats may have got.
     ///
     /// Cancel safety: as any query dropped half-way; roll back.
     pub async fn store<T: Serialize + ?Sized>(self, tx: &mut impl InTransaction<DB>, answer: &T) -> Result<()> {
@@ -124,12 +123,12 @@ crate::debug::debug_fields!(
 );
 
 impl Answer {
-    /// Whether the first committed without storing an answer.
+    /// Whether the first caller committed without storing an answer.
     pub fn is_empty(&self) -> bool {
         self.json.is_none()
     }
 
-    /// When the first took the key, by the database's clock.
+    /// When the first caller took the key, by the database's clock.
     pub fn made_at(&self) -> Timestamp {
         self.made_at
     }
@@ -151,7 +150,7 @@ impl Answer {
     }
 }
 
-/// A key about to be taken; set options, then `.await` it.
+/// A key that is being taken; set options, then `.await` it.
 #[must_use = "nothing is asked until this is awaited"]
 pub struct TakeOnce<'c, DB: Backend> {
     rowlock: Rowlock<DB>,
@@ -177,8 +176,8 @@ impl<'c, DB: Backend> TakeOnce<'c, DB> {
         }
     }
 
-    /// What is asked for under this key. A repeat with another request is refused instead of answered; it is compared
-    /// when both sides give one, whatever its spaces and order of fields.
+    /// The request under this key. A repeat with another request is refused instead of answered. Requests are compared
+    /// when both sides give one, ignoring spaces and the order of fields.
     pub fn request<T: Serialize + ?Sized>(mut self, request: &T) -> Self {
         match Fingerprint::of("once", request) {
             Ok(print) => self.ask.fingerprint = Some(print),
@@ -194,21 +193,22 @@ impl<'c, DB: Backend> TakeOnce<'c, DB> {
     }
 
     /// [`TakeOnce::request`] for a request that you have hashed yourself, with SHA-256 for example: one that is too
-    /// large to keep in memory, or has parts that do not count. Two requests are the same if their digests are.
+    /// large to keep in memory, or has parts that do not count. Two requests are the same if their digests are equal.
     pub fn request_digest(mut self, digest: [u8; 32]) -> Self {
         self.ask.fingerprint = Some(Fingerprint::of_digest(digest));
         self
     }
 
-    /// How long the key is held; as long as the workers keep keys, unless told otherwise. [`Hold::WhileOpen`] is for
-    /// keys of jobs and is refused here.
+    /// How long the key is held (as long as the workers keep keys unless set). [`Hold::WhileOpen`] is for keys of jobs
+    /// and is refused here.
     pub fn hold(mut self, hold: Hold) -> Self {
         self.ask.hold = hold;
         self
     }
 
-    /// The longest wait for an open twin; past it the answer is [`Error::TryAgain`]. Unless set, the transaction's own
-    /// lock time-out holds. On SQLite the connection's busy time-out does, whatever is said here.
+    /// The longest wait for the open transaction of a concurrent caller; after that the result is [`Error::TryAgain`].
+    /// Unless set, the transaction's own lock time-out applies. On SQLite the connection's busy time-out always
+    /// applies, and this setting is ignored.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.ask.wait = Some(timeout);
         self
@@ -253,7 +253,7 @@ fn check_hold(hold: Hold) -> Result<()> {
     }
 }
 
-/// What a repeat gets, unless it asks for something else under the same key.
+/// What a repeat gets, unless it has another request under the same key.
 fn answer(key: &str, given: Option<Fingerprint>, entry: Entry) -> Result<Answer> {
     if let (Some(given), Some(stored)) = (given, &entry.fingerprint)
         && given.as_bytes() != stored.as_slice()
@@ -275,7 +275,7 @@ fn answer(key: &str, given: Option<Fingerprint>, entry: Entry) -> Result<Answer>
     })
 }
 
-/// A look at the ledger about to happen; say what the request is, then `.await` it.
+/// A read of the ledger that is being configured; set the request, then `.await` it.
 #[must_use = "nothing is read until this is awaited"]
 #[derive(Debug)]
 pub struct LookOnce<'c, DB: Backend>(TakeOnce<'c, DB>);
@@ -315,8 +315,8 @@ impl<'c, DB: Backend> IntoFuture for LookOnce<'c, DB> {
 }
 
 impl<DB: Backend> Rowlock<DB> {
-    /// Begins a transaction that is going to write, on a pool of your own: `begin`, and on SQLite `begin immediate`. A
-    /// SQLite transaction that begins with a read can fail as busy when it comes to write, without waiting.
+    /// Begins a transaction that is going to write, on your pool: `begin`, and on SQLite `begin immediate`. A SQLite
+    /// transaction that begins with a read can fail as busy at its first write, without waiting.
     ///
     /// # Errors
     /// [`Error::TryAgain`] when SQLite's file is busy for longer than the pool's busy time-out; [`Error::Database`].
@@ -345,9 +345,9 @@ impl<DB: Backend> Rowlock<DB> {
     /// # Ok(total) }
     /// ```
     ///
-    /// A twin whose transaction is open at the same time waits for this one to end, then gets its answer, or the slot
-    /// if it rolled back. Two keys taken in opposite order by two transactions are a deadlock, which the database ends
-    /// for one of them: take several keys in sorted order.
+    /// A concurrent caller waits for this transaction to end, then gets its answer, or the slot if it rolled back. Two
+    /// keys taken in opposite order by two transactions are a deadlock, which the database ends for one of them: take
+    /// several keys in sorted order.
     ///
     /// # Errors
     /// [`Error::Invalid`] before any SQL; [`Error::KeyConflict`] when the key is held by another request;
@@ -361,8 +361,8 @@ impl<DB: Backend> Rowlock<DB> {
         TakeOnce::new(self.clone(), tx.connection(), key.into())
     }
 
-    /// The answer stored under a key, if one is committed and still held. It takes nothing and waits for nobody: `None`
-    /// does not say that you are first. A cheap look before [`Rowlock::once`], where most calls are repeats.
+    /// The answer stored under a key, if one is committed and still held. It takes nothing and never waits: `None` does
+    /// not mean that you are first. A cheap read before [`Rowlock::once`], where most calls are repeats.
     ///
     /// # Errors
     /// As [`Rowlock::once`]. Cancel safety: as any read.
@@ -372,8 +372,8 @@ impl<DB: Backend> Rowlock<DB> {
 }
 
 impl<DB: Backend, T> Tx<DB, T> {
-    /// One committed effect per key, whichever job or request comes with it; see [`Rowlock::once`]. The key is taken
-    /// with this job's commit and free again when the attempt fails.
+    /// One committed effect per key, across all jobs and requests; see [`Rowlock::once`]. The key is taken with this
+    /// job's commit and free again when the attempt fails.
     ///
     /// # Errors
     /// As [`Rowlock::once`]. Through a handler's `?`, a conflict makes the job a case; a serialisation failure or

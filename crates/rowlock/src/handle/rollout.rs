@@ -1,8 +1,7 @@
-//! Rollout gates: a percentage that people set while workers run, consulted where a handler could go one way or the
-//! other.
+//! Rollout gates: a percentage that operators set while workers run. A handler asks it which of two code paths to take.
 //!
 //! A key is in or out by its hash: the same key always gets the same answer at the same percentage, and a growing
-//! percentage only adds keys. The database is looked at twice a second at most, by one caller for all.
+//! percentage only adds keys. The database is read twice a second at most, by one caller for all.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -18,10 +17,10 @@ use crate::{
     store::{Inspect, setting::rollouts},
 };
 
-/// How old an answer may be. With the time of a look it stays well under a second.
+/// How old an answer may be. Together with the time of a read it stays well under a second.
 const FRESH: Duration = Duration::from_millis(500);
 
-/// How long a look may take before the last known percentages go on being used.
+/// How long a read may take before the last known percentages are used.
 const LOOK_LIMIT: Duration = Duration::from_secs(1);
 
 /// How often each side of a gate was taken in this process.
@@ -40,7 +39,7 @@ pub struct RolloutCount {
 #[derive(Default)]
 pub(crate) struct Gates {
     known: Mutex<Option<KnownPercents>>,
-    /// Held by the one who looks; the others wait for what it finds.
+    /// Held by the task that reads; the others wait for its result.
     looking: tokio::sync::Mutex<()>,
     counts: Mutex<BTreeMap<String, (u64, u64)>>,
 }
@@ -48,7 +47,7 @@ pub(crate) struct Gates {
 #[derive(Clone)]
 struct KnownPercents {
     percents: Arc<HashMap<String, u8>>,
-    /// When the last look began, whether it succeeded or not.
+    /// When the last read began, whether it succeeded or not.
     looked: Instant,
 }
 
@@ -84,7 +83,7 @@ impl Gates {
         let looked = Instant::now();
         let before = lock(&self.known).clone();
         let found = match &before {
-            // The first look is worth waiting for: there is no answer without it.
+            // Wait for the first read: without it there is no answer.
             None => rollouts(store).await,
             Some(_) => match tokio::time::timeout(LOOK_LIMIT, rollouts(store)).await {
                 Ok(found) => found,
@@ -123,21 +122,21 @@ impl Gates {
     }
 }
 
-/// Where a key stands, from 0 to 99: it is in as soon as the percentage is greater.
+/// A key's position, from 0 to 99: the key is in as soon as the percentage is greater.
 fn place(name: &str, key: &str) -> u8 {
     lock_no(name, key).rem_euclid(100) as u8
 }
 
 impl<DB: Backend> Rowlock<DB> {
-    /// Whether this key takes the new way: `if cx.rowlock().rollout("incident-guard", &entity).await? { … }`.
+    /// Whether this key takes the new code path: `if cx.rowlock().rollout("incident-guard", &entity).await? { … }`.
     ///
-    /// The percentage is 0 until somebody sets it (`rowlock rollout NAME PERCENT`), and what is set counts within a
-    /// second in every process. The same key gets the same answer at the same percentage; a growing percentage never
-    /// takes a key out. While the database is away, the last known percentage counts.
+    /// The percentage is 0 until it is set (`rowlock rollout NAME PERCENT`); a change takes effect within a second in
+    /// every process. The same key gets the same answer at the same percentage; a growing percentage never takes a key
+    /// out. While the database is away, the last known percentage counts.
     ///
     /// # Errors
     /// [`Error::Invalid`](crate::Error::Invalid) for a bad name or key; [`Error::Database`](crate::Error::Database)
-    /// when this process has never been able to look. Cancel-safe.
+    /// when this process has never been able to read the rollouts. Cancel-safe.
     pub async fn rollout(&self, name: &str, key: &str) -> Result<bool> {
         check_name("rollout", name)?;
         check_key("key", key)?;
@@ -153,8 +152,8 @@ impl<DB: Backend> Rowlock<DB> {
         self.gates().counts()
     }
 
-    /// [`Rowlock::rollout_counts`] as a function that may outlive the handle, such as the callback of a metric: it
-    /// keeps nothing of the handle alive, and counts nothing once the last copy of the handle is gone.
+    /// [`Rowlock::rollout_counts`] as a function that may outlive the handle, such as the callback of a metric. It
+    /// keeps nothing of the handle alive, and returns no counts once the last copy of the handle is gone.
     pub fn rollout_counter(&self) -> impl Fn() -> Vec<RolloutCount> + Send + Sync + 'static {
         let gates = Arc::downgrade(self.gates());
         move || gates.upgrade().map(|gates| gates.counts()).unwrap_or_default()

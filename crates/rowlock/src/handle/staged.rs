@@ -1,4 +1,4 @@
-//! Staged handlers: prepare, go outside, begin, settle. No transaction can be open across an effect.
+//! Staged handlers: prepare, make external calls, begin, settle. No transaction can be open across an effect.
 //!
 //! `prepare` borrows the context until it is committed and `effect` needs the context, so the borrow checker refuses
 //! an effect inside a transaction. `begin` consumes the context, so no effect can follow it.
@@ -28,7 +28,7 @@ use crate::{
     store::{Isolation, Open, Opening, Timing, TxEnd},
 };
 
-/// What the engine lends a staged attempt: where its transaction's connection goes back to, and who holds it.
+/// What a staged attempt borrows from the engine: where its transaction's connection goes back to, and who holds it.
 pub(crate) struct Outside<DB: Backend> {
     pub(crate) dropped: DroppedTx<DB>,
     /// Set when an effect is begun.
@@ -134,8 +134,8 @@ impl<A, DB: Backend, T> Staged<A, DB, T> {
         &self.rowlock
     }
 
-    /// Opens a read-only transaction, to look before going outside. All that it reads is of one moment. A write in it
-    /// is an error: it would commit on every attempt, unfenced; write after [`Staged::begin`].
+    /// Opens a read-only transaction, to read before external calls. It reads one snapshot. A write in it is an error,
+    /// because the write would commit on every attempt, unfenced; write after [`Staged::begin`].
     ///
     /// # Errors
     /// The database could not be reached. Cancel-safe: a connection dropped half-way is closed.
@@ -151,25 +151,25 @@ impl<A, DB: Backend, T> Staged<A, DB, T> {
         })
     }
 
-    /// Goes outside under a key that is the same on every attempt of this job. Await what it returns, after saying more
-    /// where the defaults do not fit: what is asked for, how long it may take, and what follows when nobody knows
-    /// whether it happened.
+    /// Makes an external call under a key that is the same on every attempt of this job. Await the returned value.
+    /// Where the defaults do not fit, first set the request, how long the call may take, and what to do when it is
+    /// unknown whether the effect happened.
     ///
     /// The intent is committed before `f` runs and the reply after it. A later attempt gets the stored reply without a
     /// call. A call that ended in any other way leaves a doubt, unless its error says that the effect did not happen
-    /// ([`NotDone`](crate::NotDone)); then the next attempt calls again with the same key, or does what
+    /// ([`NotDone`](crate::NotDone)). The next attempt then calls again with the same key, or does what
     /// [`Effect::park`] or [`Effect::ask`] say.
     ///
     /// Effects may run in parallel. A name may be used once per attempt; in a loop, name each by its index or item:
     /// `format!("mail-{i}")`.
     ///
     /// # Errors
-    /// Whatever `f` returns, as a [`Fail`]; a case when the name is used twice or is no plain name, when the request is
-    /// another one than before, when a reply cannot be stored or read back, and when a parked effect is in doubt; the
-    /// end of the attempt when its lease is lost.
+    /// What `f` returns, as a [`Fail`]. The job becomes a case when the name is used twice or is not a plain name, when
+    /// the request differs from the one before, when a reply cannot be stored or read back, and when a parked effect is
+    /// in doubt. The attempt ends when its lease is lost.
     ///
-    /// Cancel safety: dropped half-way, the call may have happened: its effect is in doubt. A reply that has come is
-    /// stored all the same.
+    /// Cancel safety: dropped half-way, the call may have happened: its effect is in doubt. A reply that has arrived is
+    /// stored nevertheless.
     pub fn effect<'a, R, F, Fut, E>(&'a self, name: &str, f: F) -> Effect<'a, R>
     where
         R: Serialize + DeserializeOwned + Send + 'a,
@@ -190,14 +190,14 @@ impl<A, DB: Backend, T> Staged<A, DB, T> {
         Ok(tx)
     }
 
-    /// Done, with nothing of its own to write: the engine settles it in a batch.
+    /// Done, with nothing to write: the engine settles it in a batch.
     pub fn done(self) -> Done<DB, T> {
         Done::without_writes(&self.effects.attempt, &self.rowlock)
     }
 }
 
-/// Runs on a task of its own, so that a caller dropped half-way cannot leave a transaction half-opened; the connection
-/// that nobody waits for any more is closed.
+/// Runs on a separate task, so that a caller dropped half-way cannot leave a transaction half-opened. A connection that
+/// no caller waits for any more is closed.
 pub(super) async fn detached<T: Send + 'static>(work: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     match tokio::spawn(work).await {
         Ok(result) => result,
@@ -216,7 +216,7 @@ pub struct Prepare<'a, DB: Backend> {
 crate::debug::debug_fields!([DB: Backend] Prepare<'_, DB>, "Prepare", id);
 
 impl<DB: Backend> Prepare<'_, DB> {
-    /// Ends the look; after this the context may go outside.
+    /// Ends the read; after this the context can make external calls.
     ///
     /// # Errors
     /// The connection broke. Cancel-safe: a connection dropped half-way is closed.

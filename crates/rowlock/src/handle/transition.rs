@@ -1,4 +1,4 @@
-//! The where-status pattern on the user's own tables: one update, whose zero rows mean that somebody did it already.
+//! The where-status pattern on the user's own tables: one update, where zero rows mean that the work was done already.
 
 use std::{
     future::{Future, IntoFuture},
@@ -12,7 +12,7 @@ use crate::{
     store::transition::{Move, RowId},
 };
 
-/// A move about to happen; name other columns if need be, then `.await` it.
+/// A transition that is being configured; name other columns if needed, then `.await` it.
 #[must_use = "nothing moves until this is awaited"]
 pub struct Transition<'a, DB: Backend> {
     store: DB::Store,
@@ -23,13 +23,13 @@ pub struct Transition<'a, DB: Backend> {
 crate::debug::debug_fields!([DB: Backend] Transition<'_, DB>, "Transition");
 
 impl<DB: Backend> Transition<'_, DB> {
-    /// The column that holds the status (`status` unless said).
+    /// The column that holds the status (`status` unless set).
     pub fn column(mut self, column: impl Into<String>) -> Self {
         self.step.column = column.into();
         self
     }
 
-    /// The column that names the row (`id` unless said); no two rows may share a value in it.
+    /// The column that names the row (`id` unless set); no two rows may share a value in it.
     pub fn id_column(mut self, column: impl Into<String>) -> Self {
         self.step.id_column = column.into();
         self
@@ -68,17 +68,16 @@ impl<'a, DB: Backend> IntoFuture for Transition<'a, DB> {
 }
 
 impl<DB: Backend> Rowlock<DB> {
-    /// Moves one row of your own table from one status to another, if it still has the first:
-    /// `rowlock.transition(&mut tx, "orders", id, "pending", "paid").await?`. Of two at once, one moves it.
+    /// Moves one row of your table from one status to another, if it still has the first:
+    /// `rowlock.transition(&mut tx, "orders", id, "pending", "paid").await?`. Of two concurrent callers, one moves it.
     ///
     /// Names are written as the database stores them, `orders` or `shop.orders`; the id is a number, a text or a uuid.
     /// The status column may be text, an enum or a number.
     ///
     /// # Errors
     /// [`Error::AlreadyHandled`], with [`AlreadyHandled`] as its source, when the row does not have that status.
-    /// [`Error::Invalid`] before any SQL for a name or text that is refused and for a status moved to itself, and after
-    /// it when the id named several rows. [`Error::TryAgain`] when another transaction is in the way;
-    /// [`Error::Database`].
+    /// [`Error::Invalid`] before any SQL for a refused name or text and for a status moved to itself, and after the SQL
+    /// when the id named several rows. [`Error::TryAgain`] when another transaction is in the way; [`Error::Database`].
     ///
     /// Cancel safety: dropped half-way, the caller's connection is in the middle of a statement; roll back and drop it.
     pub fn transition<'a>(
@@ -105,9 +104,9 @@ impl<DB: Backend> Rowlock<DB> {
 }
 
 impl<DB: Backend, T> Tx<DB, T> {
-    /// Moves one row of your own table from one status to another, if it still has the first: see
-    /// [`Rowlock::transition`]. Through the handler's `?`, a row that was moved already settles the job as done,
-    /// quietly, and is counted; where an outside call of the job was made, it is a case instead.
+    /// Moves one row of your table from one status to another, if it still has the first: see [`Rowlock::transition`].
+    /// Through the handler's `?`, a row that was moved already settles the job as done, without an error, and is
+    /// counted. If the job made an external call, it becomes a case instead.
     ///
     /// # Errors
     /// As [`Rowlock::transition`]. Cancel safety: the engine does not use the connection again.

@@ -55,10 +55,10 @@ where
     C::handler(handler)
 }
 
-/// A handler that runs in stages: look, call external systems, then open a transaction and settle:
+/// A handler that runs in stages: read, call external systems, then open a transaction and settle:
 /// `async fn(Staged, J) -> Outcome`. No transaction is open during an external call.
 ///
-/// The value carries the handler's settings and goes where one of [`atomic`] goes.
+/// The value carries the handler's settings. Use it wherever a value of [`atomic`] fits.
 pub fn staged<C, J, F, Fut>(handler: F) -> C::Handler
 where
     C: StagedContext<J>,
@@ -109,7 +109,7 @@ pub trait StagedContext<J>: sealed::Context + Sized {
 }
 
 pub(crate) mod sealed {
-    /// Only this crate has contexts: a worker must know how to make one.
+    /// Only this crate has contexts, because a worker must know how to make one.
     pub trait Context {}
 }
 
@@ -145,7 +145,7 @@ impl<A: Send + Sync + 'static, DB: Backend, J: Job> StagedContext<J> for Staged<
 
 impl NamedKind {
     /// A staged handler for the jobs of this kind, with their payload as it is stored: for a program that learns its
-    /// kinds when it is started. In everything else it is a handler as [`staged`] makes it.
+    /// kinds at start. Otherwise it is a handler as [`staged`] makes it.
     pub fn staged<A, DB, F, Fut>(self, handler: F) -> Handler<A, DB>
     where
         A: Send + Sync + 'static,
@@ -160,8 +160,8 @@ impl NamedKind {
 /// A function that handles jobs of one kind, with its settings. [`atomic`], [`staged`] and [`NamedKind::staged`] make
 /// it.
 ///
-/// `A` is the state that its context has. `T` is what it is given beside its job: a [`Tx`] if it is atomic, nothing if
-/// it is staged.
+/// `A` is the state that its context has. `T` is what it gets beside its job: a [`Tx`] if it is atomic, nothing if it
+/// is staged.
 #[must_use = "give it to a worker: `worker.handle(…)`"]
 pub struct Handler<A, DB: Backend, T = ()> {
     kind: Cow<'static, str>,
@@ -200,10 +200,10 @@ impl<A, DB: Backend, T> Handler<A, DB, T> {
         self
     }
 
-    /// Binds the kind to a dependency by name. After so many [`Fail::dependency`] in a row, of any worker, the breaker
-    /// opens for the whole fleet: no worker claims the kinds that are bound to it. Jobs that were claimed and not
-    /// started are handed back, so no attempt is used up. After its cooldown, a few probes are let through. The first
-    /// probe that succeeds closes the breaker. A probe that fails opens it for longer and gets its attempt back.
+    /// Binds the kind to a dependency by name. After this many [`Fail::dependency`] in a row, of any worker, the
+    /// breaker opens for the whole fleet: no worker claims the kinds that are bound to it. Jobs that were claimed and
+    /// not started are handed back, so no attempt is used up. After its cooldown, a few probes are let through. The
+    /// first probe that succeeds closes the breaker. A probe that fails opens it for longer and gets its attempt back.
     ///
     /// A kind may be bound to several breakers. Several kinds may be bound to the same one, then with the same
     /// settings. A time limit, a panic or any other `Fail` says nothing about a dependency. A test rig has no breakers.
@@ -229,20 +229,21 @@ impl<A, DB: Backend, T> Handler<A, DB, T> {
 }
 
 impl<A, DB: Backend> Handler<A, DB, Tx<DB>> {
-    /// Runs up to so many jobs in one transaction and one commit: `Batch::up_to(10)`.
+    /// Runs up to this many jobs in one transaction and one commit: `Batch::up_to(10)`.
     ///
-    /// The handler is no different. The jobs that are waiting for this slot run in it one after another, each under a
-    /// savepoint of its own: one that fails or panics is rolled back alone and settled as failed with the others'
-    /// success. What cannot be rolled back alone (a lost lease, a serialisation failure or deadlock, a commit that
-    /// fails, a broken connection, the time limit, a `commit` by hand) rolls all of them back, and those that are not
-    /// to blame are run again immediately, each in a transaction of its own, in the same attempt
-    /// ([`Event::BatchUndone`](crate::Event::BatchUndone)). So a handler may run more than once per attempt; of what it
-    /// writes through its `Tx`, one run commits at most.
+    /// The handler does not change. The jobs that wait for this slot run in the transaction one after another, each
+    /// under its own savepoint. A job that fails or panics is rolled back alone, and its failure is settled with the
+    /// others' success. Some problems cannot be rolled back alone: a lost lease, a serialisation failure or deadlock, a
+    /// commit that fails, a broken connection, the time limit, a `commit` by hand. They roll all jobs back, and the
+    /// jobs that are not to blame are run again immediately, each in its own transaction, in the same attempt
+    /// ([`Event::BatchUndone`](crate::Event::BatchUndone)). So a handler may run more than once per attempt; at most
+    /// one run's writes through its `Tx` commit.
     ///
     /// A handler in a batch must be short and do nothing but SQL: rows that the first job locked stay locked until the
-    /// last one's commit. It sees what the jobs before it wrote. It must not end the transaction by hand, which fails
-    /// here and makes a case of its job, nor close all cursors, with which PostgreSQL notices that. A job whose worker
-    /// was lost always runs in a transaction of its own. A test rig runs one job at a time.
+    /// last one's commit. The handler sees what the jobs before it wrote. It must not end the transaction by hand,
+    /// which fails here and makes a case of its job. It must not close all cursors either, because PostgreSQL detects
+    /// an ended transaction with a cursor. A job whose worker was lost always runs in its own transaction. A test rig
+    /// runs one job at a time.
     pub fn batch(mut self, batch: Batch) -> Self {
         self.batch = batch;
         self

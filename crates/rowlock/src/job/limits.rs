@@ -1,4 +1,4 @@
-//! How much a job may be.
+//! How large a job may be.
 
 /// What is accepted at enqueue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,4 +1,4 @@
-//! What people did: every verb of an operator leaves a row.
+//! What operators did: every operator command leaves a row.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -9,7 +9,7 @@ use crate::{
     id::{AuditNo, JobId},
 };
 
-/// One thing that somebody did.
+/// One operator command.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct AuditView {
@@ -21,15 +21,15 @@ pub struct AuditView {
     pub actor: String,
     /// What: `cancel`, `pause`, `rollout` and so on.
     pub verb: String,
-    /// Which job; `None` where it was none, or more than one.
+    /// Which job; `None` for no job, or for more than one.
     pub job: Option<JobId>,
-    /// Why, or what it was done to.
+    /// Why, or the object of the command.
     pub detail: Option<String>,
     /// How many jobs.
     pub jobs: i64,
-    /// How it stood before; a time is as in RFC 3339.
+    /// The value before; a time is in RFC 3339.
     pub before: Option<String>,
-    /// How it stood after.
+    /// The value after.
     pub after: Option<String>,
 }
 
@@ -85,14 +85,14 @@ impl Default for AuditFilter {
 }
 
 impl AuditView {
-    /// Whether before and after are times in what this verb notes: when the job was due, and when it is.
+    /// Whether this command notes times as before and after: when the job was due, and when it is due now.
     pub(crate) fn has_times(verb: &str) -> bool {
         ["delay", "run now"].contains(&verb)
     }
 }
 
 impl Observe {
-    /// What people did, newest first; what is older than the retention of the audit is gone.
+    /// What operators did, newest first; rows older than the retention of the audit are gone.
     ///
     /// # Errors
     /// The database could not be read. Cancel-safe.

@@ -1,18 +1,18 @@
-//! A check-up: what is or will be in the way of jobs, each with what mends it.
+//! A check-up: finds everything that stops jobs from running, or will, and suggests a fix for each problem.
 //!
-//! [`Observe::verify`] asks whether the rules hold; this asks whether the surroundings do: the server, its settings, who
-//! works, and what waits for a person.
+//! [`Observe::verify`] checks whether the invariants hold. This checks the surroundings: the server, its settings, the
+//! workers, and what waits for a person.
 
 use serde::{Serialize, Serializer};
 
 use super::{CheckState, Invariant, LaneStatus, Observe, Status, VerifyLimits, WorkerStatus};
 use crate::{breaker::BreakerState, effect::EffectFilter, error::Result, pause::Target};
 
-/// Rows that the quick look at the invariants takes of each table.
+/// How many rows of each table the quick check of the invariants reads.
 const ROWS: i64 = 1000;
-/// A queue and kind from which nobody takes anything for so long is one that nobody serves.
+/// A queue and kind without a claim for this long counts as not served.
 const UNSERVED_MS: i64 = 30_000;
-/// So many of them are named.
+/// At most this many of them are named.
 const NAMED: usize = 5;
 /// Effects in doubt are counted up to here.
 const DOUBTS_MAX: u32 = 100;
@@ -23,9 +23,9 @@ const DOUBTS_MAX: u32 = 100;
 pub enum Health {
     /// As it should be.
     Ok,
-    /// Nothing stands still, yet.
+    /// Jobs still run, but they may stop.
     Warn,
-    /// Jobs do not run, or rules do not hold.
+    /// Jobs do not run, or invariants do not hold.
     Fail,
 }
 
@@ -50,13 +50,13 @@ impl Serialize for Health {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Finding {
-    /// What was looked at.
+    /// What was checked.
     pub check: &'static str,
-    /// How it is.
+    /// How bad it is.
     pub health: Health,
-    /// What was seen.
+    /// What was found.
     pub said: String,
-    /// The command or statement that mends it; none where nothing is to be mended.
+    /// The command or statement that fixes the problem; none where there is nothing to fix.
     pub mend: Option<String>,
 }
 
@@ -87,7 +87,8 @@ impl Finding {
 }
 
 impl Observe {
-    /// Looks at everything that can be in the way of jobs. It only reads; it counts jobs once, as [`Observe::status`] does.
+    /// Checks everything that can stop jobs from running. It only reads; it counts jobs once, as [`Observe::status`]
+    /// does.
     ///
     /// # Errors
     /// [`Error::Database`](crate::Error::Database). Check first that the schema fits. Cancel-safe.
@@ -112,8 +113,8 @@ impl Observe {
         Ok(findings)
     }
 
-    /// What is due and stays so while workers are at work, with no pause to explain it. Says nothing where all is well, and where
-    /// nobody works at all.
+    /// Jobs that are due and stay due while workers run, without a pause that explains it. Reports nothing when all is
+    /// well, and when no worker runs at all.
     async fn unserved(&self, status: &Status) -> Result<Option<Finding>> {
         if !status.workers.iter().any(is_live) {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! Which jobs and cases a list has.
+//! Which jobs and cases a list contains.
 
 use crate::{
     id::{ErrorNo, JobId},

@@ -1,4 +1,4 @@
-//! Where many jobs stand, in one cheap read; and which of a queue nobody has taken.
+//! The state of many jobs, in one cheap read; and which jobs of a queue no worker has taken.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::{
     store::triggers::StandingQuery,
 };
 
-/// How many are read at once.
+/// How many jobs one call reads at most.
 const JOBS_MAX: usize = 1000;
 
-/// Where one job stands, without its payload and history.
+/// The state of one job, without its payload and history.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Standing {
@@ -30,18 +30,18 @@ pub struct Standing {
     pub queue: String,
     /// The group it is in.
     pub group: Option<String>,
-    /// Where it stands.
+    /// Its state.
     #[serde(serialize_with = "state_word")]
     pub state: State,
     /// How often it was claimed; 0 when it is finished.
     pub epoch: i64,
     /// When it is due, if it is ready or waits.
     pub due_at: Option<Timestamp>,
-    /// Whether it was due by the database's clock when it was looked at.
+    /// Whether it was due by the database's clock when it was read.
     pub due: bool,
 }
 
-/// Which jobs of a queue to list that stand in ready and that no worker has taken. The first 100 of them unless set.
+/// Lists the jobs of a queue that are in ready and that no worker has taken. The first 100 of them unless set.
 #[derive(Clone, Debug)]
 pub struct Untaken {
     pub(crate) queue: String,
@@ -63,7 +63,7 @@ impl Untaken {
         }
     }
 
-    /// Those of this queue that were enqueued with `on_trigger` longer than `grace` ago and that nobody has triggered.
+    /// Jobs of this queue that were enqueued with `on_trigger` longer than `grace` ago and were not triggered.
     pub fn untriggered(queue: impl Into<String>, grace: Duration) -> Untaken {
         Untaken {
             untriggered: true,
@@ -85,7 +85,7 @@ impl Untaken {
 }
 
 impl Observe {
-    /// Where each of these jobs stands, in no promised order; those that are not there are left out.
+    /// The state of each of these jobs, in no promised order; jobs that do not exist are left out.
     ///
     /// # Errors
     /// [`Error::Invalid`] for more than 1,000; the database could not be read. Cancel-safe.
@@ -98,8 +98,8 @@ impl Observe {
         self.store.standing(StandingQuery::Of(&ids)).await
     }
 
-    /// Jobs that stand in ready and that no worker has taken for longer than a grace. Fewer than asked for means that there
-    /// are no more.
+    /// Jobs that are in ready and that no worker has taken for longer than a grace period. Fewer than requested means
+    /// that there are no more.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a bad name, or more than 1,000; the database could not be read. Cancel-safe.

@@ -1,8 +1,7 @@
 //! An audit of the invariants on a live database: what must hold in every snapshot, whatever runs meanwhile.
 //!
-//! Each invariant is one statement that looks at the newest rows, up to a limit, in one read-only transaction for all of
-//! them. What a rule cannot be judged by, because retention may have removed it, is not judged: a healthy database never
-//! alarms.
+//! Each invariant is one statement that reads the newest rows, up to a limit, in one read-only transaction for all of
+//! them. Where retention may have removed the evidence, nothing is judged: a healthy database never alarms.
 
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use crate::{
     id::JobId,
 };
 
-/// What must hold at every moment; the last two, in good time.
+/// What must hold at every moment. The last two must hold in good time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Invariant {
@@ -22,9 +21,9 @@ pub enum Invariant {
     Schema,
     /// The indexes are there, and those that decide races unique and valid.
     Indexes,
-    /// A job stands in one place at most.
+    /// A job is in one place at most.
     Places,
-    /// A job that stands somewhere has its body.
+    /// A job that is in a place has its body.
     Bodies,
     /// No two jobs share a uid.
     Uids,
@@ -32,15 +31,15 @@ pub enum Invariant {
     Outcomes,
     /// Attempts are counted unless they are given back, and never go past the maximum.
     Attempts,
-    /// Nothing follows the end of a job, but for a case that somebody reopened and a finished job that somebody re-ran.
+    /// Nothing follows the end of a job, except a case that was reopened and a finished job that was re-run.
     Endings,
-    /// A job stands where its last outcome led, under the epoch that this left it.
+    /// A job is where its last outcome put it, with the epoch of that outcome.
     Stands,
-    /// A job that stands nowhere is done or cancelled.
+    /// A job that is in no place is done or cancelled.
     Finished,
     /// A lease has its worker's row.
     Owners,
-    /// An effect belongs to a job, has the key that its job gives it, and a reply exactly if it is replied.
+    /// An effect belongs to a job and has the key that its job gives it. It has a reply exactly if it is replied.
     Effects,
     /// An enqueue key names a job that was enqueued, and each job has one at most.
     Keys,
@@ -50,12 +49,12 @@ pub enum Invariant {
     Leases,
     /// Waits that are over are ended within a quarter of an hour.
     Waits,
-    /// A job of a group that may run is the one whose turn it is, and those behind it have somebody to wait for.
+    /// A job of a group that may run is the one whose turn it is, and the jobs behind it have a job to wait for.
     Groups,
 }
 
 impl Invariant {
-    /// Every one, in the order in which they are looked at.
+    /// Every invariant, in the order in which they are checked.
     pub const ALL: [Invariant; 17] = [
         Invariant::Schema,
         Invariant::Indexes,
@@ -99,7 +98,7 @@ impl Invariant {
         }
     }
 
-    /// What it says, in one sentence.
+    /// The invariant in one sentence.
     pub fn claim(self) -> &'static str {
         match self {
             Invariant::Schema => "every migration up to the newest one has run",
@@ -122,7 +121,7 @@ impl Invariant {
         }
     }
 
-    /// Whether it may be broken for a while by nothing but slowness, or because no worker runs.
+    /// Whether slowness alone, or the lack of a worker, can break it for a while.
     pub fn is_a_matter_of_time(self) -> bool {
         matches!(self, Invariant::Leases | Invariant::Waits)
     }
@@ -158,7 +157,7 @@ impl VerifyLimits {
         }
     }
 
-    /// How many rows of a table each check looks at, the newest first: at most ten million.
+    /// How many rows of a table each check reads, the newest first: at most ten million.
     pub const fn rows(mut self, rows: i64) -> VerifyLimits {
         self.rows = rows;
         self
@@ -201,18 +200,18 @@ impl VerifyLimits {
     }
 }
 
-/// What a check came to.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CheckState {
-    /// It holds in everything that was looked at.
+    /// It holds in everything that was read.
     Holds,
     /// It does not.
     Broken,
-    /// Something is not done in time that others are to do; ask again in a minute.
+    /// Workers have not done something in time; check again in a minute.
     Late,
-    /// It ran out of time, and says nothing.
+    /// The check ran out of time and proves nothing.
     NotFinished,
 }
 
@@ -220,24 +219,24 @@ pub enum CheckState {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub struct Breach {
-    /// The job, if it is about one.
+    /// The job, if the breach concerns one.
     pub job: Option<JobId>,
     /// What is wrong with it.
     pub what: String,
 }
 
-/// One invariant and what was seen of it.
+/// One invariant and the result of its check.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct CheckView {
     /// Which.
     #[serde(rename = "check")]
     pub invariant: Invariant,
-    /// What it says.
+    /// The invariant in one sentence.
     pub claim: &'static str,
-    /// What it came to.
+    /// The result.
     pub state: CheckState,
-    /// How many rows were looked at.
+    /// How many rows were read.
     pub looked: i64,
     /// Whether these were all there are.
     pub whole: bool,
@@ -250,7 +249,7 @@ pub struct CheckView {
 }
 
 impl CheckView {
-    /// What a statement said.
+    /// The result of a statement.
     pub(crate) fn seen(invariant: Invariant, seen: Seen, took: Duration) -> CheckView {
         let state = match (seen.broken, invariant.is_a_matter_of_time()) {
             (0, _) => CheckState::Holds,
@@ -300,27 +299,27 @@ pub struct Verification {
 }
 
 impl Verification {
-    /// Whether every check was finished and holds in what it looked at.
+    /// Whether every check was finished and holds in what it read.
     pub fn holds(&self) -> bool {
         self.checks.iter().all(|check| check.state == CheckState::Holds)
     }
 
-    /// The checks that came to this.
+    /// The checks with this result.
     pub fn that(&self, state: CheckState) -> impl Iterator<Item = &CheckView> {
         self.checks.iter().filter(move |check| check.state == state)
     }
 }
 
 impl Observe {
-    /// Looks whether the invariants hold, in one read-only snapshot, each at a bounded cost. Workers and producers may go
-    /// on meanwhile: nothing waits for it, and no other lock is taken than any read takes.
+    /// Checks whether the invariants hold, in one read-only snapshot, each at a bounded cost. Workers and producers go
+    /// on meanwhile: nothing waits for the checks, and they take only the locks of a read.
     ///
-    /// A check looks at the newest rows first; [`CheckView::whole`] says whether it saw them all. One that runs out of
-    /// time is [`CheckState::NotFinished`], and the others go on.
+    /// A check reads the newest rows first; [`CheckView::whole`] says whether it read them all. A check that runs out
+    /// of time is [`CheckState::NotFinished`], and the others go on.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when a limit is out of bounds; [`Error::Database`] when the database could not be read.
-    /// A broken invariant is no error but part of the answer. Cancel-safe.
+    /// [`Error::Invalid`] when a limit is out of bounds; [`Error::Database`] when the database could not be read. A
+    /// broken invariant is not an error but part of the answer. Cancel-safe.
     ///
     /// ```
     /// use rowlock::{observe::VerifyLimits, sqlite::Rowlock};

@@ -1,4 +1,4 @@
-//! Wait for a job's or a chain's outcome, without a connection held between looks.
+//! Wait for a job's or a chain's outcome, without a connection held between reads.
 
 use std::{
     future::{Future, IntoFuture},
@@ -17,14 +17,14 @@ use crate::{
     store::{Store, waits::Stand},
 };
 
-/// How long a wait takes unless told otherwise.
+/// How long a wait takes unless set.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// Between the first two looks, and between any two at most.
+/// The pause between the first two reads, and the longest pause.
 const LOOK_FIRST: Duration = Duration::from_millis(20);
 const LOOK_MAX: Duration = Duration::from_millis(500);
 
-/// How a job or chain ended, for whoever waited for it.
+/// How a job or chain ended, for the caller that waited.
 #[derive(Clone, Debug, PartialEq)]
 #[must_use]
 #[non_exhaustive]
@@ -35,11 +35,11 @@ pub enum Awaited {
     Retired(String),
     /// It is over without its effect, for this reason.
     Cancelled(String),
-    /// Not over within the timeout; it stands here. Of a chain, its first link that is not over.
+    /// Not over within the timeout; this is its state. Of a chain, the state of its first link that is not over.
     TimedOut(State),
 }
 
-/// A wait about to happen; set its timeout, then `.await` it.
+/// A wait that is being configured; set its timeout, then `.await` it.
 #[must_use = "nothing is waited for until this is awaited"]
 pub struct Wait {
     store: Arc<dyn Store>,
@@ -57,8 +57,8 @@ impl Wait {
         self
     }
 
-    /// Waits for every link of the job's chain, also those that later links add; ends early at the first that is retired
-    /// or cancelled. Links whose retention is over are passed over while others are known.
+    /// Waits for every link of the job's chain, also those that later links add; ends early at the first that is
+    /// retired or cancelled. Links whose retention is over are skipped while others are known.
     pub fn chain(mut self) -> Wait {
         self.chain = true;
         self
@@ -94,7 +94,7 @@ impl Wait {
     }
 }
 
-/// How these links ended together, or where the first that goes on stands; `None` when nothing is known of them.
+/// How these links ended together, or the state of the first that goes on; `None` when nothing is known of them.
 fn outcome(links: &[Stand]) -> Option<std::result::Result<Awaited, State>> {
     let mut goes_on = None;
     for link in links {
@@ -103,7 +103,7 @@ fn outcome(links: &[Stand]) -> Option<std::result::Result<Awaited, State>> {
             (State::Case, _) => return Some(Ok(Awaited::Retired(text()))),
             (State::Finished, Some(Ended::Cancelled)) => return Some(Ok(Awaited::Cancelled(text()))),
             (State::Finished, Some(_)) => {}
-            // Its history has been dropped, and its body is next; then nobody sees it at all.
+            // Its history has been dropped, and its body is next; then the link is no longer visible at all.
             (State::Finished, None) => {}
             (state, _) => goes_on = goes_on.or(Some(state)),
         }
@@ -111,7 +111,7 @@ fn outcome(links: &[Stand]) -> Option<std::result::Result<Awaited, State>> {
     if let Some(state) = goes_on {
         return Some(Err(state));
     }
-    // A link that was retired, compensated for, reopened and done is done; what it was compensated with says nothing.
+    // A link that was retired, compensated for, reopened and done is done; its compensation has no say.
     let last = links.iter().rfind(|link| !link.compensates).or(links.last())?;
     last.last.map(|_| Ok(Awaited::Done(last.result.clone())))
 }
@@ -126,13 +126,13 @@ impl IntoFuture for Wait {
 }
 
 impl<DB: Backend> Rowlock<DB> {
-    /// Waits for a job's outcome: `rowlock.wait(id).timeout(limit).await?`. It looks now and then, from every 20 ms to
-    /// every 500 ms, and holds no connection in between. Not for a job whose enqueuing transaction is still open: nobody
-    /// else can see it yet.
+    /// Waits for a job's outcome: `rowlock.wait(id).timeout(limit).await?`. It reads every 20 ms to 500 ms, and holds
+    /// no connection in between. Do not wait for a job whose enqueuing transaction is still open: the job is not
+    /// visible yet.
     ///
     /// # Errors
     /// [`Error::NotFound`] when there is no such job, or when its retention ended meanwhile; [`Error::Database`] when a
-    /// look failed. Cancel-safe: it only reads.
+    /// read failed. Cancel-safe: it only reads.
     pub fn wait(&self, id: impl Into<JobId>) -> Wait {
         Wait {
             store: Arc::new(self.store().clone()),

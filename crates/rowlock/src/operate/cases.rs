@@ -1,4 +1,4 @@
-//! What people do about cases: note on them, close them, and reopen those that failed alike, a few at a time.
+//! What operators do about cases: add notes, close them, and reopen those with the same error, a few at a time.
 
 use std::{
     collections::HashSet,
@@ -22,22 +22,22 @@ use crate::{
     },
 };
 
-/// How often a ramp goes on.
+/// The interval of a ramp.
 const STEP: Duration = Duration::from_millis(250);
-/// The longest that a ramp goes without looking whether the error is back.
+/// The longest time that a ramp goes without checking whether the error is back.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long a ramp waits at its end for the last ones to be tried.
+/// How long a ramp waits at its end until the last jobs have been tried.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Reopened jobs that may be without an outcome: beyond this a ramp waits for the workers.
+/// How many reopened jobs may be without an outcome: with more, a ramp waits for the workers.
 const WATCHED_MAX: usize = 1000;
-/// Cases reopened between two looks at the clock.
+/// How many cases are reopened between two looks at the clock.
 const AT_ONCE: i64 = 100;
-/// Errors looked through for the one that is asked for.
+/// How many errors are searched for the requested one.
 const ERRORS_MAX: i64 = 100_000;
 /// Cases named in one commit.
 const NAMED: i32 = 500;
 
-/// What became of reopening the cases of an error.
+/// The result of reopening the cases of an error.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[non_exhaustive]
 pub struct Reopened {
@@ -50,11 +50,11 @@ pub struct Reopened {
 }
 
 impl Operate {
-    /// Notes on a case whose it is and what was found out, each where given; what was there before is kept in the audit.
+    /// Sets the owner and the note of a case, each where given; the audit keeps the old values.
     ///
     /// # Errors
-    /// [`Error::Invalid`] when neither is given; [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it
-    /// is no case. Cancel-safe: it either happened or did not.
+    /// [`Error::Invalid`] when neither is given; [`Error::NotFound`] when there is no such job, [`Error::Conflict`]
+    /// when it is not a case. Cancel-safe: it either happened or did not.
     pub async fn note_case(
         &self,
         id: impl Into<JobId>,
@@ -74,11 +74,11 @@ impl Operate {
         }
     }
 
-    /// Closes a case for good: the job is finished, as cancelled, and cannot be reopened. A group that it has stopped goes
-    /// on.
+    /// Closes a case for good: the job is finished, as cancelled, and cannot be reopened. A group that it has stopped
+    /// goes on.
     ///
     /// # Errors
-    /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is no case. Cancel-safe: it either
+    /// [`Error::NotFound`] when there is no such job, [`Error::Conflict`] when it is not a case. Cancel-safe: it either
     /// happened or did not.
     pub async fn close_case(&self, id: impl Into<JobId>, reason: Option<&str>, actor: &str) -> Result<()> {
         let JobId(id) = id.into();
@@ -88,12 +88,12 @@ impl Operate {
         self.told(id, verdict, "closed, because it is not a case").await
     }
 
-    /// Reopens a case with another payload. The old one is kept in the audit. The payload is not tried against the kind: one
-    /// that its handler cannot read makes a case of the job again.
+    /// Reopens a case with another payload. The audit keeps the old payload. The new payload is not checked against the
+    /// kind: if its handler cannot read it, the job becomes a case again.
     ///
     /// # Errors
-    /// As [`Operate::reopen`], and [`Error::Invalid`] when the payload is no JSON or too large. Cancel safety: dropped
-    /// half-way, the payload may be another while the case is still open.
+    /// As [`Operate::reopen`], and [`Error::Invalid`] when the payload is not JSON or too large. Cancel safety: dropped
+    /// half-way, the payload may be replaced while the case is still open.
     pub async fn reopen_with(&self, id: impl Into<JobId>, payload: &str, actor: &str) -> Result<()> {
         let JobId(id) = id.into();
         check_payload(payload, &Limits::new())?;
@@ -105,15 +105,15 @@ impl Operate {
         }
     }
 
-    /// Reopens the open cases of an error, oldest first, so many a minute, and stops by itself when one that was reopened
-    /// fails in the same way again, or another job is retired for it. It runs here: dropped, it goes no further. `tell` hears
-    /// how many were reopened, whenever there are more.
+    /// Reopens the open cases of an error, oldest first, at this many per minute. It stops by itself when a reopened
+    /// case fails in the same way again, or another job is retired for this error. It runs in the caller: if dropped,
+    /// it stops. `tell` is called with the number of reopened cases whenever it grows.
     ///
-    /// Each case is noted in the audit as reopened, and so are the beginning and the end of the whole.
+    /// The audit records each reopened case, and the start and the end of the whole operation.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for a pace of none, [`Error::NotFound`] when no open case has this error. Cancel safety: those that
-    /// were reopened stay so.
+    /// [`Error::Invalid`] for a pace of zero, [`Error::NotFound`] when no open case has this error. Cancel safety:
+    /// reopened cases stay reopened.
     pub async fn reopen_error(
         &self,
         error: impl Into<ErrorNo>,
@@ -125,7 +125,7 @@ impl Operate {
             return Err(Error::invalid("per_minute", "0 is out of range (1 or more)"));
         }
         let found = self.error(error.into()).await?;
-        // Whatever is retired from here on is later than all of these.
+        // Everything that is retired from here on is later than all of these.
         let newest = self.store.cases(CaseQuery::Newest { max: 1 }).await?;
         let until = newest
             .first()
@@ -164,7 +164,7 @@ impl Operate {
         })
     }
 
-    /// With every case named that there is, but for those that a worker is naming.
+    /// Finds the error after naming every case, except those that a worker is naming.
     async fn error(&self, no: ErrorNo) -> Result<CaseErrorView> {
         while self.store.sweep(Sweep::Cases, NAMED).await?.moved >= NAMED as usize {}
         let errors = self.store.case_errors(ERRORS_MAX).await?;
@@ -199,11 +199,11 @@ fn no_such(error: ErrorNo) -> Error {
     Error::NotFound(problem)
 }
 
-/// Cases of one error on their way back.
+/// Cases of one error that are being reopened.
 struct Ramp<'a> {
     operate: &'a Operate,
     error: i64,
-    /// Cases that were retired until then are reopened; what fails after it is news.
+    /// Cases that were retired before this time are reopened; a later failure means that the error is back.
     until: Timestamp,
     actor: &'a str,
     per_second: f64,
@@ -213,9 +213,9 @@ struct Ramp<'a> {
 }
 
 impl Ramp<'_> {
-    /// Why it was stopped, or that all are reopened and none of those that were tried failed in that way.
+    /// Why the ramp stopped, or `None`: all cases are reopened and none that was tried failed in that way.
     async fn run(&mut self, tell: &(impl Fn(u64) + Send + Sync)) -> Result<Option<String>> {
-        // The first at once. What was not used is not saved up for more than a second.
+        // The first one immediately. Unused credit is kept for a second at most.
         let (mut credit, mut stepped_at) = (1.0, Instant::now());
         let (mut looked_at, mut reopened_at) = (Instant::now(), None::<Instant>);
         loop {
@@ -244,7 +244,7 @@ impl Ramp<'_> {
                     self.reopen(ids).await?;
                     tell(self.reopened);
                 } else if looked_at > *last && (self.watched.is_empty() || last.elapsed() >= PATIENCE) {
-                    // Each has been tried, or nobody is there to try it.
+                    // Each one has been tried, or no worker runs that could try it.
                     return Ok(None);
                 }
             }
@@ -257,7 +257,7 @@ impl Ramp<'_> {
 
     async fn reopen(&mut self, ids: Vec<i64>) -> Result<()> {
         for id in ids {
-            // Somebody else may have been quicker.
+            // Another caller may have reopened it first.
             let verdict = self.operate.store.act(Action::Reopen { id }, self.actor).await?;
             if verdict == Verdict::Done {
                 self.reopened += 1;

@@ -1,4 +1,4 @@
-//! Retention by hand: what the workers' upkeep removes every ten minutes or so, now.
+//! Retention by hand: removes now what the workers' upkeep removes every ten minutes or so.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::{
 pub struct Pruned {
     /// Finished jobs, with their attempts and results.
     pub jobs: u64,
-    /// Cases that nobody decided on in time, with their jobs.
+    /// Cases that were not decided in time, with their jobs.
     pub cases: u64,
     /// Keys of jobs whose hold was over.
     pub keys: u64,
@@ -26,14 +26,15 @@ pub struct Pruned {
 }
 
 impl Operate {
-    /// Removes what is older than it is to be kept, as the upkeep of every worker does, in many small commits; what is not
-    /// over is never removed. `tell` hears what was removed, whenever there is more.
+    /// Removes what is past its retention, as the upkeep of every worker does, in many small commits; what is not over
+    /// is never removed. `tell` is called with what was removed whenever there is more.
     ///
-    /// The workers go on with a retention of their own. One that is shorter here removes more than theirs would; a longer
-    /// one keeps nothing that they remove. Beginning and end are noted in the audit.
+    /// The workers keep their own retention. A shorter retention here removes more than the workers would; a longer one
+    /// does not keep what they remove. The audit records the start and the end.
     ///
     /// # Errors
-    /// [`Error::Config`](crate::Error::Config) when the retention is refused, as a worker would refuse it. Cancel safety: what was removed stays so.
+    /// [`Error::Config`](crate::Error::Config) when the retention is refused, as a worker would refuse it. Cancel
+    /// safety: what was removed stays removed.
     pub async fn prune(
         &self,
         retention: &Retention,
@@ -49,7 +50,8 @@ impl Operate {
         let begun = Instant::now();
         let mut all = Pruned::default();
         let ended = loop {
-            // The same moment in every round: what is over meanwhile is for the next time, or this would not end.
+            // The same moment in every round: rows that end meanwhile are left for the next run; otherwise this would
+            // not end.
             let retention = Retention {
                 history: retention.history.saturating_add(begun.elapsed()),
                 cases: retention.cases.map(|cases| cases.saturating_add(begun.elapsed())),

@@ -133,7 +133,7 @@ async fn a_lost_worker_costs_an_attempt() {
     rig.close().await.unwrap();
 }
 
-/// The rig's clock also tells when recovery judges and when it does not.
+/// The rig's clock also controls when recovery declares workers dead.
 type SqliteRig = TestRig<(), sqlx::Sqlite>;
 
 /// A worker that has been silent for long.

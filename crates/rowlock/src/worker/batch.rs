@@ -1,10 +1,10 @@
 //! A batch: jobs of one kind that run one after another in one transaction and share its commit.
 //!
-//! Each is under a savepoint of its own, unless the user gave them up, so one that fails is taken back alone, and its
-//! failure is settled with the others' success. What cannot be taken back alone (a lost lease, a deadlock, a commit
-//! that fails, a connection that breaks, a handler that hangs or ends the transaction by hand) takes the whole
-//! transaction with it. Then everybody who did not commit is run again, in a transaction of his own and under the same
-//! token: nothing of it counts as an attempt.
+//! Each job runs under its own savepoint, unless the user disabled savepoints. A job that fails is rolled back alone,
+//! and its failure is settled with the others' success. Some problems roll the whole transaction back: a lost lease, a
+//! deadlock, a commit that fails, a connection that breaks, a handler that hangs or ends the transaction by hand. Then
+//! every job that did not commit is run again, in its own transaction and under the same token; this does not count as
+//! an attempt.
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -34,10 +34,10 @@ use crate::{
     },
 };
 
-/// Told of each job's end, as soon as it is known.
+/// Called with each job's end, as soon as it is known.
 pub(super) type Tell<'a> = &'a (dyn Fn(Finished, Arc<InHand>) + Send + Sync);
 
-/// Runs the first job, and with it as many of its kind as stand in line and fit; how many those were.
+/// Runs the first job, and with it as many waiting jobs of its kind as fit; returns how many ran.
 pub(super) async fn run<DB: Backend>(
     shared: &JobShared,
     env: &Env<DB>,
@@ -82,7 +82,7 @@ pub(super) async fn run<DB: Backend>(
     taken
 }
 
-/// A shared transaction that did not commit, and who has to run again.
+/// A shared transaction that did not commit, and the jobs that must run again.
 struct Undone<DB: Backend> {
     again: Vec<WaitingJob<DB>>,
     why: String,
@@ -96,16 +96,16 @@ struct Batch<'a, DB: Backend> {
     handler: &'a Arc<Handler<DB>>,
     began: Instant,
     taken: usize,
-    /// Those whose ends wait for the commit, in step with `settlements`.
+    /// The jobs whose ends wait for the commit, in the same order as `settlements`.
     ran: Vec<(WaitingJob<DB>, Option<Skipped>)>,
     settlements: Vec<Settlement>,
 }
 
 /// How a handler's part in the transaction ended.
 enum Part<DB: Backend> {
-    /// The connection is back.
+    /// The handler gave the connection back.
     Over(DB::Held, End),
-    /// It is gone, and the transaction with it; this is what becomes of the job.
+    /// The connection is gone, and the transaction with it; this is the end of the job.
     Gone(Finished),
     /// Another transaction was in the way: the locks of the whole batch may be the reason.
     InTheWay(DB::Held, String),
@@ -118,7 +118,7 @@ enum End {
 }
 
 impl<'a, DB: Backend> Batch<'a, DB> {
-    /// `None`: everybody's end is told.
+    /// `None`: the end of every job is reported.
     async fn together(&mut self, first: WaitingJob<DB>) -> Option<Undone<DB>> {
         let (mut current, mut decoded) = self.decoded(first)?;
         let marker = current.job.token;
@@ -135,7 +135,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
                 return None;
             }
         };
-        // Waiting for a connection is not the batch's doing.
+        // The time limit starts here, not while waiting for a connection.
         self.began = Instant::now();
         loop {
             let end = match self.part(held, &current, decoded).await {
@@ -149,7 +149,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
                     return self.undone(None, None, why);
                 }
                 Part::InTheWay(held, why) => {
-                    // A connection that does not come back takes its locks with it.
+                    // If the connection does not come back, its locks end with it.
                     let _ = within(
                         self.env.timing.lock,
                         DB::end(self.env.rowlock.store(), held, TxEnd::RollBack),
@@ -176,7 +176,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
         }
     }
 
-    /// The job ready to run, or its end told.
+    /// The job ready to run; otherwise its end is reported.
     fn decoded(&self, waiting: WaitingJob<DB>) -> Option<(WaitingJob<DB>, Decoded<DB>)> {
         let attempt = Attempt::of(&waiting.claimed, self.shared.stopping.clone());
         match decoded_atomic(self.env, self.handler, &waiting.claimed, attempt, &waiting.job) {
@@ -188,7 +188,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
         }
     }
 
-    /// Another job from the line, while there is room and time for it.
+    /// Another waiting job, while the batch has space and time for it.
     fn next(&mut self) -> Option<(WaitingJob<DB>, Decoded<DB>)> {
         let batch = self.handler.batch;
         while self.taken < batch.jobs_max
@@ -215,7 +215,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
         let (slot, tx) = open(held, attempt, &env.rowlock);
         let body = attempt::guarded(Box::pin(async move { decoded(tx).await }), job).await;
         if !job.returned() {
-            // Too late; the watch looks at the connection first, and records how the job ended.
+            // The cut-off won. The watch checks the connection first, and records how the job ended.
             job.cut.cancelled().await;
             drop(slot.take());
             return Part::Gone(Finished::Cut);
@@ -240,15 +240,15 @@ impl<'a, DB: Backend> Batch<'a, DB> {
         match slot.take() {
             Some(held) => failed(held, fail, job),
             None => {
-                // Somebody else has it, and with it the row locks of everybody before this job.
+                // Other code holds the connection, and with it the row locks of all jobs before this one.
                 attempt::ended_by_hand(env, holder).await;
                 Part::Gone(kept_from(fail, job))
             }
         }
     }
 
-    /// Keeps what the handler wrote, or takes it back, and opens the next one's part. `Err`: the transaction is over,
-    /// and the job has to run again with the others unless its end is told.
+    /// Keeps or rolls back what the handler wrote, and opens the next job's part. `Err`: the transaction is over, and
+    /// the job must run again with the others unless its end is reported.
     async fn end_part(
         &mut self,
         held: &mut DB::Held,
@@ -276,7 +276,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
                 (self.tell)(attempt::settle(current.job.ending.retired(by_hand(end))), current.job);
                 return Err(Box::new((None, why)));
             }
-            // What went wrong is not this job's doing, and nothing was committed.
+            // This job did not cause the error, and nothing was committed.
             (Err(error), End::Done(_)) => return Err(Box::new((Some(current), Fail::from(error).text))),
             (Err(error), End::Failed(settlement, skipped)) => {
                 (self.tell)(Finished::Settle { settlement, skipped }, current.job);
@@ -290,8 +290,8 @@ impl<'a, DB: Backend> Batch<'a, DB> {
         Ok(())
     }
 
-    /// Without a savepoint of its own nothing can be taken back alone: whoever is not done has everybody run again, and
-    /// is judged by how that goes.
+    /// Without savepoints nothing can be rolled back alone. If a job is not done, every job is run again, and that run
+    /// decides how the job ends.
     async fn end_unparted(
         &mut self,
         held: &mut DB::Held,
@@ -309,7 +309,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
             End::LeaseLost => return again(current, "the lease of a job was lost".into()),
         };
         if !more {
-            // The one savepoint stands for all of them; with it goes the seal.
+            // There is one savepoint for all jobs; releasing it also removes the seal.
             let store = self.env.rowlock.store();
             match within(self.env.timing.lease, DB::part(store, held, true, false)).await {
                 Ok(Parted::Fine) => {}
@@ -326,7 +326,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
         self.settlements.push(settlement);
     }
 
-    /// Nobody's work stands: those that ran, this one, and one that was about to run.
+    /// No job's work is kept: those that ran, this one, and one that was about to run.
     fn undone(
         &mut self,
         current: Option<WaitingJob<DB>>,
@@ -338,7 +338,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
         Some(Undone { again, why })
     }
 
-    /// Settles everybody in the transaction and commits it.
+    /// Settles every job in the transaction and commits it.
     async fn commit(&mut self, mut held: DB::Held, marker: Token) -> Option<Undone<DB>> {
         let (store, limit) = (self.env.rowlock.store(), self.env.timing.lease);
         point!("before-settle");
@@ -370,7 +370,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
         None
     }
 
-    /// What those wrote whose lease was lost is in the transaction too, so it cannot commit.
+    /// The transaction also contains the writes of jobs whose lease was lost, so it cannot commit.
     fn without_the_lost(&mut self, holds: &[bool]) -> Option<Undone<DB>> {
         let mut again = Vec::new();
         let mut lost = 0;
@@ -386,7 +386,7 @@ impl<'a, DB: Backend> Batch<'a, DB> {
         Some(Undone { again, why })
     }
 
-    /// The reply to the commit was an error or none: look what happened to each job.
+    /// The reply to the commit was an error or missing: look up what happened to each job.
     async fn resolve(&mut self, error: Error) -> Option<Undone<DB>> {
         let mut again = Vec::new();
         for ((waiting, skipped), settlement) in self.ran.drain(..).zip(self.settlements.drain(..)) {
@@ -426,7 +426,7 @@ fn failed<DB: Backend>(held: DB::Held, fail: Fail, job: &InHand) -> Part<DB> {
     }
 }
 
-/// A handler that failed and did not.
+/// A handler that failed and did not give its connection back.
 fn kept_from(fail: Fail, job: &InHand) -> Finished {
     if fail.how == How::LeaseLost {
         return Finished::LeaseLost;
@@ -438,7 +438,7 @@ fn kept_from(fail: Fail, job: &InHand) -> Finished {
     }
 }
 
-/// What the case of a handler says that ended the transaction by hand.
+/// The case's text for a handler that ended the transaction by hand.
 fn by_hand(end: End) -> String {
     match end {
         End::Failed(settlement, _) => format!("{COMMITTED}; then: {}", settlement.error.unwrap_or_default()),

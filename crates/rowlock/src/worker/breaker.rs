@@ -49,7 +49,7 @@ impl Breakers {
         }
     }
 
-    /// Makes sure that they exist, and reads their state; whether the claimer should know about a change.
+    /// Makes sure that they exist, and reads their state; returns whether the claimer should know about a change.
     pub(crate) async fn refresh(&self, store: &dyn Store, by: &str) -> Result<bool> {
         if self.names.is_empty() {
             return Ok(false);
@@ -63,7 +63,7 @@ impl Breakers {
         Ok(self.known.set(&found))
     }
 
-    /// For a job just claimed, to probe these versions of breakers or as any other.
+    /// For a job just claimed: as a probe of these breaker versions, or as an ordinary job.
     pub(crate) fn bond(&self, names: &[String], tried: &[(String, i64)]) -> Bond {
         let version = |name: &String| match tried.iter().find(|(probed, _)| probed == name) {
             Some((_, version)) => Some(*version),
@@ -112,12 +112,12 @@ impl Breakers {
     }
 }
 
-/// Reads the breakers again and again, and wakes the claimer after a change.
+/// Reads the breakers periodically, and notifies the claimer after a change.
 pub(crate) async fn watch_breakers<C: Claims>(shared: &Shared<C>, store: &dyn Store) {
     if shared.breakers.names.is_empty() {
         return std::future::pending().await;
     }
-    // A claim checks them itself; only what is in hand depends on the last known state.
+    // A claim checks the breakers itself; only claimed jobs depend on the last known state.
     let complaint = "could not read breakers, using the last known state";
     read_again(&shared.woken, complaint, async || {
         shared.breakers.refresh(store, &shared.settings.name).await
@@ -125,7 +125,7 @@ pub(crate) async fn watch_breakers<C: Claims>(shared: &Shared<C>, store: &dyn St
     .await
 }
 
-/// Reports what comes in until the senders are gone or the worker is.
+/// Reports what arrives until the senders or the worker are gone.
 pub(crate) async fn report_all<C: Claims>(shared: Arc<Shared<C>>, mut incoming: UnboundedReceiver<BreakerNews>) {
     let mut news = Vec::new();
     loop {

@@ -1,7 +1,7 @@
-//! The claiming side of the loop: ask for as much as there is room for, hand out what came, wait for a reason to ask
-//! again.
+//! The claiming side of the loop: claim as many jobs as there are free slots for, hand them out, wait for a reason to
+//! claim again.
 //!
-//! No wait here is without a time limit: a wake is a hint, and a lost one must cost a moment, never a stall.
+//! Every wait here has a time limit: a notification is a hint, and a lost one must cost a moment, never a stall.
 
 use std::{
     collections::HashMap,
@@ -22,19 +22,18 @@ use crate::{
     store::{ClaimReply, Settlement, breaker::ProbeReply},
 };
 
-/// How often a worker with free hands looks for jobs that must run alone, and how long such a job may have been due
-/// before a busy worker clears its hands for it.
+/// How often a worker with nothing in hand looks for jobs that must run alone; and how long such a job must have been
+/// due before a busy worker stops claiming for it.
 const ALONE_EVERY: Duration = Duration::from_secs(1);
 const ALONE_PATIENCE: Duration = Duration::from_secs(1);
-/// How long such jobs may follow one another once the hands are clear. A worker that dies may leave hundreds, and
-/// clearing the hands takes longer than most of them do.
+/// How long such jobs may follow one another once the worker has nothing else in hand. A worker that dies may leave
+/// hundreds of them, and finishing the other jobs first takes longer than most of them do.
 const ALONE_SERIES: Duration = Duration::from_secs(1);
 
-/// How often a worker tries what may be tried again.
+/// How often a worker sends due probes.
 const PROBE_EVERY: Duration = Duration::from_millis(200);
 
-/// Puts claimed jobs in line for a slot of their queue.
-/// Names the breakers that they try, each with its version.
+/// Puts claimed jobs in line for a slot of their queue. Names the breakers that they probe, each with its version.
 pub(crate) type Dispatch = Box<dyn Fn(Vec<Claimed>, &Arc<Session>, &[(String, i64)]) + Send + Sync>;
 
 pub(crate) struct Claimer {
@@ -48,27 +47,27 @@ pub(crate) struct Claimer {
 /// What the loop remembers between two claims.
 pub(crate) struct State {
     pace: Pace,
-    /// A claim failed, so its jobs may be ours without our knowing.
+    /// A claim failed, so this worker may hold jobs that it does not know of.
     suspect: bool,
     checked_at: Instant,
     check_took: Duration,
-    /// There was a wake since the last claim.
+    /// There was a notification since the last claim.
     woken: bool,
     /// When to look for jobs that must run alone again.
     alone_at: Option<Instant>,
-    /// One has just run, and the others have their turn.
+    /// One has just run, and the other jobs have their turn.
     resting: bool,
-    /// Since when this worker is clearing its hands for a job that must run alone.
+    /// Since when this worker finishes its jobs to make way for a job that must run alone.
     clearing: Option<Instant>,
-    /// The last look was made with full hands and passed over jobs that have not waited long; look again once they are
-    /// free.
+    /// The last look was made with jobs in hand and skipped jobs that have not waited long; look again once nothing is
+    /// in hand.
     busy_look: bool,
-    /// The job that runs alone here, since when.
+    /// The job that runs alone here, and since when.
     alone: Option<(Token, Instant)>,
     /// Since when such jobs run here one after the other.
     series: Option<Instant>,
     failing: Duration,
-    /// When a breaker may be tried again.
+    /// When a breaker may be probed again.
     probe_at: Option<Instant>,
 }
 
@@ -113,7 +112,7 @@ impl Claimer {
         }
     }
 
-    /// Waits, at most so long, for `reason`, a wake or the stop.
+    /// Waits, at most this long, for `reason`, a notification or the stop.
     async fn pause(&mut self, limit: Duration, reason: impl Future<Output = ()>) {
         tokio::select! {
             () = tokio::time::sleep(limit) => {}
@@ -150,7 +149,8 @@ impl Claimer {
             let woken = std::mem::take(&mut self.state.woken);
             let busy_look = hands_free && std::mem::take(&mut self.state.busy_look);
             if std::mem::take(&mut self.state.resting) || busy_look || (woken && self.state.alone_at.is_some()) {
-                // Nothing else wants the time, or the wake was for them: on with the jobs that must run alone.
+                // No other job needs the time, or the notification was for these: continue with the jobs that must run
+                // alone.
                 self.state.alone_at = None;
                 return;
             }
@@ -165,7 +165,7 @@ impl Claimer {
         }
     }
 
-    /// Claims as many probes as may be, where breakers' cooldowns are over. `true`: this took the turn.
+    /// Claims as many probes as allowed, where breakers' cooldowns are over. `true`: this took the turn.
     async fn serve_probes(&mut self, session: &Arc<Session>) -> bool {
         let now = Instant::now();
         if !self.shared.breakers.known.any_due() || self.state.probe_at.is_some_and(|at| now < at) {
@@ -221,7 +221,7 @@ impl Claimer {
         self.beat_now().await;
     }
 
-    /// The watch goes on under another id; what is in hand may or may not have survived.
+    /// The watch goes on under another id; claimed jobs may or may not have survived.
     async fn heard_of_move(&mut self) {
         self.state.suspect = true;
         self.beat_now().await;
@@ -244,7 +244,7 @@ impl Claimer {
         self.pause(wait, std::future::pending()).await;
     }
 
-    /// Queues with room, and how much.
+    /// Queues with free capacity, and how much.
     fn free(&self) -> Vec<(i64, i32)> {
         if self.shared.is_behind() {
             return Vec::new();
@@ -257,7 +257,7 @@ impl Claimer {
             .collect()
     }
 
-    /// Starts what came, or hands it back when the session ended while the reply was under way.
+    /// Starts the claimed jobs, or hands them back when the session ended before the reply came.
     async fn hand_out(&mut self, jobs: Vec<Claimed>, session: &Arc<Session>, tried: &[(String, i64)]) {
         for queue in &self.queues {
             let of_queue = jobs.iter().filter(|job| job.queue_no == queue.queue_no).count();
@@ -277,19 +277,20 @@ impl Claimer {
                 );
                 self.state.suspect = true;
             }
-            // Whatever keeps the lease from being renewed, claiming at full speed does not help.
+            // Whatever prevents the renewal of the lease, claiming at full speed does not help.
             return self.pause(Duration::from_millis(100), std::future::pending()).await;
         }
         (self.dispatch)(jobs, session, tried);
     }
 
-    /// How often to look for them unasked. The look passes every dead lease that an old transaction keeps, so it is
-    /// given a fiftieth of the time; a claim that failed is looked after at once.
+    /// How often to check without a reason. The check passes every dead lease that an old transaction keeps, so it gets
+    /// a fiftieth of the time. After a failed claim the check runs immediately.
     fn check_every(&self) -> Duration {
         (self.shared.timing.lease / 3).max(self.state.check_took * 50)
     }
 
-    /// Finds leases whose claim reply was lost: the database says ours, we know nothing of them.
+    /// Finds leases whose claim reply was lost: the database says that they are ours, but this worker does not know
+    /// them.
     async fn check_own_leases(&mut self, session: &Arc<Session>) {
         let asked_at = Instant::now();
         let mut tokens = Vec::new();
@@ -302,7 +303,7 @@ impl Claimer {
         let listed = self.shared.store.own_leases(session.worker, self.state.suspect).await;
         if let Err(error) = found.and(listed.map(|listed| tokens.extend(listed))) {
             tracing::debug!("could not list own leases, retrying: {}", error.cause());
-            // Try again after the next claim attempt; until then the periodic check stands.
+            // Try again after the next claim attempt; until then the periodic check remains.
             self.state.checked_at = Instant::now();
             return;
         }
@@ -321,7 +322,7 @@ impl Claimer {
             Ok(applied) => {
                 let jobs = applied.into_iter().filter(|a| *a).count();
                 if jobs == 0 {
-                    // They were settled between the list and the look.
+                    // They were settled between the list and the check.
                     return;
                 }
                 tracing::warn!(jobs, "the reply to a claim was lost; its jobs were released");
@@ -331,12 +332,12 @@ impl Claimer {
         }
     }
 
-    /// Stops a job whose lease somebody has ended by hand. Its backend goes too, so that it keeps no row lock.
+    /// Stops a job whose lease an operator has ended. Its backend is ended too, so that it keeps no row lock.
     fn withdraw(&self, job: Arc<InHand>) {
         if !job.has_started() {
             return job.stop(Cut::DeclaredDead);
         }
-        // One that has returned is being settled, or was a moment ago.
+        // A job whose handler has returned is being settled, or was settled a moment ago.
         if !self.shared.holds(job.token) || !job.condemn() {
             return;
         }
@@ -357,7 +358,7 @@ impl Claimer {
         });
     }
 
-    /// Stops what a failover took from a session before it, and ends the session when nothing is left of it.
+    /// Stops the jobs that a failover took from an earlier session, and ends the session when no job is left in it.
     async fn check_earlier(&self, session: &Session, tokens: &mut Vec<Token>) -> Result<()> {
         let of_session = |job: &Arc<InHand>| job.token.worker == session.worker;
         let in_hand: Vec<Arc<InHand>> = self.shared.in_hand().into_iter().filter(of_session).collect();
@@ -376,13 +377,13 @@ impl Claimer {
         Ok(())
     }
 
-    /// After a worker was lost, its jobs run one at a time with nothing beside them, so that a job that kills its
-    /// worker does not burn its neighbours' attempts. `true`: this took the turn.
+    /// After a worker was lost, its jobs run one at a time and alone, so that a job that kills its worker does not use
+    /// up its neighbours' attempts. `true`: this took the turn.
     async fn serve_alone(&mut self, session: &Arc<Session>) -> bool {
         let lease = self.shared.timing.lease;
         if let Some((token, since)) = self.state.alone {
             if self.shared.holds(token) {
-                // One that has lived longer than a lease did not kill its worker at once; others may join it.
+                // A job that has run longer than a lease did not kill its worker immediately; others may run beside it.
                 return since.elapsed() < lease && self.wait_for_room().await;
             }
             self.state.alone = None;
@@ -393,7 +394,7 @@ impl Claimer {
                     return true;
                 }
             }
-            // The others get as much time as these took, unless they have no use for it.
+            // The other jobs get as much time as these took, unless they do not need it.
             self.state.series = None;
             self.state.resting = true;
             self.state.alone_at = Some(Instant::now() + series.elapsed().min(lease));
@@ -421,7 +422,7 @@ impl Claimer {
         let lanes = self.planner.lanes_of(&queues);
         let due = !lanes.is_empty() && matches!(self.shared.store.alone_due(&lanes, patience).await, Ok(true));
         if due && busy {
-            // Nothing new is claimed until the hands are clear.
+            // Nothing new is claimed until no job is in hand.
             self.state.clearing = Some(now);
             return true;
         }
@@ -434,8 +435,8 @@ impl Claimer {
         open.map(|queue| queue.queue_no).collect()
     }
 
-    /// Queues in which a job could start once the hands are clear: a line of others does not matter, handlers that go
-    /// on for long do.
+    /// Queues in which a job could start once nothing is in hand. Waiting jobs do not matter; handlers that run for
+    /// long do.
     fn clearable(&self) -> Vec<i64> {
         let long = |queue: &Turnover| self.shared.long_running(queue.queue_no);
         let clearable = self.queues.iter().filter(|queue| long(queue) < queue.concurrency);
@@ -469,7 +470,7 @@ impl Claimer {
     }
 }
 
-/// Whether a queue brought as many jobs as it was asked for, so that there may be more.
+/// Whether a queue returned as many jobs as were requested, so that there may be more.
 fn is_full(asked: &[(i64, i32)], jobs: &[Claimed]) -> bool {
     let mut came: HashMap<i64, i32> = HashMap::new();
     for job in jobs {

@@ -68,7 +68,7 @@ impl<DB: Backend> Crew<DB> {
         }
     }
 
-    /// Puts all jobs of a claim in line, then starts their tasks: the first to start finds every other one waiting.
+    /// Puts all jobs of a claim in line, then starts their tasks: the first task to start finds all other jobs waiting.
     pub(crate) fn dispatch(&self, mut jobs: Vec<Claimed>, session: &Arc<Session>, tried: &[(String, i64)]) {
         jobs.sort_by_key(|j| (j.priority, j.due_at, j.token.id));
         let line_up = |claimed| self.line_up(claimed, session, tried);
@@ -83,7 +83,7 @@ impl<DB: Backend> Crew<DB> {
         let handler = self.handlers.get(&claimed.kind_no).cloned();
         let line = self.lines.get(&claimed.queue_no).cloned();
         let (Some(handler), Some(line)) = (handler, line) else {
-            // Only what was asked for comes back from a claim.
+            // A claim returns only what was asked for.
             tracing::error!(
                 job = claimed.token.id,
                 "claimed a job that this worker has no handler or queue for; report this as a bug"
@@ -108,7 +108,7 @@ impl<DB: Backend> Crew<DB> {
         let (shared, env, settle) = (self.shared.clone(), self.env.clone(), self.settle.clone());
         self.tasks.spawn(async move {
             let tell = |finished, job: Arc<InHand>| {
-                // Its body is over, whether or not its end is written yet, so its slot is free.
+                // The handler is over, whether or not its end is written yet, so its slot is free.
                 line.queue.let_one_go();
                 shared.freed.notify_one();
                 finish(&shared, finished, job, &settle);
@@ -175,7 +175,7 @@ impl<DB: Backend> JobLine<DB> {
         None
     }
 
-    /// Takes the next job of this kind, for a batch under way. It may pass jobs of other kinds, but none of higher
+    /// Takes the next job of this kind, for a batch under way. It may skip jobs of other kinds, but none of higher
     /// priority.
     pub(super) fn take_another(&self, handler: &Arc<Handler<DB>>) -> Option<WaitingJob<DB>> {
         let mut line = self.waiting();
@@ -245,7 +245,7 @@ pub(super) async fn run_in_own_transaction<DB: Backend>(
     leased::run(env, handler, claimed, attempt, job, next).await
 }
 
-/// Passes an attempt's end on to whoever writes it.
+/// Passes an attempt's end on to the code that writes it.
 fn finish(shared: &JobShared, finished: Finished, job: Arc<InHand>, settle: &mpsc::UnboundedSender<ToSettle<Leases>>) {
     match settler::conclude(shared, finished, job) {
         Left::Nothing => {}

@@ -32,7 +32,7 @@ pub(crate) fn start<C: Claims>(shared: &Shared<C>, job: &InHand, ended: Ended) {
     });
 }
 
-/// One after another, in the order they were given. One that fails does not stop the others.
+/// Runs them one after another, in the order they were given. A hook that fails does not stop the others.
 async fn run_all<C: Claims>(shared: &Arc<Shared<C>>, id: i64, kind: &str, hooks: Vec<Hook>) {
     for hook in hooks {
         if let Err(error) = hook.run().await {

@@ -1,4 +1,4 @@
-//! A leased job on the road of an attempt: what is decoded, where its end is written, where it is looked up.
+//! An attempt at a leased job: what is decoded, where its end is written, where it is looked up.
 
 use std::sync::Arc;
 
@@ -43,7 +43,7 @@ impl<DB: Backend> Claim<DB> for Leased<'_, DB> {
         self.env.rowlock.store().resolve(self.job.token).await
     }
 
-    /// The outcome log keeps the answer, so only a worker that stops leaves the question open.
+    /// The outcome log keeps the answer, so the question stays open only if the worker stops.
     fn gives_up(&self) -> bool {
         self.job.why() == Some(Cut::Stopped)
     }
@@ -77,7 +77,7 @@ pub(crate) async fn run<DB: Backend>(
     }
 }
 
-/// The job's body, if there is one to run; else how it ends.
+/// The job's body, if there is one to run; otherwise how the job ends.
 fn runnable<'c, DB: Backend>(
     handler: &Handler<DB>,
     claimed: &'c Claimed,
@@ -88,7 +88,7 @@ fn runnable<'c, DB: Backend>(
         return end(job.ending.retired("the job's body is missing".into()));
     };
     if body.kind != handler.kind {
-        // Two names with the same first eight bytes of their hash: told, instead of run by the wrong code.
+        // Two names have the same first eight bytes of their hash: report this instead of running the wrong code.
         let problem = format!(
             "kind {} has the same number as kind {}; rename one",
             body.kind, handler.kind
@@ -118,7 +118,7 @@ fn decoded<DB: Backend>(
     decoded.map_err(|problem| Box::new(settle(job.ending.retired(problem))))
 }
 
-/// The same, of a handler that takes a transaction.
+/// The same, for a handler that takes a transaction.
 pub(crate) fn decoded_atomic<DB: Backend>(
     env: &Env<DB>,
     handler: &Handler<DB>,
@@ -135,7 +135,7 @@ pub(crate) fn decoded_atomic<DB: Backend>(
     }
 }
 
-/// Runs the user's code and drops what it returns, as a crash right before the commit would. Its external calls have
+/// Runs the user's code and drops its result, as a crash right before the commit would. Its external calls have
 /// happened; nothing else of it is in the database. `Err` is how the handler itself failed.
 pub(crate) async fn run_for_nothing<DB: Backend>(
     env: &Env<DB>,

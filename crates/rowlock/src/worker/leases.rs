@@ -23,7 +23,7 @@ use crate::{
     store::{Resolved, Settlement, Store},
 };
 
-/// Ends that may wait to be written before claiming pauses.
+/// How many ends may wait to be written before claiming pauses.
 const UNSETTLED_MAX: usize = 2000;
 
 /// What a worker on queues shares.
@@ -32,7 +32,7 @@ pub(crate) type JobShared = Shared<Leases>;
 /// The leases of one worker.
 pub(crate) struct Leases {
     pub(crate) store: Arc<dyn Store>,
-    /// The claimer heard that this worker is dead, or that the database has failed over.
+    /// The claimer learned that this worker is dead, or that the database has failed over.
     pub(crate) beat_now: Notify,
     /// A new session began.
     pub(crate) session_began: Notify,
@@ -45,7 +45,7 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    /// Under this id, which was entered a moment ago.
+    /// Starts under this id, which was registered a moment ago.
     pub(crate) fn new(store: Arc<dyn Store>, worker: WorkerId, news: UnboundedSender<BreakerNews>) -> Leases {
         Leases {
             store,
@@ -68,7 +68,7 @@ impl Leases {
         self.session_began.notify_waiters();
     }
 
-    /// Claims under this id from now on. Jobs in hand under the one before stay good while that is renewed.
+    /// Claims under this id from now on. Claimed jobs of the previous id stay valid while that id is renewed.
     pub(crate) fn succeed(&self, worker: WorkerId) {
         let mut session = lock(&self.session);
         let next = Session::new(worker, session.renewed());
@@ -94,7 +94,7 @@ impl Leases {
         sessions
     }
 
-    /// So many ends more wait to be written.
+    /// This many more ends wait to be written.
     pub(super) fn add_unsettled(&self, jobs: usize) {
         self.unsettled.fetch_add(jobs, Ordering::Relaxed);
     }
@@ -103,26 +103,26 @@ impl Leases {
         self.unsettled.fetch_sub(jobs, Ordering::Relaxed);
     }
 
-    /// Whether ends come faster than they can be written: then nothing more is claimed for a while.
+    /// Whether ends come faster than they can be written; claiming then pauses.
     pub(crate) fn is_behind(&self) -> bool {
         self.unsettled.load(Ordering::Relaxed) >= UNSETTLED_MAX
     }
 
     pub(super) fn send_news(&self, news: Vec<BreakerNews>) {
         for news in news {
-            // Without a receiver the worker is over, and its news with it.
+            // Without a receiver the worker is over, and the news is no longer needed.
             let _ = self.news.send(news);
         }
     }
 }
 
 impl JobShared {
-    /// Whether handlers must stop now: the lease may end before the next beat is answered.
+    /// Whether handlers must stop now: the lease may end before the next heartbeat is answered.
     pub(crate) fn is_lease_ending(&self) -> bool {
         self.session().is_ending(self.timing.lease)
     }
 
-    /// How many jobs one that must run alone has to wait for: those not started yet or not long at it.
+    /// How many jobs a job that must run alone has to wait for: those not started yet or not running for long.
     pub(crate) fn in_the_way(&self) -> usize {
         self.count(|job| !job.is_long(self.timing.lease))
     }
@@ -163,7 +163,7 @@ impl Claims for Leases {
         false
     }
 
-    /// They are gathered: many attempts may end in a moment.
+    /// News is batched, because many attempts may end at the same moment.
     async fn tell_breakers(shared: &JobShared, news: Vec<BreakerNews>) {
         shared.send_news(news);
     }

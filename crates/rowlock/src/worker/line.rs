@@ -55,9 +55,9 @@ pub(super) struct Waiting<W> {
 /// What a task that waited finds.
 enum Taken<W> {
     Job(W),
-    /// Nothing for it now.
+    /// Nothing for this task now.
     Empty,
-    /// Nothing any more: the task ends.
+    /// Nothing for this task any more: it ends.
     Spare,
 }
 
@@ -105,7 +105,7 @@ impl<W: Waits> Line<W> {
         (!hand.bond.admitted(&self.breakers)).then_some("its breaker opened before it started")
     }
 
-    /// How long a job that must not start stays away. A paused kind is not claimed, but a group's head can be claimed
+    /// How long a job that must not start is deferred. A paused kind is not claimed, but a group's head can be claimed
     /// again until the sweep has withdrawn it.
     fn delay(&self, waiting: &W) -> Duration {
         match self.pauses.now().stop_group(waiting.hand().ending.member) {
@@ -130,7 +130,7 @@ impl<W: Waits> Line<W> {
         self.waiting().take(|jobs| jobs.pop_last().map(|(_, waiting)| waiting))
     }
 
-    /// One whose session is over, so that it must not start any more.
+    /// A job whose session is over, so that it must not start any more.
     fn first_cut(&self) -> Taken<W> {
         self.waiting().take(|jobs| {
             let key = *jobs.iter().find(|(_, waiting)| waiting.hand().cut.is_cancelled())?.0;
@@ -157,7 +157,8 @@ impl<W: Waits> Line<W> {
             };
             match turn {
                 Taken::Job(waiting) => break (slot, waiting),
-                // A task of a later session took the last job of the one that ended, and left its own to this one.
+                // A task of a later session took the last job of the session that ended, and left its own job to this
+                // task.
                 Taken::Empty => session_over = session.cut.is_cancelled(),
                 Taken::Spare => return Turn::Leave,
             }
@@ -180,7 +181,7 @@ impl<W: Waits> Line<W> {
         Turn::End(waiting, attempt::settle(released))
     }
 
-    /// The handlers of so many jobs ran in one slot since then.
+    /// The handlers of this many jobs ran in one slot since then.
     pub(crate) fn learn<C: Claims>(&self, shared: &Shared<C>, began: Instant, jobs: usize) {
         let took = began.elapsed();
         self.queue.learn(took, jobs);
@@ -190,7 +191,7 @@ impl<W: Waits> Line<W> {
     }
 }
 
-/// How a job ends that was cut off before it started.
+/// How a job that was cut off before it started ends.
 pub(super) fn end_of_cut(hand: &InHand) -> Option<Finished> {
     if !hand.cut.is_cancelled() {
         return None;

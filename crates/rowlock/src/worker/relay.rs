@@ -1,7 +1,7 @@
-//! Passes a slot from one atomic job to the next in line, and its connection with it: the string that commits the one
-//! opens the transaction of the other.
+//! Passes a slot and its connection from one atomic job to the next in line: the string that commits one job opens the
+//! transaction of the next.
 //!
-//! The next job's transaction begins after the commit of the one before, as with any two jobs of one slot.
+//! The next job's transaction begins after the previous job's commit, as with any two jobs of one slot.
 
 use tokio_util::sync::CancellationToken;
 
@@ -12,8 +12,8 @@ use crate::{
     store::{Opening, Timing, TxEnd},
 };
 
-/// How many jobs a task takes over before others get its slot. Each leaves a task without a job, which ends when it
-/// gets a slot.
+/// How many jobs a task takes over before others get its slot. Each one leaves a task without a job; that task ends
+/// when it gets a slot.
 const JOBS_MAX: usize = 16;
 
 /// What one job leaves to the next.
@@ -21,7 +21,7 @@ pub(crate) struct Relay<'a, DB: Backend> {
     line: &'a JobLine<DB>,
     stopping: &'a CancellationToken,
     left: usize,
-    /// The transaction of the job that runs now, begun by the one before.
+    /// The transaction of the current job, begun by the previous job.
     begun: Option<DB::Held>,
     following: Option<Following<DB>>,
 }
@@ -62,7 +62,7 @@ impl<DB: Backend> Next<DB> for Relay<'_, DB> {
         self.begun.take()
     }
 
-    /// Picks the job that runs in this slot after the present one, if an atomic job is first in line.
+    /// Picks the job that runs in this slot after the current one, if an atomic job is first in line.
     fn pick(&mut self, timing: Timing) -> Option<Opening> {
         if self.left == 0 || self.stopping.is_cancelled() {
             return None;

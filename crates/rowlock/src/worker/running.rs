@@ -1,4 +1,4 @@
-//! A worker at work: its parts, how they start and in which order they stop.
+//! A running worker: its parts, how they start and in which order they stop.
 
 use std::{future::Future, sync::Arc, time::Duration};
 
@@ -26,7 +26,7 @@ use crate::{
     root::{Backend, Rowlock},
 };
 
-/// A worker at work, on queues or on a user's own table.
+/// A running worker, on queues or on a user's table.
 pub(crate) struct Running<C: Claims> {
     shared: Arc<Shared<C>>,
     tasks: TaskTracker,
@@ -43,7 +43,7 @@ struct Settler<C: Claims> {
 
 impl<C: Claims> Drop for Running<C> {
     fn drop(&mut self) {
-        // Dropped without `stop`: nothing may go on claiming or renewing for handlers that are gone.
+        // Dropped without `stop`: claiming and renewing must stop, because the handlers are gone.
         self.shared.stopping.cancel();
         C::stop_all(&self.shared, Cut::Stopped);
         self.shared.gone.cancel();
@@ -72,9 +72,9 @@ impl<C: Claims> Running<C> {
         let shared = self.shared.clone();
         let (grace, settle_limit) = (shared.settings.grace, shared.timing.lease);
         shared.stopping.cancel();
-        // None: later than a clock can say.
+        // None: later than the clock can represent.
         let grace_ends = tokio::time::Instant::now().checked_add(grace);
-        // The claimer may be in the middle of a claim; what it brings is released unstarted.
+        // The claimer may be in the middle of a claim; its jobs are released unstarted.
         let _ = tokio::time::timeout(settle_limit, &mut self.claimer).await;
         self.tasks.close();
         if tokio::time::timeout(grace, self.tasks.wait()).await.is_err() {
@@ -108,13 +108,13 @@ impl<C: Claims> Running<C> {
                 "after-commit hooks ran longer than the grace period and were dropped"
             );
         }
-        // The watch would take the goodbye for a death and register anew.
+        // Otherwise the watch would mistake the sign-off for a death and register again.
         self.watch_stop.cancel();
         C::leave(&shared).await;
     }
 }
 
-/// What to ask for, by the worker's queues and kinds.
+/// What to claim, by the worker's queues and kinds.
 fn planner<DB: Backend>(queues: &[(String, usize)], handlers: &[Handler<DB>], shared: &JobShared) -> Planner {
     let kinds: Vec<(&str, i32)> = handlers.iter().map(|h| (&*h.kind, h.version)).collect();
     let mut planner = Planner::new(queues.iter().map(|(q, _)| q.as_str()), &kinds);
@@ -125,7 +125,7 @@ fn planner<DB: Backend>(queues: &[(String, usize)], handlers: &[Handler<DB>], sh
 }
 
 impl Running<Leases> {
-    /// Starts a worker on queues, which is entered under this id.
+    /// Starts a worker on queues, which is registered under this id.
     pub(crate) fn on_queues<A: Send + Sync + 'static, DB: Backend>(
         worker: Worker<A, DB>,
         rowlock: Rowlock<DB>,
@@ -175,14 +175,15 @@ impl Running<Leases> {
     }
 }
 
-/// How many jobs of this queue may share a slot: of a kind whose jobs go here, or may go to any queue of this worker.
+/// How many jobs of this queue may share a slot: for a kind whose jobs go to this queue, or may go to any queue of this
+/// worker.
 fn batch_in<DB: Backend>(queue: &str, queues: &[(String, usize)], handlers: &[Handler<DB>]) -> usize {
     let served = |name: &str| queues.iter().any(|(queue, _)| queue == name);
     let here = handlers.iter().filter(|h| h.queue == queue || !served(h.queue));
     here.map(|h| h.batch.jobs_max).max().unwrap_or(1)
 }
 
-/// Hears wakes and passes them on; after every loss of the connection the claimer polls once.
+/// Receives notifications and passes them on; after every loss of the connection the claimer polls once.
 async fn listen(shared: Arc<JobShared>) {
     while !shared.stopping.is_cancelled() {
         match shared.store.wakes().await {

@@ -1,4 +1,4 @@
-//! Settings that a worker on queues and a worker on a user's own table have in common, and how both start.
+//! Settings that a worker on queues and a worker on a user's table have in common, and how both start.
 
 use std::{sync::Arc, time::Duration};
 
@@ -48,8 +48,7 @@ impl Settings {
         self.listeners.push(Box::new(listener));
     }
 
-    /// Reads what people have paused and declares the breakers, before the first claim. Waits for a database that does
-    /// not answer.
+    /// Reads the pauses and declares the breakers, before the first claim. Waits for a database that does not answer.
     pub(crate) async fn prepare<DB: Backend>(&self, rowlock: &Rowlock<DB>) -> Result<(KnownPauses, Breakers)> {
         let store = rowlock.store();
         let pauses = KnownPauses::default();

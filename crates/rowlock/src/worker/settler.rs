@@ -1,7 +1,7 @@
-//! Writes settlements that have no transaction of their own, gathered into few commits.
+//! Writes settlements that have no own transaction, gathered into few commits.
 //!
-//! A batch that fails is sent again until the database answers. A batch that may have committed without our hearing of
-//! it is recognised by its tokens: what did not come back on the second try is looked up, not guessed.
+//! A batch that fails is sent again until the database answers. A batch that may have committed without a reply is
+//! recognised by its tokens: what the second try does not return is looked up, not guessed.
 
 use std::{sync::Arc, time::Duration};
 
@@ -28,10 +28,10 @@ use crate::{
     trace,
 };
 
-/// A batch waits this long for company, and no longer than this many.
+/// How long a batch waits for more ends, and for how many at most.
 const GATHER: Duration = Duration::from_millis(5);
 const BATCH_MAX: usize = 500;
-/// Batches that may be under way at once: while one commits, the next is on its way.
+/// How many batches may be under way at the same time: while one commits, the next is sent.
 const BATCHES_MAX: usize = 2;
 /// How often the database may refuse a batch before its entries are written one by one.
 const REFUSED_MAX: u32 = 2;
@@ -50,7 +50,7 @@ pub(crate) async fn run(shared: Arc<JobShared>, mut rx: UnboundedReceiver<ToSett
     while let Some(first) = rx.recv().await {
         let gathered = tokio::time::sleep(GATHER);
         tokio::pin!(gathered);
-        // While all turns are taken more comes in, so that batches grow with the load.
+        // While all turns are taken, more ends come in, so batches grow with the load.
         let Ok(turn) = turns.clone().acquire_owned().await else {
             break;
         };
@@ -63,8 +63,8 @@ pub(crate) async fn run(shared: Arc<JobShared>, mut rx: UnboundedReceiver<ToSett
                 () = &mut gathered => break,
             }
         }
-        // A key or a group may have to wait for somebody's open transaction, a key be refused: no neighbour shares
-        // that.
+        // A key or a group may have to wait for an open transaction, or a key may be refused. Write these apart from
+        // the batch.
         let (waiting, batch): (Vec<_>, Vec<_>) = batch
             .into_iter()
             .partition(|end: &ToSettle<Leases>| may_wait(&end.settlement.next));
@@ -90,7 +90,7 @@ async fn write_batch(shared: &Arc<JobShared>, batch: Vec<ToSettle<Leases>>, besi
     }
 }
 
-/// Writes each entry on its own, beside each other, so that one that fails holds up no other.
+/// Writes each entry separately and concurrently, so that an entry that fails does not delay the others.
 fn write_apart(shared: &Arc<JobShared>, batch: Vec<ToSettle<Leases>>, beside: &TaskTracker) {
     for entry in batch {
         let shared = shared.clone();
@@ -124,7 +124,7 @@ pub(crate) async fn write<C: Claims>(
         match shared.claims.settle(store, &held, &settlements).await {
             Ok(applied) => break applied,
             Err(error @ Error::KeyConflict { .. }) if jobs == 1 => {
-                // Nothing of it was written. What the handler asked for cannot be, so a person must look.
+                // Nothing was written. What the handler asked for cannot be written, so a person must decide.
                 settlements[0] = held[0].hand().ending.failed(Fail::from(error));
                 continue;
             }
@@ -167,8 +167,8 @@ pub(crate) async fn write<C: Claims>(
     None
 }
 
-/// The worker stopped before it knew what became of a commit, and now its failure finds no lease: the commit had
-/// happened, or another worker has the job. If it cannot be found out any more, nothing is announced.
+/// The worker stopped before it knew whether a commit happened, and now its failure finds no lease: the commit had
+/// happened, or another worker has the job. If it can no longer be found out, nothing is announced.
 async fn announce_late<C: Claims>(shared: &Shared<C>, store: &C::Store, job: &C::Held, sent: &Settlement) {
     let token = job.hand().token;
     let Some(resolved) = looked_up(shared, store, job, sent).await else {
@@ -191,7 +191,7 @@ async fn committed_earlier<C: Claims>(shared: &Shared<C>, store: &C::Store, job:
     matches!(resolved, Some(Resolved::Ended(ended)) if ended == sent.ended)
 }
 
-/// What became of an attempt, asked until there is an answer or the worker is gone.
+/// How an attempt ended, asked until there is an answer or the worker is gone.
 async fn looked_up<C: Claims>(
     shared: &Shared<C>,
     store: &C::Store,
@@ -212,14 +212,14 @@ async fn looked_up<C: Claims>(
 
 /// What is left to do after an attempt.
 pub(crate) enum Left<C: Claims> {
-    /// Nothing, or somebody else does it.
+    /// Nothing, or other code does it.
     Nothing,
-    /// Its end committed and is announced; the breakers must hear of it.
+    /// Its end committed and is announced; the breakers must be notified.
     Tell(Vec<BreakerNews>),
     Write(ToSettle<C>),
 }
 
-/// Announces what an attempt has settled itself, and decides what becomes of one that was cut off.
+/// Announces what an attempt has settled itself, and decides how one that was cut off ends.
 pub(crate) fn conclude<C: Claims>(shared: &Shared<C>, finished: Finished, job: Arc<C::Held>) -> Left<C> {
     let hand = job.hand();
     let retry = |delay: Option<Duration>, why| {
@@ -267,7 +267,7 @@ pub(crate) async fn announce<C: Claims>(
     C::tell_breakers(shared, news).await;
 }
 
-/// Announces an end that committed; returns what the caller must tell the breakers.
+/// Announces an end that committed; returns what the caller must report to the breakers.
 pub(crate) fn announced<C: Claims>(
     shared: &Shared<C>,
     job: &C::Held,
@@ -297,7 +297,7 @@ pub(crate) fn announce_lost<C: Claims>(shared: &Shared<C>, job: &C::Held) -> Lef
     Left::Nothing
 }
 
-/// This worker cannot write the end any more; recovery will.
+/// This worker can no longer write the end; recovery will.
 fn abandon<C: Claims>(shared: &Shared<C>, job: &C::Held) -> Left<C> {
     shared.let_go(job.hand().token);
     trace::ended(job.hand().shown(), Ended::Lost.as_str(), true, None);

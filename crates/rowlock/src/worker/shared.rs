@@ -1,4 +1,4 @@
-//! What the parts of a worker share, for a worker on queues and for one on a user's own table.
+//! What the parts of a worker share, for a worker on queues and for one on a user's table.
 //!
 //! Shared between the runtime that runs handlers and the thread that watches over them, so everything here is quick and
 //! never waits.
@@ -31,11 +31,11 @@ use crate::{
     store::{Resolved, Settlement, Store, Timing},
 };
 
-/// Jobs whose after-commit hooks run at the same time. Hooks beyond this are dropped, or a slow external system would
-/// fill the memory of a worker that is fast.
+/// Jobs whose after-commit hooks run at the same time. Hooks beyond this are dropped; otherwise a slow external system
+/// would fill the memory of a fast worker.
 pub(crate) const HOOKS_MAX: usize = 1000;
 
-/// How a worker holds what it has claimed: jobs under the lease of its id, or rows under a claim each.
+/// How a worker holds what it has claimed: jobs under the lease of its id, or rows with one claim each.
 ///
 /// The loop around attempts is the same for both. The two differ in how a claim is renewed, and where its end is
 /// written and looked up.
@@ -54,7 +54,7 @@ pub(crate) trait Claims: Sized + Send + Sync + 'static {
     /// The same store with separate connections.
     fn separate(store: &Self::Store) -> Self::Store;
 
-    /// Writes ends; for each, whether its token still held.
+    /// Writes ends; returns for each whether its token still held.
     fn settle(
         &self,
         store: &Self::Store,
@@ -62,7 +62,7 @@ pub(crate) trait Claims: Sized + Send + Sync + 'static {
         ends: &[Settlement],
     ) -> impl Future<Output = Result<Vec<bool>>> + Send;
 
-    /// What became of an end that was written without an answer.
+    /// Whether an end that was written without an answer was committed.
     fn resolve(
         &self,
         store: &Self::Store,
@@ -85,7 +85,7 @@ pub(crate) trait Claims: Sized + Send + Sync + 'static {
     /// What the watch does beside time limits, pauses and breakers: renewal and recovery at least.
     fn watch(shared: &Arc<Shared<Self>>, beats: &Self::Store, rest: &Self::Store) -> impl Future<Output = ()>;
 
-    /// Leaves the database in order, after the last end is written.
+    /// Signs off from the database, after the last end is written.
     fn leave(shared: &Shared<Self>) -> impl Future<Output = ()> + Send;
 }
 
@@ -96,21 +96,21 @@ pub(crate) struct Shared<C: Claims> {
     pub(crate) timing: Timing,
     pub(crate) tx_cap: Option<std::time::Duration>,
     pub(crate) stopping: CancellationToken,
-    /// The worker is over, and nothing is waited for.
+    /// The worker is over; nothing waits any longer.
     pub(crate) gone: CancellationToken,
     /// There may be something to claim.
     pub(crate) woken: Notify,
-    /// A slot became free, or a job or row was let go of.
+    /// A slot became free, or a job or row was released.
     pub(crate) freed: Notify,
     /// After-commit hooks that run.
     pub(crate) hooks: TaskTracker,
-    /// For how many more jobs they may run.
+    /// For how many more jobs hooks may run.
     pub(crate) hooks_left: Arc<Semaphore>,
-    /// What people have paused.
+    /// What is paused.
     pub(crate) pauses: pause::KnownPauses,
-    /// What its kinds are bound to.
+    /// The breakers that its kinds are bound to.
     pub(crate) breakers: Breakers,
-    /// For what outlives the call that starts it.
+    /// For tasks that outlive the call that starts them.
     pub(crate) me: Weak<Shared<C>>,
     in_hand: Mutex<HashMap<Token, Arc<C::Held>>>,
 }

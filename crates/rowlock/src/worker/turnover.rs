@@ -1,8 +1,8 @@
-//! How fast a queue's slots turn over here, and from that how many jobs to claim ahead of them.
+//! How fast a queue's slots turn over here, and how many jobs to claim ahead of them.
 //!
-//! Jobs claimed ahead keep the slots busy while the next claim is under way; more than that would be hoarding, as
-//! another worker may be idle. So a queue claims ahead what its slots finish within [`AHEAD`], whatever that is:
-//! thousands of jobs a second or one a minute.
+//! Jobs claimed ahead keep the slots busy while the next claim is under way. Claiming more would hoard jobs, as another
+//! worker may be idle. So a queue claims ahead what its slots finish within [`AHEAD`], from thousands of jobs a second
+//! to one a minute.
 
 use std::{
     sync::{
@@ -14,9 +14,9 @@ use std::{
 
 use crate::{attempt::hand::Names, job::queue_no};
 
-/// What is claimed ahead should be started within this time.
+/// Jobs that are claimed ahead should start within this time.
 const AHEAD: Duration = Duration::from_millis(100);
-/// And is no more than this many jobs, however fast they are.
+/// The most jobs to claim ahead, however fast they are.
 pub(crate) const AHEAD_MAX: usize = 1000;
 /// The weight of the newest handler in the mean.
 const WEIGHT: f64 = 0.1;
@@ -25,19 +25,19 @@ const WEIGHT: f64 = 0.1;
 #[derive(Debug)]
 pub(crate) struct Turnover {
     pub(crate) queue_no: i64,
-    /// The queue's name, and the worker's, for those who are told of its jobs.
+    /// The queue's name and the worker's name, for events about its jobs.
     pub(crate) queue: Arc<str>,
     pub(crate) worker: Arc<str>,
     pub(crate) concurrency: usize,
-    /// Jobs that one slot may run at once, in one batch.
+    /// How many jobs one slot may run in one batch.
     batch: usize,
-    /// Set by the user, to be claimed ahead whatever the handlers take.
+    /// Set by the user: claimed ahead however long the handlers take.
     prefetch: Option<usize>,
-    /// Claimed jobs that wait for a slot or whose bodies are in one, given up on or not.
+    /// Claimed jobs that wait for a slot or whose handlers are in one, given up on or not.
     taken: AtomicUsize,
     /// Smoothed time of a handler in nanoseconds; 0 before the first has ended.
     mean_ns: AtomicU64,
-    /// A job waited here for a slot in vain: nothing is claimed ahead until the slots turn over again.
+    /// A job waited here for a slot without success: nothing is claimed ahead until the slots turn over again.
     slow: AtomicBool,
 }
 
@@ -75,7 +75,7 @@ impl Turnover {
         self.taken.fetch_add(1, Relaxed);
     }
 
-    /// A job's body is over, or will never start.
+    /// A job's handler is over, or will never start.
     pub(crate) fn let_one_go(&self) {
         self.taken.fetch_sub(1, Relaxed);
     }
@@ -88,8 +88,8 @@ impl Turnover {
         self.slow.store(slow, Relaxed);
     }
 
-    /// The handlers of so many jobs took this long, one after another. Two that end at once may lose one of the two: a
-    /// mean can bear that.
+    /// The handlers of this many jobs took this long, one after another. If two end at the same moment, one may get
+    /// lost, which a mean can tolerate.
     pub(crate) fn learn(&self, took: Duration, jobs: usize) {
         let took = took.as_nanos().min(u128::from(u64::MAX)) as f64 / jobs.max(1) as f64;
         let mean = self.mean_ns.load(Relaxed) as f64;
@@ -116,14 +116,14 @@ impl Turnover {
         }
         let mean = self.mean_ns.load(Relaxed);
         if mean == 0 {
-            // Nothing known yet: one round more than the slots, so that the first claim is not followed by a pause.
+            // Nothing is known yet: one round more than the slots, so that no pause follows the first claim.
             return self.in_slots().min(100);
         }
         let finished = self.concurrency as f64 * AHEAD.as_nanos() as f64 / mean as f64;
         (finished as usize).min(AHEAD_MAX)
     }
 
-    /// How many jobs to ask for now: none while the slots are busy and more than half of what may be held is there, so
+    /// How many jobs to claim now: none while the slots are busy and more than half of the allowed jobs are held, so
     /// that claims come in batches.
     pub(crate) fn room(&self) -> usize {
         let (taken, room) = (self.taken(), self.in_slots() + self.ahead());

@@ -36,15 +36,15 @@ const LIMITS_EVERY: Duration = Duration::from_millis(50);
 pub(super) const SWEEP_EVERY: Duration = Duration::from_millis(800);
 const SWEEP_SPREAD: f64 = 1.2;
 const SWEEP_MAX: i32 = 500;
-/// Looking their names up is done as often, unless it costs more than a twentieth of the time.
+/// Names are looked up as often, unless that costs more than a twentieth of the time.
 const NAMES_COST_SHARE: u32 = 20;
-/// A look-up that failed says little about its cost; it is not put off for longer than this.
+/// The cost of a failed look-up is not known; the next one is not delayed for longer than this.
 const NAMES_FAILED_MAX: Duration = Duration::from_secs(30);
-/// How often pauses and breakers are read. A change must count within a second.
+/// How often pauses and breakers are read. A change must take effect within a second.
 const CHANGES_EVERY: Duration = Duration::from_millis(400);
 const UPKEEP_EVERY: Duration = Duration::from_secs(600);
 
-/// Runs the watch until `stop`; the thread ends by itself then.
+/// Runs the watch until `stop`; then the thread ends by itself.
 pub(crate) fn start<C: Claims>(shared: Arc<Shared<C>>, stop: CancellationToken) -> Result<()> {
     let started = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let started = started.and_then(|runtime| {
@@ -80,7 +80,7 @@ async fn watch_pauses<C: Claims>(shared: &Shared<C>, store: &dyn Store) {
     .await;
 }
 
-/// Reads again and again what people may change, and wakes the claimer after a change. While it cannot be read, the
+/// Reads periodically what operators may change, and notifies the claimer after a change. While it cannot be read, the
 /// last known state is used.
 pub(super) async fn read_again(woken: &Notify, complaint: &'static str, read: impl AsyncFn() -> Result<bool>) {
     let mut failing = false;
@@ -119,7 +119,7 @@ async fn watch_limits<C: Claims>(shared: &Arc<Shared<C>>, store: &C::Store) {
     }
 }
 
-/// Ends a hung handler, and records the failure from here: its own runtime may be the one that hangs.
+/// Ends a hung handler, and records the failure on this thread, because the handler's own runtime may hang.
 async fn end_hung<C: Claims>(shared: Arc<Shared<C>>, store: C::Store, job: Arc<C::Held>, problem: String) {
     let settlement = attempt::end_hung(C::engine(&store), job.hand(), problem).await;
     let end = ToSettle {
@@ -130,7 +130,7 @@ async fn end_hung<C: Claims>(shared: Arc<Shared<C>>, store: C::Store, job: Arc<C
     settler::write(&shared, &store, vec![end]).await;
 }
 
-/// What only a worker on queues does: beats, recovery, sweeps and upkeep.
+/// What only a worker on queues does: heartbeats, recovery, sweeps and upkeep.
 pub(super) async fn watch_leases(shared: &Arc<JobShared>, beats: &dyn Store, rest: &dyn Store) {
     tokio::select! {
         () = beat(shared, beats) => {}
@@ -153,7 +153,7 @@ async fn beat(shared: &Arc<JobShared>, store: &dyn Store) {
         match beat_each(shared, store, &session).await {
             Ok(true) if store.failed_over(Since::Registered(session.worker)) => {
                 move_on(shared, store, &session).await;
-                // The server before may have been the one that answered.
+                // The answer may have come from the previous server.
                 next = Instant::now();
             }
             Ok(true) => {
@@ -182,7 +182,7 @@ async fn beat(shared: &Arc<JobShared>, store: &dyn Store) {
     }
 }
 
-/// Whether the session's worker is alive; those from before a failover are renewed beside it.
+/// Whether the session's worker is alive; sessions from before a failover are renewed too.
 async fn beat_each(shared: &JobShared, store: &dyn Store, session: &Session) -> Result<bool> {
     let alive = store.beat(session.worker).await?;
     for earlier in shared.earlier() {
@@ -194,9 +194,9 @@ async fn beat_each(shared: &JobShared, store: &dyn Store, session: &Session) -> 
     Ok(alive)
 }
 
-/// The database has failed over and may have lost its last commits; ids and epochs of jobs in hand can be given out
-/// again. Under another id no new token is like an old one. Jobs in hand go on, except those whose transaction was on
-/// the server before.
+/// The database has failed over and may have lost its last commits, so it can reissue the ids and epochs of claimed
+/// jobs. Under another worker id no new token equals an old one. Claimed jobs go on, except those whose transaction was
+/// on the previous server.
 async fn move_on(shared: &Arc<JobShared>, store: &dyn Store, before: &Session) {
     let (worker, _) = registered(shared, store).await;
     shared.succeed(worker);
@@ -214,7 +214,7 @@ async fn register_anew(shared: &Arc<JobShared>, store: &dyn Store) {
     shared.start_session(worker, sent);
 }
 
-/// A new id, and when it was asked for.
+/// A new id, and when it was requested.
 async fn registered(shared: &JobShared, store: &dyn Store) -> (WorkerId, Instant) {
     loop {
         let worker = WorkerId::random();
@@ -257,15 +257,15 @@ async fn recover_always(shared: &JobShared, store: &dyn Store) {
     }
 }
 
-/// When the next sweep of waiting jobs comes, and from when on it looks their names up again. Limits are found by their
-/// index; names are looked up job by job, which may take its time.
+/// When the next sweep of waiting jobs comes, and from when on it looks names up again. Limits are found by an index;
+/// names are looked up job by job, which may take long.
 struct Pace {
     wait: Duration,
     names_at: Instant,
 }
 
 impl Pace {
-    /// A full round has more behind it.
+    /// After a full round there is more to do.
     fn swept(&mut self, full: bool, names: bool, start: Instant, took: Duration) {
         self.wait = if full { Duration::ZERO } else { SWEEP_EVERY };
         if names && !full {
@@ -273,7 +273,7 @@ impl Pace {
         }
     }
 
-    /// Never at once again, whatever the round before was: the database may be away, or the look-up too much for it.
+    /// Never immediately again, whatever the last round was: the database may be away, or overloaded by the look-up.
     fn failed(&mut self, names: bool, start: Instant, took: Duration) {
         self.wait = SWEEP_EVERY;
         if names {
@@ -318,7 +318,7 @@ async fn sweep_waits(shared: &JobShared, store: &dyn Store) {
                 reason: over.reason,
             });
         }
-        // Told before anything else is waited for: it has happened.
+        // Reported before waiting for anything else, because it has happened.
         if swept.groups
             && let Err(error) = store.sweep(Sweep::Groups, SWEEP_MAX).await
         {
@@ -326,7 +326,7 @@ async fn sweep_waits(shared: &JobShared, store: &dyn Store) {
         }
         if swept.cases {
             match store.sweep(Sweep::Cases, SWEEP_MAX).await {
-                // A full round has more behind it.
+                // After a full round there is more to do.
                 Ok(named) if named.moved >= SWEEP_MAX as usize => pace.wait = Duration::ZERO,
                 Ok(_) => {}
                 Err(error) => tracing::warn!("could not group cases by error, retrying: {}", error.cause()),
@@ -336,7 +336,7 @@ async fn sweep_waits(shared: &JobShared, store: &dyn Store) {
 }
 
 async fn upkeep(shared: &JobShared, store: &dyn Store) {
-    // Spread, so that a fleet started at once does not do it at once.
+    // Spread, so that workers that start together do not all do it at the same time.
     let mut wait = UPKEEP_EVERY.mul_f64(0.05 + 0.1 * fastrand::f64());
     loop {
         tokio::time::sleep(wait).await;
