@@ -302,7 +302,7 @@ impl<A: Send + Sync + 'static> Worker<A> {
         let reopener = tokio::spawn(reopen::run(shared));
         stop.await;
         running.stop().await;
-        // This drops the worker, so the reopener stops too.
+        // The worker is gone now, so the reopener stops too.
         let _ = reopener.await;
         Ok(())
     }

@@ -4,8 +4,8 @@
 //! and looked up, which is the trait [`Claim`].
 //!
 //! Whatever happens in the handler, exactly one of these follows: the end committed in the handler's own transaction; a
-//! settlement waits to be written by the engine; the claim was lost; or the handler was cut off and someone else
-//! records the cut-off. This is [`Finished`].
+//! settlement waits to be written by the engine; the claim was lost; or the handler was cut off and other code records
+//! the cut-off. This is [`Finished`].
 
 mod begin;
 mod bond;

@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 
-/// The shortest cooldown: workers look twice a second.
+/// The shortest cooldown: workers read the breakers twice a second.
 const COOLDOWN_MIN: Duration = Duration::from_secs(1);
 const COOLDOWN_MAX: Duration = Duration::from_secs(24 * 3600);
 

@@ -42,7 +42,7 @@ pub struct CaseView {
 pub struct CaseErrorView {
     /// Its number.
     pub no: ErrorNo,
-    /// What it says, with `#` for numbers and `…` for names.
+    /// Its text, with `#` for numbers and `…` for names.
     pub error: String,
     /// How many open cases have it.
     pub cases: i64,

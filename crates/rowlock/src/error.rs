@@ -24,7 +24,7 @@ pub enum Error {
     Encode {
         /// The job's kind.
         kind: String,
-        /// What the serialiser said.
+        /// The serialiser's error.
         source: serde_json::Error,
     },
     /// The database holds no Rowlock schema, or an older one than this binary needs.
@@ -120,7 +120,7 @@ pub enum Error {
     TryAgain {
         /// The operation that was under way.
         doing: &'static str,
-        /// What the driver said.
+        /// The driver's error.
         source: sqlx::Error,
     },
     /// The database refused or could not be reached.
@@ -129,7 +129,7 @@ pub enum Error {
     Database {
         /// The operation that was under way.
         doing: &'static str,
-        /// What the driver said.
+        /// The driver's error.
         source: sqlx::Error,
     },
 }

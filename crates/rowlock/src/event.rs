@@ -166,7 +166,7 @@ pub enum Event {
         id: JobId,
         /// Its kind.
         kind: String,
-        /// What it said.
+        /// The error.
         error: String,
     },
     /// A waiting job reached its limit before the name was completed.

@@ -1,4 +1,4 @@
-//! A claimed row in this worker's hands.
+//! A row that this worker has claimed.
 
 use std::{
     sync::{Arc, Mutex},

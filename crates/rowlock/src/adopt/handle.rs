@@ -1,4 +1,4 @@
-//! What a row's handler is given beside the row, and how it ends.
+//! What a row's handler gets beside the row, and how it ends.
 
 use std::{future::Future, sync::Arc};
 

@@ -57,7 +57,7 @@ impl RowJournal {
 
     /// The call may be made.
     fn go(&self, intent: &Intent, made_at: Timestamp, doubted: bool) -> Begun {
-        // A reconciler that said no has resolved the doubt.
+        // A reconciler that answered no has resolved the doubt.
         self.remember(intent, made_at, doubted && intent.policy != Policy::Ask);
         Begun::Go {
             no: 0,

@@ -47,7 +47,7 @@ where
 }
 
 /// A function that handles the rows of a table, with its settings. [`atomic`](crate::atomic) and
-/// [`staged`](crate::staged) make it of a function whose context is a [`Ctx`](RowCtx) or a [`Staged`](RowStaged).
+/// [`staged`](crate::staged) make one from a function whose context is a [`Ctx`](RowCtx) or a [`Staged`](RowStaged).
 ///
 /// The whole row is read into the type that the function takes. A row that cannot be read is retired immediately.
 #[must_use = "give it to the worker of a table: `worker.handle(…)`"]

@@ -22,7 +22,7 @@ use crate::{
 
 /// How often it is checked whether claims on locked rows must be renewed.
 const LOCKED_EVERY: Duration = Duration::from_millis(50);
-/// A worker looks for stale claims at least as often as this, and at most.
+/// The shortest and the longest time between two looks of a worker for stale claims.
 const RECOVER_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
 /// The longest time that a renewal waits for another transaction's lock before it is sent again.
 const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);

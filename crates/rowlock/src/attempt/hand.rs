@@ -1,4 +1,4 @@
-//! What is in a worker's hands: a claimed job or row, and the session under whose id it is held.
+//! What a worker holds: a claimed job or row, and the session under whose id it is held.
 //!
 //! Shared between the runtime that runs handlers and the thread that watches over them, so everything here is quick and
 //! never waits.
@@ -30,7 +30,7 @@ use crate::{
 pub(crate) enum Cut {
     /// It ran longer than its kind may; the watch has recorded the failure.
     TimeLimit,
-    /// The lease could not be renewed in time, so it stops before anyone else may start.
+    /// The lease could not be renewed in time, so the handler stops before another worker may start the job.
     LeaseEnding,
     /// The worker was declared dead, or the job was cancelled by hand: the job no longer belongs to the worker.
     DeclaredDead,

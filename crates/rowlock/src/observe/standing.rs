@@ -52,7 +52,7 @@ pub struct Untaken {
 }
 
 impl Untaken {
-    /// Those of this queue that are due for longer than `grace`.
+    /// Jobs of this queue that have been due for longer than `grace`.
     pub fn due(queue: impl Into<String>, grace: Duration) -> Untaken {
         Untaken {
             queue: queue.into(),
@@ -71,7 +71,7 @@ impl Untaken {
         }
     }
 
-    /// Only those behind this due time and id, which is the next page; `None` starts at the first.
+    /// Only jobs after this due time and id, which is the next page; `None` starts at the first.
     pub fn after(mut self, last: impl Into<Option<(Timestamp, JobId)>>) -> Untaken {
         self.after = last.into().map(|(due_at, JobId(id))| (due_at, id));
         self

@@ -19,7 +19,7 @@ use crate::{
 pub enum Invariant {
     /// Every migration up to the newest one has run.
     Schema,
-    /// The indexes are there, and those that decide races unique and valid.
+    /// The indexes exist, and those that decide races are unique and valid.
     Indexes,
     /// A job is in one place at most.
     Places,

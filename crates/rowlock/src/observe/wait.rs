@@ -111,7 +111,7 @@ fn outcome(links: &[Stand]) -> Option<std::result::Result<Awaited, State>> {
     if let Some(state) = goes_on {
         return Some(Err(state));
     }
-    // A link that was retired, compensated for, reopened and done is done; its compensation has no say.
+    // A link that was retired, compensated for, reopened and done is done; its compensation does not count.
     let last = links.iter().rfind(|link| !link.compensates).or(links.last())?;
     last.last.map(|_| Ok(Awaited::Done(last.result.clone())))
 }

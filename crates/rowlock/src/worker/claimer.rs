@@ -22,12 +22,12 @@ use crate::{
     store::{ClaimReply, Settlement, breaker::ProbeReply},
 };
 
-/// How often a worker with nothing in hand looks for jobs that must run alone; and how long such a job must have been
-/// due before a busy worker stops claiming for it.
+/// How often a worker with no job in the way looks for jobs that must run alone; and how long such a job must have been
+/// due before a busy worker stops claiming other jobs for it.
 const ALONE_EVERY: Duration = Duration::from_secs(1);
 const ALONE_PATIENCE: Duration = Duration::from_secs(1);
-/// How long such jobs may follow one another once the worker has nothing else in hand. A worker that dies may leave
-/// hundreds of them, and finishing the other jobs first takes longer than most of them do.
+/// How long such jobs may follow one another once no other job is in the way. A worker that dies may leave hundreds of
+/// them, and waiting for the other jobs takes longer than most of them do.
 const ALONE_SERIES: Duration = Duration::from_secs(1);
 
 /// How often a worker sends due probes.
@@ -59,8 +59,8 @@ pub(crate) struct State {
     resting: bool,
     /// Since when this worker finishes its jobs to make way for a job that must run alone.
     clearing: Option<Instant>,
-    /// The last look was made with jobs in hand and skipped jobs that have not waited long; look again once nothing is
-    /// in hand.
+    /// The last look was made with jobs in the way and skipped jobs that have not waited long; look again once none is
+    /// in the way.
     busy_look: bool,
     /// The job that runs alone here, and since when.
     alone: Option<(Token, Instant)>,
@@ -422,7 +422,7 @@ impl Claimer {
         let lanes = self.planner.lanes_of(&queues);
         let due = !lanes.is_empty() && matches!(self.shared.store.alone_due(&lanes, patience).await, Ok(true));
         if due && busy {
-            // Nothing new is claimed until no job is in hand.
+            // Nothing new is claimed until no job is in the way.
             self.state.clearing = Some(now);
             return true;
         }
@@ -435,7 +435,7 @@ impl Claimer {
         open.map(|queue| queue.queue_no).collect()
     }
 
-    /// Queues in which a job could start once nothing is in hand. Waiting jobs do not matter; handlers that run for
+    /// Queues in which a job could start once no job is in the way. Waiting jobs do not matter; handlers that run for
     /// long do.
     fn clearable(&self) -> Vec<i64> {
         let long = |queue: &Turnover| self.shared.long_running(queue.queue_no);
