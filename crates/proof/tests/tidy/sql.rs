@@ -31,14 +31,14 @@ fn statement_breaches(name: &str, text: &str, caller: &str, twin: bool) -> Vec<S
         breaches.push("no caller".to_owned());
     }
     let excused = lines.iter().any(|line| {
-        line.strip_prefix("-- no twin: ")
+        line.strip_prefix("-- only here: ")
             .is_some_and(|why| !why.trim().is_empty())
     });
     if !twin && !excused {
-        breaches.push("no twin in the other dialect and no line `-- no twin: why`".to_owned());
+        breaches.push("no counterpart in the other dialect and no line `-- only here: why`".to_owned());
     }
     if twin && excused {
-        breaches.push("says `-- no twin`, but there is one".to_owned());
+        breaches.push("says `-- only here`, but there is one".to_owned());
     }
     breaches
 }
@@ -96,7 +96,7 @@ fn the_statement_check_sees_each_breach() {
     let good = "-- Takes.\n-- Index: none.\nselect 1\n";
     let caller = "statements!(key_take = \"key/take\")";
     assert_eq!(statement_breaches("key/take", good, caller, true), [""; 0]);
-    let excused = "-- Takes.\n-- Index: none.\n-- no twin: because.\nselect 1\n";
+    let excused = "-- Takes.\n-- Index: none.\n-- only here: because.\nselect 1\n";
     assert_eq!(statement_breaches("key/take", excused, caller, false), [""; 0]);
     for (text, caller, twin) in [
         ("select 1", caller, true),

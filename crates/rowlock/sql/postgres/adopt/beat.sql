@@ -1,7 +1,7 @@
 -- Renews the claims whose tokens still hold; returns which tokens hold and which claims it renewed.
 -- Index: the table's primary key.
 -- A row that its own handler has locked keeps its time. Recovery skips such a row too.
--- no twin: tables are adopted on PostgreSQL only.
+-- only here: tables are adopted on PostgreSQL only.
 with mine as materialized (
   select u.id::{id_type} as id, u.token from unnest($1::text[], $2::uuid[]) as u (id, token)
 ), free as materialized (

@@ -1,6 +1,6 @@
 -- Renews one claim whose token still holds, after waiting for the row lock; else returns no row.
 -- Index: the table's primary key.
--- no twin: tables are adopted on PostgreSQL only.
+-- only here: tables are adopted on PostgreSQL only.
 with mine as materialized (
   -- Reads the clock after the lock is taken, not before.
   select t.{id} as id from {table} t where t.{id} = ($1::text)::{id_type} and t.{claim_token} = $2 for no key update of t

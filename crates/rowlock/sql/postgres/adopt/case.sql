@@ -1,7 +1,7 @@
 -- Creates a case for each retired row, in the commit that retires it.
 -- Index: none read; writes job_pkey, case_file_pkey, case_file_error, outcome_id.
 -- The case's job puts the row back when the case is reopened.
--- no twin: tables are adopted on PostgreSQL only.
+-- only here: tables are adopted on PostgreSQL only.
 with input as materialized (
   select nextval('rowlock.job_id') as id, u.uid, u.payload, u.reason, coalesce($8::timestamptz, clock_timestamp()) as now
   from unnest($1::uuid[], $2::text[], $3::text[]) as u (uid, payload, reason)

@@ -1,7 +1,7 @@
 -- Claims due rows of an adopted table, earliest first, each under its own token.
 -- Index: the table's index of unclaimed rows by due time, read in index order; its primary key; breaker_pkey.
 -- It claims nothing while a breaker of the table is not closed.
--- no twin: tables are adopted on PostgreSQL only.
+-- only here: tables are adopted on PostgreSQL only.
 with clock as materialized (
   select coalesce($4::timestamptz, clock_timestamp()) as now
 ), closed as materialized (

@@ -1,6 +1,6 @@
 -- Ends a finished claim by deleting its row, only if the token still holds.
 -- Index: the table's primary key.
--- no twin: tables are adopted on PostgreSQL only.
+-- only here: tables are adopted on PostgreSQL only.
 with done as (
   delete from {table} t
   where t.{id} = ($1::text)::{id_type} and t.{claim_token} = $2

@@ -1,7 +1,7 @@
 -- Ends a claim whose work is done, only if the token still holds.
 -- Index: the table's primary key.
 -- The row becomes inactive, or it stays as its handler left it and is due again.
--- no twin: tables are adopted on PostgreSQL only.
+-- only here: tables are adopted on PostgreSQL only.
 with done as (
   update {table} t
   set {claimed_at} = null, {claimed_by} = null, {claim_token} = null, {inactive} = t.{inactive} or not $3::boolean,

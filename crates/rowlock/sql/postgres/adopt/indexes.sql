@@ -1,6 +1,6 @@
 -- Returns the btree indexes of a relation: keys in order, empty for an expression, and predicate.
 -- Index: pg_index_indrelid_index.
--- no twin: tables are adopted on PostgreSQL only.
+-- only here: tables are adopted on PostgreSQL only.
 select
   x.relname::text as name, i.indisvalid as valid,
   array(

@@ -2,7 +2,7 @@
 -- Index: the table's index of claimed rows; its primary key.
 -- Each ended claim counts as an attempt and moves the due time by the backoff. It retires the row when no attempt is
 -- left.
--- no twin: tables are adopted on PostgreSQL only.
+-- only here: tables are adopted on PostgreSQL only.
 with clock as materialized (
   select coalesce($5::timestamptz, clock_timestamp()) as now
 ), stale as materialized (

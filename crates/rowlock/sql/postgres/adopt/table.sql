@@ -1,6 +1,6 @@
 -- Finds the relation with a given name: in the given schema, or else the first one in the search path.
 -- Index: pg_class_relname_nsp_index.
--- no twin: tables are adopted on PostgreSQL only.
+-- only here: tables are adopted on PostgreSQL only.
 select
   c.oid::bigint as oid, n.nspname::text as schema, c.relname::text as name, c.relkind::text as kind, c.relhassubclass as has_children
 from pg_catalog.pg_class c

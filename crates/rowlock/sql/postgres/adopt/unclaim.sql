@@ -1,7 +1,7 @@
 -- Gives a claimed row back, only if the token still holds: to run later, or retired.
 -- Index: the table's primary key.
 -- If the row runs later, the attempt may be counted or not.
--- no twin: tables are adopted on PostgreSQL only.
+-- only here: tables are adopted on PostgreSQL only.
 with clock as materialized (
   select coalesce($7::timestamptz, clock_timestamp()) as now
 ), back as (

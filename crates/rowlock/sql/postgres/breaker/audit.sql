@@ -1,4 +1,4 @@
 -- Records who changed the state of a breaker.
 -- Index: writes audit_id.
--- no twin: SQLite uses operate/audit_put.sql for every operator command.
+-- only here: SQLite uses operate/audit_put.sql for every operator command.
 insert into rowlock.audit (actor, verb, id, detail) values ($1, 'breaker', 0, $2)

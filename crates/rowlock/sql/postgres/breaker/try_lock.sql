@@ -1,6 +1,6 @@
 -- Locks one breaker like breaker/lock.sql, without waiting; no row while another transaction has it locked.
 -- Index: breaker_pkey.
--- no twin: SQLite has one writer.
+-- only here: SQLite has one writer.
 select
   b.name, b.state, b.forced, b.failures, b.trips, b.open_until, b.threshold, b.cooldown_us, b.cooldown_max_us, b.probes,
   b.version, b.changed_at, b.changed_by, b.reason,

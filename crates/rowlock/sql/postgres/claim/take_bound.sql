@@ -3,7 +3,7 @@
 -- worker_pkey; job_pkey; breaker_pkey.
 -- It locks the breakers' rows in share mode, so a caller that opens a breaker waits for this claim. It claims nothing
 -- that is bound to a breaker that is not closed.
--- no twin: SQLite first asks which breakers are closed, under its write lock.
+-- only here: SQLite first asks which breakers are closed, under its write lock.
 with me as materialized (
   select id from rowlock.worker where id = $1 and not dead for key share
 ), closed as materialized (

@@ -52,6 +52,18 @@ begin
       held := '{1}';
       gone := array[one];
     end if;
+  elsif places is null then
+    -- The next branch without what follows an attempt that is not done: most batches are only done.
+    with gone as (
+      delete from rowlock.lease l
+      using unnest(ids, epochs, workers, results) with ordinality as u (id, epoch, worker, result, ord)
+      where l.id = any (array[u.id]) and l.epoch = any (array[u.epoch]) and l.worker = any (array[u.worker])
+      returning l.id, l.epoch, l.worker, l.attempt, l.claimed_at, u.result, u.ord
+    ), logged as (
+      insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error, result)
+      select id, epoch, worker, attempt, 'done', claimed_at, now, null, result::json from gone
+    )
+    select array_agg(g.ord) into held from gone g;
   else
     with gone as (
       delete from rowlock.lease l
@@ -65,7 +77,7 @@ begin
       insert into rowlock.outcome (id, epoch, worker, attempt, outcome, started_at, ended_at, error, result)
       select id, epoch, worker, attempt, coalesce(outcome, 'done'), claimed_at, now, error, result::json from gone
     )
-    select array_agg(g.ord), array_agg(g.lease) filter (where places is not null) into held, gone from gone g;
+    select array_agg(g.ord), array_agg(g.lease) into held, gone from gone g;
   end if;
   if places is not null then
     insert into rowlock.ready (queue_no, kind_no, alone, priority, due_at, id, epoch, attempt, attempts_max)

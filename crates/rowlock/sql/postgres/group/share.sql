@@ -2,7 +2,7 @@
 -- Index: job_group_pkey, in sorted order. It neither waits for transactions that pass a turn on or take one over, nor
 -- blocks them.
 -- Ids reserved for keys are used as given. It returns which groups have a row, and which of those are vacant.
--- no twin: SQLite has one writer at a time.
+-- only here: SQLite has one writer at a time.
 with shared as materialized (
   select g.no, g.vacant and not g.paused as vacant
   from rowlock.job_group g

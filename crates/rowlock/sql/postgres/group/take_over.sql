@@ -2,7 +2,7 @@
 -- Index: job_group_pkey, in sorted order; waiting_group. The caller must release a lock on a group that was not taken.
 -- Otherwise the lock would block passing the turn on.
 -- The sweep fills the other vacant groups.
--- no twin: SQLite leaves no group vacant.
+-- only here: SQLite leaves no group vacant.
 with locked as materialized (
   select g.no, u.id
   from unnest($1::bigint[], $2::bigint[]) as u (no, id) join rowlock.job_group g on g.no = u.no

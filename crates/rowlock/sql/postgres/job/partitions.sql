@@ -1,4 +1,4 @@
 -- Creates the partitions for the coming days and ids.
 -- Index: none.
--- no twin: SQLite has no partitions.
+-- only here: SQLite has no partitions.
 select rowlock.make_partitions($1, $2)

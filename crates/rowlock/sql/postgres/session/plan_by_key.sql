@@ -3,7 +3,7 @@
 -- In a serializable transaction, a full scan counts as a read of the whole table, and then a write to any row
 -- conflicts.
 -- At any other isolation level it returns no row.
--- no twin: SQLite has one writer, and no conflicts of this kind.
+-- only here: SQLite has one writer, and no conflicts of this kind.
 select s.name, current_setting(s.name) as before, set_config(s.name, s.value, true) as now
 from (values
   ('plan_cache_mode', 'force_custom_plan'), ('enable_seqscan', 'off'), ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off')

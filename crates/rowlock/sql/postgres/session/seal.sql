@@ -1,5 +1,5 @@
 -- Makes every COMMIT of the transaction fail until the cursor is closed.
 -- Index: none.
 -- A commit would have to read the cursor to its end, and the value it reads is no number.
--- no twin: in SQLite, a commit hook does the same.
+-- only here: in SQLite, a commit hook does the same.
 declare rowlock_seal cursor with hold for select current_setting('rowlock_tx.seal')::integer

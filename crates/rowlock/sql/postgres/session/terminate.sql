@@ -2,7 +2,7 @@
 -- Index: none.
 -- It ends only a backend of this user, and only while it still is that connection. If a pooler shares the backend, it
 -- must be in that transaction.
--- no twin: SQLite connections live in the process that would end them.
+-- only here: SQLite connections live in the process that would end them.
 select a.xact_start is null and a.state = 'idle' as outside, pg_terminate_backend(a.pid) as ended
 from pg_stat_activity a
 where a.usename = current_user

@@ -1,6 +1,6 @@
 -- Returns the full number of the latest transaction with the given low 32 bits, and whether it committed.
 -- Index: none.
--- no twin: SQLite connections live in the process that would ask.
+-- only here: SQLite connections live in the process that would ask.
 with
   latest as (
     select pg_snapshot_xmax(pg_current_snapshot())::text::bigint as next

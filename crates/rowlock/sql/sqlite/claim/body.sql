@@ -1,6 +1,6 @@
 -- Returns the bodies of the jobs just taken; a job whose body is missing becomes a case.
 -- Index: rowlock_job by id.
--- no twin: PostgreSQL joins the bodies inside claim/take.sql.
+-- only here: PostgreSQL joins the bodies inside claim/take.sql.
 select
   j.id, j.uid, j.kind, j.version, j.queue, j.payload, j.chain, j.position, j.created_at,
   coalesce(j.expires_at <= ?3, 0) as expired, j.group_no, j.group_stops, j.trace

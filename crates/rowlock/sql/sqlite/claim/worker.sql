@@ -1,4 +1,4 @@
 -- Says, after a claim that took nothing, whether this worker may still claim; no row if it was declared dead.
 -- Index: rowlock_worker by id.
--- no twin: PostgreSQL checks the worker inside claim/take.sql.
+-- only here: PostgreSQL checks the worker inside claim/take.sql.
 select id from rowlock_worker where id = ?1 and dead = 0

@@ -1,6 +1,6 @@
 -- Makes the first of a group's jobs just inserted the head of the group, for each group that is free.
 -- Index: rowlock_job_group by no. Runs after enqueue/jobs.sql, so the newest ids belong to these jobs.
--- no twin: PostgreSQL does this first, in group/take.sql.
+-- only here: PostgreSQL does this first, in group/take.sql.
 insert into rowlock_job_group (no, head)
 select
   d.value ->> 'group_no',

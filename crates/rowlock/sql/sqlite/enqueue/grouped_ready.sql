@@ -1,6 +1,6 @@
 -- Puts the heads of groups among the jobs just inserted into ready; a due time is never before the clock.
 -- Index: rowlock_job_group by no; writes rowlock_ready_order. Runs after enqueue/grouped_head.sql, which sets heads.
--- no twin: PostgreSQL gives places inside enqueue/jobs.sql.
+-- only here: PostgreSQL gives places inside enqueue/jobs.sql.
 insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
 select
   g.head, d.value ->> 'queue_no', d.value ->> 'kind_no', 0, d.value ->> 'priority',

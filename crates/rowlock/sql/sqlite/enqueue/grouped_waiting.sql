@@ -1,6 +1,6 @@
 -- Puts the other jobs just inserted into waiting, behind the head of their group.
 -- Index: rowlock_job_group by no; writes rowlock_waiting_group. Runs after enqueue/grouped_head.sql, which sets heads.
--- no twin: PostgreSQL gives places inside enqueue/jobs.sql.
+-- only here: PostgreSQL gives places inside enqueue/jobs.sql.
 insert into rowlock_waiting (
   id, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_ends, since, group_no
 )

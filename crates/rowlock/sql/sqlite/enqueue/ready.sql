@@ -1,6 +1,6 @@
 -- Puts the jobs whose bodies were just inserted into ready; a due time is never before the clock.
 -- Index: none read; writes rowlock_ready_order. Runs right after enqueue/jobs.sql, so the newest ids are those jobs.
--- no twin: PostgreSQL gives places inside enqueue/jobs.sql.
+-- only here: PostgreSQL gives places inside enqueue/jobs.sql.
 insert into rowlock_ready (id, queue_no, kind_no, alone, priority, due_at, epoch, attempt, attempts_max)
 select
   (select seq from sqlite_sequence where name = 'rowlock_job') - json_array_length(?1) + 1 + d.key,

@@ -1,7 +1,7 @@
 -- Puts the jobs just inserted into waiting; the earlier of time limit and expiry says when the wait ends, and how.
 -- Index: none read; writes rowlock_waiting_name, rowlock_waiting_limit. Runs right after enqueue/jobs.sql, so the
 -- newest ids belong to these jobs.
--- no twin: PostgreSQL gives places inside enqueue/jobs.sql.
+-- only here: PostgreSQL gives places inside enqueue/jobs.sql.
 insert into rowlock_waiting (
   id, name, queue_no, kind_no, priority, due_at, epoch, attempt, attempts_max, limit_at, limit_ends, since
 )

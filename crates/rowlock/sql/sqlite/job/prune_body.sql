@@ -1,6 +1,6 @@
 -- Removes the bodies of jobs whose last outcome row was just pruned and that are in no place any more.
 -- Index: rowlock_job, rowlock_ready, rowlock_lease, rowlock_case_file and rowlock_waiting by id, rowlock_outcome_id.
--- no twin: PostgreSQL drops whole partitions of the log, so job/prune.sql looks for bodies alone.
+-- only here: PostgreSQL drops whole partitions of the log, so job/prune.sql looks for bodies alone.
 delete from rowlock_job where id in (
   select p.value
   from json_each(?1) p

@@ -1,4 +1,4 @@
 -- Says whether a queue, kind or group is paused.
 -- Index: rowlock_setting by name.
--- no twin: PostgreSQL's functions say whether they changed anything.
+-- only here: PostgreSQL's functions say whether they changed anything.
 select exists (select 1 from rowlock_setting where name = 'pause:' || ?1)

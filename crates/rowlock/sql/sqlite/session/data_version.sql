@@ -1,4 +1,4 @@
 -- Returns a number that changes when another connection commits.
 -- Index: none; reads the shared header only.
--- no twin: PostgreSQL notifies its listeners, see session/notify.sql.
+-- only here: PostgreSQL notifies its listeners, see session/notify.sql.
 pragma data_version

@@ -2,7 +2,7 @@
 -- Index: rowlock_job by id, rowlock_case_file by id, rowlock_effect by id and name, rowlock_outcome_id,
 -- rowlock_job_chain.
 -- Each job gets one compensation, and none while a parked effect of the job is in doubt.
--- no twin: PostgreSQL enqueues them inside rowlock.compensate.
+-- only here: PostgreSQL enqueues them inside rowlock.compensate.
 select j.id, j.if_retired, coalesce(j.chain, j.id) as chain, j.position + 1 as position, j.trace
 from json_each(?1) r
 cross join rowlock_job j on j.id = r.value

@@ -1,6 +1,6 @@
 -- Ends the wait of jobs that just went to ready.
 -- Index: rowlock_waiting_name, rowlock_completion by name.
--- no twin: PostgreSQL moves them inside wait/complete.sql and enqueue/jobs.sql.
+-- only here: PostgreSQL moves them inside wait/complete.sql and enqueue/jobs.sql.
 delete from rowlock_waiting where name in (
   select c.name
   from json_each(?1) n cross join rowlock_completion c on c.name = n.value ->> 'waits_for'

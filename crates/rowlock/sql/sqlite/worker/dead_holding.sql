@@ -1,4 +1,4 @@
 -- Counts the dead workers that still hold something.
 -- Index: none; one row per process.
--- no twin: PostgreSQL counts inside worker/forget_dead.sql.
+-- only here: PostgreSQL counts inside worker/forget_dead.sql.
 select count(*) from rowlock_worker where dead = 1

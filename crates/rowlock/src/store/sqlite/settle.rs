@@ -54,7 +54,10 @@ impl<'a> From<&'a Settlement> for EndRow<'a> {
 
 /// Ends the leases whose tokens hold, and returns these tokens.
 pub async fn end_leases(db: &mut SqliteConnection, now: i64, ends: &[EndRow<'_>]) -> sqlx::Result<HashSet<Token>> {
-    let held = sqlx::query(sql::SETTLE)
+    // Most batches only finish jobs. The trigger runs once per row and would cost them a third more.
+    let finished = ends.iter().all(|end| end.place == State::Finished.as_str());
+    let text = if finished { sql::SETTLE_FINISHED } else { sql::SETTLE };
+    let held = sqlx::query(text)
         .bind(rows::array(ends)?)
         .bind(now)
         .fetch_all(&mut *db)

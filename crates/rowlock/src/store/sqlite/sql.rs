@@ -116,6 +116,7 @@ statements!(
     SCHEMA_EXISTS = "session/schema_exists",
     SCHEMA_VERSION = "session/schema_version",
     VITALS = "session/vitals",
+    SETTLE_FINISHED = "settle/finished" + "settle/gone",
     SETTLE = "settle/held" + "settle/attempts",
     COMPENSATE = "settle/compensate",
     RESOLVE_LOCK = "settle/resolve_lock",
