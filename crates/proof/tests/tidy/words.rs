@@ -1,6 +1,5 @@
-//! Pages and comments are in plain English and fit a screen: a list of words to avoid, and a length for lines. Folders
-//! that are still to do are on a list that only gets shorter. Code is not prose: identifiers, blocks, inline code and
-//! link targets are left out.
+//! Pages and comments are in plain English and fit a screen: a list of words to avoid, and a length for lines. Code
+//! is not prose: identifiers, blocks, inline code and link targets are left out.
 
 use super::{assert_none, comments::comments, tree};
 
