@@ -474,8 +474,7 @@ impl<DB: Backend> Done<DB> {
 
 /// Zero matched rows mean that the work was done already.
 pub trait Applied: Sized {
-    /// Turns zero affected rows into [`AlreadyHandled`], which settles the job as done, without an error, and is
-    /// counted.
+    /// Turns zero affected rows into [`AlreadyHandled`], which settles the job as done and is counted.
     ///
     /// # Errors
     /// [`AlreadyHandled`] when no row was affected.

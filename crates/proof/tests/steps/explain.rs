@@ -47,8 +47,8 @@ pub(crate) async fn explain(pg: &mut PgConnection, text: &str, args: &str, analy
     Plan(serde_json::from_str(&text).unwrap())
 }
 
-/// How a statement reads a table: how often from end to end, and how many rows by an index. Functions that the statement
-/// calls count too, although their plans are not shown. The statement is rolled back.
+/// How a statement reads a table: how often from end to end, and how many rows by an index. Functions that it calls
+/// count too, although their plans are not shown. The statement is rolled back.
 pub(crate) async fn reads(pg: &mut PgConnection, text: &str, args: &str, table: &str) -> (i64, i64) {
     let counted = async |pg: &mut PgConnection| -> (i64, i64) {
         let sum =
