@@ -239,7 +239,7 @@ async fn every_option_arrives() -> Result<()> {
                 case when r.due_at > '9998-12-31' then 'untriggered'
                   when r.due_at > clock_timestamp() + interval '1 day' then 'far'
                   when r.due_at > clock_timestamp() + interval '1 minute' then 'later' when r.due_at is not null then 'soon' end,
-                to_char(j.expires_at at time zone 'utc', 'YYYY'), j.trace, j.if_retired::jsonb ->> 'kind', j.if_retired::jsonb #>> '{payload,order}',
+                to_char(j.expires_at at time zone 'utc', 'YYYY'), j.trace, j.if_retired::jsonb ->> 'kind', (j.if_retired::jsonb ->> 'payload')::jsonb ->> 'order',
                 k.hold, j.waits_for, w.limit_at is not null, j.in_group, j.group_stops), e'\\n' order by j.id)
             from rowlock.job j left join rowlock.ready r on r.id = j.id left join rowlock.waiting w on w.id = j.id
             left join rowlock.job_key k on k.id = j.id";
