@@ -145,7 +145,7 @@ async fn a_hole_keeps_back_one_direction_and_delivers_when_calm(site: &Site) {
         site.proxy.begin(Trouble::Blackhole(way));
         let insert = sqlx::raw_sql("insert into ledger (job) values (1)").execute(&mut conn);
         let (inserted, ()) = tokio::join!(insert, async {
-            until("something to be kept back", async || site.happened(kind) == 1).await;
+            until("something to be kept back", async || site.happened(kind) >= 1).await;
             assert_eq!(site.count(ROWS).await, seen, "{way:?}");
             site.proxy.calm();
         });
@@ -159,7 +159,7 @@ async fn what_a_client_sent_into_a_hole_arrives_although_it_gave_up(site: &Site)
     site.proxy.begin(Trouble::Blackhole(Way::Up));
     raw.send("insert into ledger (job) values (1)").await;
     drop(raw);
-    until("it to be kept back", async || site.happened(Kind::HoleUp) == 1).await;
+    until("it to be kept back", async || site.happened(Kind::HoleUp) >= 1).await;
     let backends =
         "select count(*) from pg_stat_activity where datname = current_database() and application_name = 'raw'";
     assert_eq!(site.count(backends).await, 1, "the server knows nothing of the end");
