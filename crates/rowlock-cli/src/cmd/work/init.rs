@@ -32,16 +32,10 @@ pub(crate) fn is_first() -> bool {
 /// Runs this command line again as a child, until the child ends; the exit code is the child's.
 pub(crate) async fn run() -> io::Result<ExitCode> {
     let mut ended = signal(SignalKind::child())?;
+    // Before the worker starts: a signal that arrives in between waits in its stream.
+    let mut streams = Vec::new();
     for (kind, name) in PASSED_ON {
-        let mut heard = signal(kind)?;
-        tokio::spawn(async move {
-            while heard.recv().await.is_some() {
-                if let Some(worker) = WORKER.get() {
-                    // A worker that has ended needs no signal.
-                    let _ = kill_process(*worker, name);
-                }
-            }
-        });
+        streams.push((signal(kind)?, name));
     }
     // Its own process group: a terminal's Ctrl-C would reach it twice.
     let child = Command::new(std::env::current_exe()?)
@@ -50,7 +44,14 @@ pub(crate) async fn run() -> io::Result<ExitCode> {
         .spawn()?;
     let worker = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
     let worker = worker.ok_or_else(|| io::Error::other("the worker has no process id"))?;
-    let _ = WORKER.set(worker);
+    for (mut heard, name) in streams {
+        tokio::spawn(async move {
+            while heard.recv().await.is_some() {
+                // A worker that has ended needs no signal.
+                let _ = kill_process(worker, name);
+            }
+        });
+    }
     loop {
         while let Some((pid, status)) = collected()? {
             if pid == worker && (status.exited() || status.signaled()) {
@@ -60,8 +61,6 @@ pub(crate) async fn run() -> io::Result<ExitCode> {
         ended.recv().await;
     }
 }
-
-static WORKER: std::sync::OnceLock<Pid> = std::sync::OnceLock::new();
 
 /// One process that has ended.
 fn collected() -> io::Result<Option<(Pid, WaitStatus)>> {
